@@ -1,35 +1,33 @@
 """NVFP4 gemv, gemm, dual gemm and group gemm on a B200: one kernel.
 
 THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1 codes, with a ue4m3
-    scale factor for each 16 of them along K: SFA and SFB. Sums are fp32, C is fp16. B is large
-    (weights), A small (tokens). The names are the organisers', except in a gemv: its matrix, which
-    they call a, is B here.
+    scale factor for each 16 of them along K: SFA and SFB. Sums are fp32, C is fp16.
+    "Own" is the large operand (weights): each product of a dual gemm has its own. "Shared" is the
+    small one (tokens), which both products read. A problem of one product has one of each, too.
 
-    problem   A                       B                C
-    gemm      a                       b                c
-    group     a of each group         b of each group  c of each group
-    dual      a                       b1 and b2        c = silu(A B1) * (A B2): two products
-    gemv      the vector: row 0 of b  the matrix: a    c, transposed: M is 1, N the organisers' M
+    problem   own                     shared            C
+    gemm      b                       a                 c
+    group     b of each group         a of each group   c of each group
+    dual      b1 and b2               a                 c = silu(A B1) * (A B2): two products
+    gemv      the matrix: a           row 0 of b        c, transposed
 
 THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
-    over a CTA pair). With `swap_ab`, the default, its A is the problem's B, its M the problem's N,
-    and C is stored transposed. `for_mma` does that; behind it A, B, M, N, SFA and SFB are always
-    the MMA's. "Own" is the operand that each product of a dual has for itself: the MMA's A if
-    swapped, else its B. "Shared" is the other one. A problem of one product has one of each, too.
+    over a CTA pair). With `swap_ab`, the default, its A is the own operand and C is stored
+    transposed; else its A is the shared one. `Config.exchange` is the one place that knows.
+    A, B, M, N, SFA and SFB are the MMA's from here on.
 
-ONE TILE   gemm with M 128, N 7168, K 2048: Config(cta_group=2, cluster_n=2)
-    Swapped, the MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs; 28 clusters compute all.
-    A pair computes a tile of 256 x 64, each CTA 128 of its rows. Both pairs need the same A, which
-    is loaded once and multicast. Not so in the prefill: before the cluster has met, each leader CTA
-    fills its stages by itself, here with all of its k-tiles. K is cut into 8 k-tiles of 256.
+ONE TILE   gemm with 128 tokens, 7168 weight rows, K 16384: Config(cta_group=2, cluster_n=2)
+    The MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs; 28 clusters compute all.
+    A pair computes a tile of 256 x 64, each CTA 128 of its rows. Both pairs need the same A: they
+    load it by turns and multicast it. K is cut into 64 k-tiles of 256.
     A stage of a CTA has one k-tile: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB),
     SFA of its rows (2 KB), SFB of all 64, in an atom of 128 (2 KB). 9 stages of 24 KB fit.
     A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its SFA and SFB to tensor memory.
     Tensor memory: 64 columns of accumulator, 16 of SFA, 16 of SFB; 128 are allocated.
 
 WARPS   of a CTA, in this order
-    4 or 8   epilogue: tensor memory -> registers -> global, an epilogue tile of some columns at a
-             time. Warp w reads a quarter of the lanes, w % 4; two warps of a quarter take turns
+    4 or 8   epilogue, one or two warpgroups that take epilogue tiles by turns: tensor memory ->
+             registers -> global. Warp w reads a quarter of the lanes, w % 4
     1        load: TMA boxes of A and B, and of scale-factor atoms
     1        MMA: scales to tensor memory, block-scaled MMAs. The leader of a CTA pair, which is its
              even CTA, issues for both
@@ -70,13 +68,6 @@ SHARED MEMORY                                 TENSOR MEMORY (columns)
     barriers, address of tensor memory            kernels rely on it; the PTX ISA lists copy ->
                                                   MMA, and not MMA -> copy.
 
-A K-TILE   in stage s, of one product; all roles work on different stages at the same time
-    load       wait empty[s] -> expect full[s] -> TMA of A, B, SFA, SFB
-    MMA        wait full[s] -> 4 times: copy SFA, copy SFB, MMA -> commit empty[s];
-               after the last k-tile of a tile commit acc_full[a]
-    epilogue   wait acc_full[a] -> load sums, an epilogue tile at a time -> convert, transpose,
-               store -> arrive on acc_empty[a], if a later tile takes it
-
 NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, to a relative (|x| + 6) 2^-23 (see `silu`).
     A K split adds its parts in one order, so results do not depend on timing.
 """
@@ -88,6 +79,7 @@ import operator
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -98,7 +90,7 @@ import cutlass.cute as cute
 import torch
 from cutlass import Boolean, Float4E2M1FN, Float32, Int16, Int32, Int64, Uint32, const_expr
 
-# `_mlir` is private to the DSL, as `_trait` in tensormap_address is: tried with 4.5.2 and 4.8.1.
+# `_mlir` is private to the DSL, as `_trait` in tensormap_address is: tried with 4.3.5 to 4.8.1.
 from cutlass._mlir.dialects import cute as cute_ir
 from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
@@ -110,9 +102,9 @@ from task import input_t, output_t
 
 # ---- the chip, and the sizes of a tile -----------------------------------------------------------
 
-# Clusters that are resident at a time on 8 GPCs, of 1, 2, ... CTAs.
-CLUSTERS = 148, 74, 45, 33, 26, 22, 15, 15
-CLUSTER_SIZES = 1, 2, 4, 8  # that public kernels have on a B200; 8 CTAs are the portable limit
+# Clusters of so many CTAs that are resident at a time, of the sizes that public kernels have on a
+# B200; 8 CTAs are the portable limit. From 148 SMs in 8 GPCs, of which some have fewer than 20.
+CLUSTERS = {1: 148, 2: 74, 4: 33, 8: 15}
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
 PARAMETER_BYTES = 32_764  # of a kernel
@@ -120,21 +112,20 @@ PARAMETER_BYTES = 32_764  # of a kernel
 CTA_M = 128  # rows of A of a CTA
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
-A_BYTES = CTA_M * ROW_BYTES  # of an A operand in a stage
-C_BYTES = 2  # of an element of C
+C_BYTES = 2  # of an element of C: fp16
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
-LOG_K_BLOCK = 6
+LOG_K_BLOCK = K_BLOCK.bit_length() - 1
 K_BLOCKS = TILE_K // K_BLOCK
 ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
-LOG_ATOM_ROWS = 7
+LOG_ATOM_ROWS = ATOM_ROWS.bit_length() - 1
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
 LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
 SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
-MIN_STAGES = 2  # one to load and one to compute; the last k-tiles of a dual hold two (gate_lead)
+MIN_STAGES = 2  # one to load and one to compute; the k-tiles that `gate_k_tiles` counts
 GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
 
-QUARTERS = 4  # of the 128 lanes of tensor memory: warp w reaches quarter w % 4
+WARPGROUP = 4  # epilogue warps: warp w reaches quarter w % 4 of the 128 lanes of tensor memory
 TENSORMAP_WARP, SCALE_WARP = 1, 2  # epilogue warps that prefetch at the start
 SETUP_BARRIER = 1  # all warps: barriers are initialised, tensor memory is allocated
 TEARDOWN_BARRIER = 2  # all warps: tensor memory has been read
@@ -149,14 +140,14 @@ def round_up(a: int, b: int) -> int:
     return ceil_div(a, b) * b
 
 
-# ---- problem -------------------------------------------------------------------------------------
+# ---- problem, configuration ----------------------------------------------------------------------
 
 
 class GemmShape(NamedTuple):
-    """Sizes of a group in elements; l: batches."""
+    """Sizes of a group: rows of the shared operand and of each own one, K, batches."""
 
-    m: int
-    n: int
+    shared: int
+    own: int
     k: int
     l: int
 
@@ -166,35 +157,7 @@ class Problem(NamedTuple):
 
     num_products: int
     groups: tuple[GemmShape, ...]
-    is_gemv: bool = False  # A is the first of GEMV_ROWS rows
-
-
-class MmaProblem(NamedTuple):
-    """A problem with its operands where the MMA has them."""
-
-    num_a: int  # operands
-    num_b: int
-    groups: tuple[GemmShape, ...]
-
-    @property
-    def num_products(self) -> int:
-        return max(self.num_a, self.num_b)
-
-    @property
-    def max_n(self) -> int:
-        return max(shape.n for shape in self.groups)
-
-
-@functools.cache
-def for_mma(problem: Problem, swap_ab: bool) -> MmaProblem:
-    """The one place where A and B, and M and N, are exchanged."""
-    if not swap_ab:
-        return MmaProblem(1, problem.num_products, problem.groups)
-    swapped = tuple(GemmShape(n, m, k, l) for m, n, k, l in problem.groups)
-    return MmaProblem(problem.num_products, 1, swapped)
-
-
-# ---- configuration -------------------------------------------------------------------------------
+    is_gemv: bool = False  # the shared operand is the first of GEMV_ROWS rows
 
 
 @dataclass(frozen=True)
@@ -202,11 +165,20 @@ class Config:
     """What `pick` chooses. All other compile-time values follow from it and the problem."""
 
     tile_n: int = 64  # most columns of an output tile
-    swap_ab: bool = True  # A of the MMA is the problem's B, the large operand
+    swap_ab: bool = True  # A of the MMA is the own operand, the large one
     cta_group: int = 1  # 1: an MMA has M 128; 2: 256, over a CTA pair
     split_k: int = 1  # CTAs or pairs of a cluster along K, which add their sums
     cluster_n: int = 1  # CTAs or pairs of a cluster along N, which share A by multicast
     persistent: bool = False  # a cluster computes several tiles, else one
+
+    def exchange(self, own, shared) -> tuple:
+        """What belongs to the own and to the shared operand -> to A and B, or M and N; and back.
+        This is the one place where they are exchanged."""
+        return (own, shared) if self.swap_ab else (shared, own)
+
+    def size(self, shape: GemmShape) -> tuple[int, int]:
+        """M and N of the MMA."""
+        return self.exchange(shape.own, shape.shared)
 
     @property
     def ctas_per_split(self) -> int:
@@ -232,44 +204,42 @@ class Config:
         """Of the tiles of a cluster, side by side."""
         return self.tile_n * self.cluster_n
 
-
-def cluster_tiles(config: Config, shape: GemmShape) -> int:
-    """Tiles of a group, counted in clusters. shape: the MMA's."""
-    m_tiles = ceil_div(shape.m, config.tile_m)
-    return shape.l * m_tiles * ceil_div(shape.n, config.cluster_tile_n)
+    def cluster_tiles(self, shape: GemmShape) -> int:
+        """Tiles of a group, counted in clusters."""
+        m, n = self.size(shape)
+        return shape.l * ceil_div(m, self.tile_m) * ceil_div(n, self.cluster_tile_n)
 
 
 def tile_count(config: Config, problem: Problem) -> int:
-    groups = for_mma(problem, config.swap_ab).groups
-    return sum(cluster_tiles(config, shape) for shape in groups)
+    return sum(config.cluster_tiles(shape) for shape in problem.groups)
 
 
-def tile_work(shape: GemmShape) -> int:
-    """Groups are computed in descending order of it: those with the longest tiles first."""
-    return shape.k * (CTA_M + shape.n)
+def longest_first(config: Config, problem: Problem) -> list[int]:
+    """Numbers of the groups in the order in which they are computed."""
+    work = [shape.k * (CTA_M + config.size(shape)[1]) for shape in problem.groups]
+    return sorted(range(len(work)), key=lambda group: -work[group])
 
 
 def check(config: Config, problem: Problem) -> "Plan":
     """The plan of a configuration for a problem, or ValueError with the reason why it has none.
-    This is the one statement of what is legal."""
+    `read_problem` says which problems there are, this which configurations each has."""
 
     def need(legal: bool, reason: str):
         if not legal:
             raise ValueError(f"{reason}: {config}")
 
-    mma = for_mma(problem, config.swap_ab)
     need(config.swap_ab or not problem.is_gemv, "the vector of a gemv is B of the MMA")
     need(config.cta_group in (1, 2), "an MMA runs on one CTA or on a pair")
     is_width = config.tile_n in range(config.n_step, 257, config.n_step)
     need(is_width, "N is 8 to 256 by 8, in a pair by 16")
-    one_tile = config.cluster_n == 1 and mma.max_n <= config.tile_n
-    on_atoms = one_tile or config.tile_n % 64 == 0
-    # `issue_mmas` begins at the first or the third of the four tensor-memory columns of an atom.
-    need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
-    need(config.cluster in CLUSTER_SIZES, "a cluster has 1, 2, 4 or 8 CTAs")
-    # `stages_without_last_tile` multiplies tiles by stages.
+    need(config.cluster in CLUSTERS, "a cluster has 1, 2, 4 or 8 CTAs")
+    # `stages_if_idle` multiplies tiles by stages.
     need(tile_count(config, problem) < 2**22, "tile numbers, also times stages, have 32 bits")
-    plan = make_plan(config, problem)
+    plan = Plan(config, problem)
+    one_tile = config.cluster_n == 1 and plan.one_n_tile
+    # `issue_mmas` begins at the first or the third of the four tensor-memory columns of an atom.
+    on_atoms = one_tile or config.tile_n % 64 == 0
+    need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
     need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
     if config.split_k > 1:
@@ -285,7 +255,7 @@ def clusters_at_once(size: int) -> int:
 
     The driver of a B200 is asked, since chips differ. The table answers without a B200, if the
     question fails, and if the answer is not within a factor of two of the table's."""
-    expected = CLUSTERS[size - 1]
+    expected = CLUSTERS[size]
     try:
         if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
             found = HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
@@ -298,183 +268,133 @@ def clusters_at_once(size: int) -> int:
 
 # ---- plan ----------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(Config):
-    """A configuration, and all else that the kernel knows at compile time. Problems with equal
-    plans share a kernel. Offsets are in bytes, those of tensor memory in columns."""
-
-    num_a: int  # operands
-    num_b: int
-    num_products: int
-    num_groups: int
-    one_n_tile: bool  # of each group, so that no A is read twice
-    one_batch: bool
-    # B of a tile, and TMA boxes
-    cta_n: int  # rows of B that a CTA loads
-    b_bytes: int  # of these in a stage
-    max_b_atoms: int  # scale-factor atoms along N
-    box_m: int  # rows of A in a box
-    box_n: int  # rows of B
-    # epilogue
-    load_warp_id: int  # epilogue warps come before it, the MMA warp after it
-    warps_per_quarter: int  # two take epilogue tiles by turns
-    epi_n: int  # columns of an epilogue tile: 32 lanes of them are what a warp reads at a time
-    wide_stores: bool  # 32 bytes a lane, else 2
-    stores_via_smem: bool  # wide stores along M, contiguous in C if swapped
-    gate_lead: int  # last k-tiles of a dual tile: product 0 of all of them is done before product 1
-    partial_bytes: int  # of an epilogue tile of one product that a warp of a K split sends
-    epi_tiles_per_owner: int  # of a tile, that one part of a K split adds up, at most
-    # tensor memory
-    tmem_sfa: int
-    tmem_sfb: int
-    tmem_allocated: int
-    acc_columns: int  # of an accumulator stage
-    num_acc_stages: int  # 2: the epilogue of a tile overlaps the MMAs of the next one
-    # a stage, A first
-    stage_b: int
-    stage_sfa: int
-    stage_sfb: int
-    stage_bytes: int
-    # shared memory, stages first
-    num_stages: int
-    transposition: int
-    partials: int
-    full: int  # barriers
-    empty: int
-    acc_full: int
-    gate_full: int
-    acc_empty: int
-    partials_full: int
-    tmem_address: int
-    smem_bytes: int
-
-    @property
-    def num_threads(self) -> int:
-        return 32 * (self.load_warp_id + 2)
-
-
 # Rows of a box of B in the order of preference: about 64, then more, then fewer.
 BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
 
 
-def choose_box_n(config: Config, mma: MmaProblem) -> int:
+class Operand(NamedTuple):
+    """An operand of the MMA, and where its k-tile lies in a stage and in tensor memory."""
+
+    number: int  # among all, A first
+    is_a: bool
+    codes: int  # offsets in a stage
+    scales: int
+    scales_tmem: int  # first column
+    boxes: int  # that a CTA loads, at most
+    box_rows: int
+    atoms: int  # of scale factors, at most
+
+
+class Plan(Config):
+    """A configuration, and all else that the kernel knows at compile time, whether it is legal or
+    not (see `check`). Problems with equal plans share a kernel. Offsets are in bytes, those of
+    tensor memory in columns."""
+
+    def __init__(self, config: Config, problem: Problem):
+        super().__init__(**vars(config))
+        self.num_products = products = problem.num_products
+        self.num_groups = len(problem.groups)
+        self.num_a, self.num_b = self.exchange(products, 1)  # operands
+        m_sizes, n_sizes = zip(*map(self.size, problem.groups))
+        self.one_n_tile = max(n_sizes) <= self.cluster_tile_n  # of each group: no A is read twice
+        self.one_batch = all(shape.l == 1 for shape in problem.groups)
+        self.cta_n = self.tile_n // self.cta_group  # rows of B that a CTA loads
+        self.max_b_atoms = ceil_div(self.tile_n, ATOM_ROWS)
+        self.box_m = min(CTA_M, round_up(max(m_sizes), 8))  # rows of a TMA box of A
+        self.box_n = choose_box_n(self, n_sizes)
+        self.choose_epilogue([shape.own for shape in problem.groups])
+        # Tensor memory: sums, SFA, SFB. With two accumulator stages the epilogue of a tile overlaps
+        # the MMAs of the next one.
+        self.acc_columns = products * self.tile_n  # of an accumulator stage
+        num_atoms = self.num_a + self.num_b * self.max_b_atoms
+        scale_columns = num_atoms * K_BLOCKS * ATOM_COLUMNS
+        two_fit = 2 * self.acc_columns + scale_columns <= TMEM_COLUMNS
+        self.num_acc_stages = 2 if self.persistent and two_fit else 1
+        sums = self.num_acc_stages * self.acc_columns
+        self.tmem_allocated = max(32, 1 << (sums + scale_columns - 1).bit_length())
+        # A stage: codes of A, codes of B, SFA, SFB
+        code_bytes = (self.num_a * CTA_M + self.num_b * self.cta_n) * ROW_BYTES
+        self.stage_bytes = code_bytes + num_atoms * SF_BYTES
+        self.operands: tuple[Operand, ...] = ()
+        codes, atoms = 0, 0  # of the operands before
+        for number in range(self.num_a + self.num_b):
+            is_a = number < self.num_a
+            rows, box_rows = (CTA_M, self.box_m) if is_a else (self.cta_n, self.box_n)
+            boxes, max_atoms = (1, 1) if is_a else (rows // box_rows, self.max_b_atoms)
+            scales, columns = code_bytes + atoms * SF_BYTES, sums + atoms * K_BLOCKS * ATOM_COLUMNS
+            place = codes, scales, columns
+            self.operands += (Operand(number, is_a, *place, boxes, box_rows, max_atoms),)
+            codes, atoms = codes + rows * ROW_BYTES, atoms + max_atoms
+        a, b = self.operands[: self.num_a], self.operands[self.num_a :]
+        self.own, (self.shared,) = self.exchange(a, b)
+        # As many stages as fit beside what does not depend on them.
+        self.lay_out_smem(0)
+        room = max(0, SMEM_BYTES - self.smem_bytes)
+        self.lay_out_smem(room // (self.stage_bytes + 16 * products))
+        self.num_threads = 32 * (self.load_warp_id + 2)
+
+    def choose_epilogue(self, row_lengths: list[int]):
+        """row_lengths: elements of a row of C in memory, of each group."""
+        self.warpgroups = 2 if self.num_products * self.tile_n >= 128 else 1  # of the epilogue
+        self.load_warp_id = WARPGROUP * self.warpgroups  # the MMA warp comes after it
+        # Columns of an epilogue tile: 32 lanes of them are what a warp reads at a time. Not
+        # swapped, C is contiguous along N, where 8 fp16 are half a sector of 32 bytes.
+        self.epi_n = 16 if not self.swap_ab and self.tile_n % 16 == 0 else 8
+        # Each warpgroup of each part of a K split has an epilogue tile, if there are so many.
+        widest = self.tile_n // (self.split_k * self.warpgroups)
+        for columns in (64 // self.num_products, 32, 16):
+            if self.tile_n % columns == 0 and columns <= widest:
+                self.epi_n = columns
+                break
+        # A lane stores 32 bytes, which are 16 fp16 of a row of C, else 2. Swapped, C is contiguous
+        # along M, across lanes, so it is transposed through shared memory.
+        self.wide_stores = self.epi_n % 16 == 0 and all(n % 16 == 0 for n in row_lengths)
+        self.stores_via_smem = self.wide_stores and self.swap_ab
+        # Last k-tiles of a dual tile: the first product of all of them, the gate, is done before
+        # the second product of any, so that silu overlaps MMAs.
+        self.gate_k_tiles = MIN_STAGES if self.num_products == 2 and self.split_k == 1 else 0
+        # Epilogue tiles that a part of a K split adds up; bytes that a warp sends of one, a product.
+        self.owned_epi_tiles = ceil_div(ceil_div(self.tile_n, self.epi_n), self.split_k)
+        self.partial_bytes = 32 * self.epi_n * 4
+
+    def lay_out_smem(self, num_stages: int):
+        """What lies behind so many stages. None needs padding: each size is a multiple of what the
+        next region is aligned to."""
+        stage_barriers = 8 * num_stages * self.num_products
+        acc_barriers = 8 * self.num_acc_stages
+        # [sender][epilogue tile][product][quarter]
+        partials = (self.split_k - 1) * self.owned_epi_tiles * self.num_products * WARPGROUP
+        self.num_stages = num_stages
+        self.transposition = num_stages * self.stage_bytes
+        self.partials = self.transposition + 1024 * self.load_warp_id * self.stores_via_smem
+        self.full = self.partials + partials * self.partial_bytes
+        self.empty = self.full + stage_barriers
+        self.acc_full = self.empty + stage_barriers
+        self.gate_full = self.acc_full + acc_barriers
+        self.acc_empty = self.gate_full + acc_barriers
+        self.partials_full = self.acc_empty + acc_barriers
+        self.tmem_address = self.partials_full + 8
+        self.smem_bytes = self.tmem_address + 8
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Plan) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((*vars(self).values(),))
+
+
+def choose_box_n(config: Config, n_sizes: Sequence[int]) -> int:
     """The preferred box that divides a tile. Groups, whose last tiles differ in width, take smaller
-    boxes where padding would be more than a sixth of N."""
-    cta_n = config.tile_n // config.cta_group
-    last_widths = []
-    if len(mma.groups) > 1:
-        widths = (shape.n % config.tile_n for shape in mma.groups)
-        last_widths = [ceil_div(width, config.cta_group) for width in widths]
-    allowed = sum(shape.n for shape in mma.groups) // (6 * config.cta_group)
+    boxes where padding would be more than a sixth of N. n_sizes: N of each group."""
+    widths = [ceil_div(n % config.tile_n, config.cta_group) for n in n_sizes]
+    if len(widths) == 1:
+        widths = []
+    allowed = sum(n_sizes) // (6 * config.cta_group)
     for box in BOX_N:
-        padding = sum(-width % box for width in last_widths)
-        if cta_n % box == 0 and padding <= allowed:
+        padding = sum(-width % box for width in widths)
+        if config.tile_n // config.cta_group % box == 0 and padding <= allowed:
             return box
     return 8
-
-
-def choose_epilogue(config: Config, mma: MmaProblem) -> dict[str, int]:
-    tile = config.tile_n
-    warps_per_quarter = 2 if mma.num_products * tile >= 128 else 1
-    # Not swapped, C is contiguous along N, where 8 fp16 are half a sector of 32 bytes.
-    epi_n = 16 if not config.swap_ab and tile % 16 == 0 else 8
-    # Each warp of each part of a K split has an epilogue tile, if the tile has so many.
-    widest = tile // (config.split_k * warps_per_quarter)
-    for columns in (64 // mma.num_products, 32, 16):
-        if tile % columns == 0 and columns <= widest:
-            epi_n = columns
-            break
-    # Elements of a row of C in memory: stores of 32 bytes need 16 fp16.
-    lengths = [shape.m if config.swap_ab else shape.n for shape in mma.groups]
-    wide_stores = epi_n % 16 == 0 and all(length % 16 == 0 for length in lengths)
-    return {
-        "load_warp_id": warps_per_quarter * QUARTERS,
-        "warps_per_quarter": warps_per_quarter,
-        "epi_n": epi_n,
-        "wide_stores": wide_stores,
-        "stores_via_smem": wide_stores and config.swap_ab,
-        "gate_lead": MIN_STAGES if mma.num_products == 2 and config.split_k == 1 else 0,
-        "partial_bytes": 32 * epi_n * 4,
-        "epi_tiles_per_owner": ceil_div(ceil_div(tile, epi_n), config.split_k),
-    }
-
-
-def lay_out_tmem(config: Config, mma: MmaProblem, max_b_atoms: int) -> dict[str, int]:
-    acc_columns = mma.num_products * config.tile_n
-    sfa = ATOM_COLUMNS * K_BLOCKS * mma.num_a
-    sfb = ATOM_COLUMNS * K_BLOCKS * mma.num_b * max_b_atoms
-    two_fit = 2 * acc_columns + sfa + sfb <= TMEM_COLUMNS
-    num_acc_stages = 2 if config.persistent and two_fit else 1
-    sums = num_acc_stages * acc_columns
-    return {
-        "tmem_sfa": sums,
-        "tmem_sfb": sums + sfa,
-        "tmem_allocated": max(32, 1 << (sums + sfa + sfb - 1).bit_length()),
-        "acc_columns": acc_columns,
-        "num_acc_stages": num_acc_stages,
-    }
-
-
-def offsets_of(begin: int, **sizes: int) -> dict[str, int]:
-    """Where regions lie that follow each other from `begin` on, by name; a last one of size 0 names
-    the end. None needs padding: each size is a multiple of what the next region is aligned to."""
-    return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=begin)))
-
-
-def make_plan(config: Config, problem: Problem) -> Plan:
-    """What follows from a configuration, legal or not (see `check`). As many stages as fit."""
-    mma = for_mma(problem, config.swap_ab)
-    products = mma.num_products
-    cta_n = config.tile_n // config.cta_group
-    max_b_atoms = ceil_div(config.tile_n, ATOM_ROWS)
-    epilogue, tmem = choose_epilogue(config, mma), lay_out_tmem(config, mma, max_b_atoms)
-    stage = offsets_of(
-        mma.num_a * A_BYTES,
-        stage_b=mma.num_b * cta_n * ROW_BYTES,
-        stage_sfa=mma.num_a * SF_BYTES,
-        stage_sfb=mma.num_b * max_b_atoms * SF_BYTES,
-        stage_bytes=0,
-    )
-    # [sender][epilogue tile][product][quarter]
-    num_partials = (config.split_k - 1) * epilogue["epi_tiles_per_owner"] * products * QUARTERS
-
-    def shared_memory(num_stages: int) -> dict[str, int]:
-        return offsets_of(
-            num_stages * stage["stage_bytes"],
-            transposition=1024 * epilogue["load_warp_id"] if epilogue["stores_via_smem"] else 0,
-            partials=num_partials * epilogue["partial_bytes"],
-            full=8 * num_stages * products,
-            empty=8 * num_stages * products,
-            acc_full=8 * tmem["num_acc_stages"],
-            gate_full=8 * tmem["num_acc_stages"],
-            acc_empty=8 * tmem["num_acc_stages"],
-            partials_full=8,
-            tmem_address=8,
-            smem_bytes=0,
-        )
-
-    room = max(0, SMEM_BYTES - shared_memory(0)["smem_bytes"])
-    num_stages = room // (stage["stage_bytes"] + 16 * products)
-    return Plan(
-        **vars(config),
-        num_a=mma.num_a,
-        num_b=mma.num_b,
-        num_products=products,
-        num_groups=len(mma.groups),
-        one_n_tile=mma.max_n <= config.cluster_tile_n,
-        one_batch=all(shape.l == 1 for shape in mma.groups),
-        cta_n=cta_n,
-        b_bytes=cta_n * ROW_BYTES,
-        max_b_atoms=max_b_atoms,
-        box_m=min(CTA_M, round_up(max(shape.m for shape in mma.groups), 8)),
-        box_n=choose_box_n(config, mma),
-        num_stages=num_stages,
-        **epilogue,
-        **tmem,
-        **stage,
-        **shared_memory(num_stages),
-    )
 
 
 # ---- PTX that the DSL has no word for ------------------------------------------------------------
@@ -638,7 +558,9 @@ def uniform(value):
 
 
 def select(condition, a, b):
-    """a if condition else b, of Int32 or Int64, without a branch."""
+    """a if condition else b, without a branch: of Int32, of Int64, or of each of a sequence."""
+    if isinstance(a, (list, tuple)):
+        return [select(condition, x, y) for x, y in zip(a, b)]
     kind = Int64 if Int64 in (type(a), type(b)) else Int32
     return kind(cutlass.select_(condition, kind(a), kind(b)))
 
@@ -666,11 +588,6 @@ def within(index: int, count):
     return Boolean(True) if index == 0 else count > index
 
 
-def my_turn(copy, num_sharers: int, rank):
-    """Whether this one of the CTAs that share A issues copy number `copy`."""
-    return Boolean(True) if num_sharers == 1 else mod(copy, num_sharers) == rank
-
-
 # Shared-memory matrix descriptors without an address (PTX ISA, "Shared memory descriptor"), lengths
 # in units of 16 bytes: at bit 32 those from 8 rows to the next 8, at 46 the version of tcgen05, at
 # 61 the swizzle, 2 for 128 bytes. The leading dimension, at 16, counts in neither layout used here;
@@ -690,30 +607,23 @@ def instruction_descriptor(cta_group: int, n):
 
 # ---- what host, launch and kernel hand each other ------------------------------------------------
 
-# `bind` -> `Kernel.__call__`, which is compiled host code: 64-bit words
-#     of each group the addresses of codes and scales of each operand, A first, and of C
-#     of each group the sizes of GemmShape, and rows in memory of the MMA's B: more than n in a gemv
+# `bind` -> `Kernel.__call__`, which is compiled host code: `Words`, a row for each group, in the
+# order of their tiles
+#     addresses of the codes and of the scales of each operand, A first; of C
+#     m, n, k, l, and rows of B in memory: more than n in a gemv
 # `Kernel.__call__` -> `Kernel.kernel`, lists of kernel parameters
-#     maps       of each group tensormaps of the codes, then of the scales of each operand
-#     addresses  of each group those of the scales of each operand, of C
-#     sizes      of each group first_tile, m, n, k, l
-#     schedule   clusters, full_rounds, tiles of the last round, and stages_if_idle, which a
-#                cluster fills that has none of these
-NUM_SIZES = 5
-
-
-def parameter_bytes(num_operands: int, num_groups: int) -> int:
-    """Of the kernel, at most: tensormaps of 128 bytes, addresses of 8, sizes of 4."""
-    group = 128 * 2 * num_operands + 8 * (num_operands + 1) + 4 * NUM_SIZES
-    return num_groups * group + 64  # 16 of the schedule, the rest for alignment
+#     maps, addresses, sizes   of each group, what `Group` has
+#     schedule                 clusters, full_rounds, tiles of the last round, and stages_if_idle,
+#                              which a cluster fills that has none of these
 
 
 class Words:
-    """64-bit integers as one argument of a compiled function, by the DSL's protocol JitArgument: a
-    struct, since the host spends time on each argument."""
+    """Rows of 64-bit integers, all of one length, as one argument of a compiled function, by the
+    DSL's protocol JitArgument: a struct, since the host spends time on each argument."""
 
-    def __init__(self, values: list[int]):
-        self.memory = array.array("q", values)
+    def __init__(self, rows: list[list[int]]):
+        self.memory = array.array("q", itertools.chain.from_iterable(rows))
+        self.row = len(rows[0])
 
     def __c_pointers__(self):
         return [self.memory.buffer_info()[0]]
@@ -723,7 +633,28 @@ class Words:
 
     def __new_from_mlir_values__(self, values):
         count = range(len(self.memory))
-        return [Int64(llvm.extractvalue(Int64.mlir_type, values[0], [i])) for i in count]
+        words = [Int64(llvm.extractvalue(Int64.mlir_type, values[0], [i])) for i in count]
+        return [words[i : i + self.row] for i in count[:: self.row]]
+
+
+class Group(NamedTuple):
+    """What the kernel knows of a group. Lists have A operands first."""
+
+    code_maps: list  # addresses of tensormaps
+    scale_maps: list
+    scales: list  # addresses of scale factors
+    c: Int64
+    first_tile: Int32  # its number among the tiles of all groups
+    m: Int32
+    n: Int32
+    k: Int32
+    l: Int32
+
+
+def parameter_bytes(num_operands: int, num_groups: int) -> int:
+    """Of the kernel, at most: `Group` with tensormaps of 128 bytes, and 64 for the schedule and
+    alignment."""
+    return num_groups * ((2 * 128 + 8) * num_operands + 8 + 4 * 5) + 64
 
 
 # ---- what a CTA knows at run time ----------------------------------------------------------------
@@ -752,30 +683,8 @@ class PipelineState:
 
 
 @dataclass(frozen=True)
-class Group:
-    """What the kernel knows of a group. Lists have A operands first."""
-
-    code_maps: Sequence  # addresses of tensormaps
-    scale_maps: Sequence
-    scales: Sequence  # addresses of scale factors
-    c: Int64
-    first_tile: Int32  # its number among the tiles of all groups
-    m: Int32
-    n: Int32
-    k: Int32
-    l: Int32
-
-    @classmethod
-    def of(cls, values: Sequence) -> "Group":
-        """From one list: the values of the three lists, one after the other, then the others."""
-        lists, others = values[: -NUM_SIZES - 1], values[-NUM_SIZES - 1 :]
-        count = len(lists) // 3
-        return cls(lists[:count], lists[count : 2 * count], lists[2 * count :], *others)
-
-
-@dataclass(frozen=True)
 class Cta:
-    """What a CTA knows at run time. rank = (k_rank * cluster_n + n_rank) * cta_group + pair_rank
+    """What a CTA knows. rank = (k_rank * cluster_n + n_rank) * cta_group + pair_rank
 
     The tiles of a cluster are dealt in rounds: a tile to each cluster, the longest tiles first. The
     last round need not reach all clusters. It is dealt from the other end, to those that had the
@@ -787,7 +696,7 @@ class Cta:
     pair_rank: Int32  # 0: the leader of the pair
     n_rank: Int32  # which tile of those that share A
     k_rank: Int32  # which part of a K split
-    groups: list  # each as a list of the values of `Group`, between which `tile_at` selects
+    groups: list[Group]
     num_tiles: Int32  # of its cluster
     num_stages: Int32  # that it fills
     slot: Int32  # its cluster's place in a round
@@ -809,38 +718,30 @@ class Tile:
     k_begin: Int32  # first k-tile of this part of a K split
     k_count: Int32  # k-tiles of this part
 
-    def a_atom(self):
-        return self.atom(self.m, self.group.m)
-
-    def b_atom(self, index: int):
-        return self.atom(self.n + ATOM_ROWS * index, self.group.n)
-
-    def atom(self, first, extent):
-        """Number of the scale-factor atom of a row, of `extent` in a batch; beyond the last atom,
-        the last."""
+    def atom(self, operand: Operand, index: int = 0):
+        """Number of a scale-factor atom of this tile; beyond the last atom of a batch, the last."""
+        first, extent = (self.m, self.group.m) if operand.is_a else (self.n, self.group.n)
         atoms = atoms_of(extent)
-        return self.batch * atoms + cutlass.min(first >> LOG_ATOM_ROWS, atoms - 1)
+        first = (first + ATOM_ROWS * index) >> LOG_ATOM_ROWS
+        return self.batch * atoms + cutlass.min(first, atoms - 1)
 
 
 @dataclass(frozen=True)
 class StageLoad:
-    """A k-tile on its way into a stage.
-
-    is_prefill: the cluster has not met yet. So it waits for nobody, multicasts nothing and signals
-    this CTA's barriers."""
+    """A k-tile on its way into a stage."""
 
     tile: Tile
     k_tile: Int32
     state: PipelineState
-    is_prefill: bool
+    is_prefill: bool  # the cluster has not met: no wait, no multicast, only this CTA's barriers
 
 
 @dataclass(frozen=True)
 class EpilogueWarp:
-    """What an epilogue warp knows besides `Cta`."""
+    """Which epilogue warp, and which of its lanes."""
 
     quarter: Int32  # of the lanes of tensor memory
-    turn: Int32  # which of the two warps of a quarter
+    warpgroup: Int32
     lane: Int32
 
 
@@ -858,7 +759,6 @@ class Kernel:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.num_operands = plan.num_a + plan.num_b
         is_pair = plan.cta_group == 2
         self.mma_group = tcgen05.CtaGroup.TWO if is_pair else tcgen05.CtaGroup.ONE
 
@@ -866,7 +766,7 @@ class Kernel:
 
     @cute.kernel
     def kernel(self, maps, addresses, sizes, schedule):
-        groups = self.groups_of(maps, addresses, sizes)
+        groups = [self.group_of(*values) for values in zip(maps, addresses, sizes)]
         warp_id = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         cta = self.start(groups, schedule)
         if warp_id == self.plan.load_warp_id:
@@ -876,18 +776,12 @@ class Kernel:
         if warp_id < self.plan.load_warp_id:
             self.epilogue_warp(cta, warp_id)
 
-    def groups_of(self, maps, addresses, sizes) -> list:
-        """The values of `Group`, as a list for each."""
-        count = self.num_operands
-        groups = []
-        for group in range(self.plan.num_groups):
-            mine = [tensormap_address(atom) for atom in maps[2 * count * group :][: 2 * count]]
-            mine += addresses[(count + 1) * group :][: count + 1]
-            mine += sizes[NUM_SIZES * group :][:NUM_SIZES]
-            groups.append(mine)
-        return groups
+    def group_of(self, maps, addresses, sizes) -> Group:
+        tensormaps = [tensormap_address(atom) for atom in maps]
+        *scales, c = addresses
+        return Group(tensormaps[: len(scales)], tensormaps[len(scales) :], scales, c, *sizes)
 
-    def start(self, groups: list, schedule: Sequence) -> Cta:
+    def start(self, groups: list[Group], schedule: Sequence) -> Cta:
         plan = self.plan
         clusters, full_rounds, last, stages_if_idle = schedule
         smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
@@ -920,11 +814,9 @@ class Kernel:
         if plan.persistent:
             slot = select(i < cta.full_rounds, cta.slot, cta.last_slot)
             number = i * cta.num_clusters + slot
-        values = cta.groups[0]
+        group = cta.groups[0]
         for later in cta.groups[1:]:
-            is_later = number >= later[-NUM_SIZES]  # its first_tile, the first of the sizes
-            values = [select(is_later, a, b) for a, b in zip(later, values)]
-        group = Group.of(values)
+            group = Group(*select(number >= later.first_tile, later, group))
         index = number - group.first_tile
         batch = Int32(0)
         m_tiles = div_up(group.m, plan.tile_m)
@@ -934,7 +826,8 @@ class Kernel:
         if not plan.one_batch:
             tiles = m_tiles * n_tiles
             index, batch = mod(index, tiles), div(index, tiles)
-        if (plan.cluster > 1 or not plan.swap_ab) and not plan.one_n_tile:
+        along_m_first = plan.cluster > 1 or not plan.swap_ab
+        if along_m_first and not plan.one_n_tile:
             m_tile, n_tile = mod(index, m_tiles), div(index, m_tiles)
         else:
             m_tile, n_tile = div(index, n_tiles), mod(index, n_tiles)
@@ -952,7 +845,7 @@ class Kernel:
 
     # ---- kernel: barriers, meetings --------------------------------------------------------------
 
-    def bar(self, first: int, cta: Cta, index, product: int | None = None):
+    def bar(self, first: int, cta: Cta, index=0, product: int | None = None):
         """This CTA's mbarrier number `index` of a pipeline, which begins at `first`; of a product,
         where each has its own."""
         if product is not None:
@@ -973,13 +866,13 @@ class Kernel:
             cute.arch.mbarrier_init(self.bar(plan.empty, cta, stage, product), plan.cluster_n)
         for stage in range(plan.num_acc_stages):
             cute.arch.mbarrier_init(self.bar(plan.acc_full, cta, stage), 1)
-            if plan.gate_lead > 0:
+            if plan.gate_k_tiles > 0:
                 cute.arch.mbarrier_init(self.bar(plan.gate_full, cta, stage), 1)
             if plan.persistent:
                 arrivals = plan.load_warp_id * plan.cta_group
                 cute.arch.mbarrier_init(self.bar(plan.acc_empty, cta, stage), arrivals)
         if plan.split_k > 1:
-            cute.arch.mbarrier_init(self.bar(plan.partials_full, cta, 0), 1)
+            cute.arch.mbarrier_init(self.bar(plan.partials_full, cta), 1)
         cute.arch.mbarrier_init_fence()
 
     # Meetings: the table at the top of the file says who comes.
@@ -1030,21 +923,20 @@ class Kernel:
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
                 state = PipelineState(i, 0, cta.num_stages)
-                k_tile = first_tile.k_begin + i
-                self.load_stage(cta, StageLoad(first_tile, k_tile, state, is_prefill=True))
+                self.load_stage(cta, StageLoad(first_tile, first_tile.k_begin + i, state, True))
         if const_expr(plan.cluster > 1):
             self.cluster_wait()
         else:
             cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
-            # After the prefilled stages, which may be all, or none.
+            # The stage after the last prefilled one; -1 is before the first. `next` wraps if all
+            # are prefilled.
             state = PipelineState(prefilled - 1, 0, cta.num_stages).next()
             for i in cutlass.range(cta.num_tiles, unroll=1):
                 tile = self.tile_at(cta, i)
                 begin = select(i == 0, prefilled, 0)
                 for j in cutlass.range(begin, tile.k_count, unroll=1):
-                    k_tile = tile.k_begin + j
-                    self.load_stage(cta, StageLoad(tile, k_tile, state, is_prefill=False))
+                    self.load_stage(cta, StageLoad(tile, tile.k_begin + j, state, False))
                     state = state.next()
             if const_expr(plan.ctas_per_split > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(cta.num_stages, unroll=1):
@@ -1058,25 +950,20 @@ class Kernel:
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
         shared one once those of all have. The shared one's bytes count with product 0."""
-        plan, tile = self.plan, load.tile
+        plan = self.plan
         is_dual = plan.num_products == 2
-        # Bytes that arrive in this CTA, of an operand and its scales.
-        a_bytes = plan.box_m * ROW_BYTES + SF_BYTES
-        b_bytes = self.num_b_boxes(tile) * (plan.box_n * ROW_BYTES) + tile.b_atoms * SF_BYTES
-        if plan.swap_ab:
-            load_own, own_bytes, load_shared = self.load_a, a_bytes, self.load_b
-        else:
-            load_own, own_bytes, load_shared = self.load_b, b_bytes, self.load_a
+        own_bytes = self.bytes_of(load.tile, plan.own[0])
+        both_bytes = own_bytes + self.bytes_of(load.tile, plan.shared)
         if not load.is_prefill:
             self.wait_empty(cta, load.state, 0)
-        self.expect_full(cta, load, 0, a_bytes + b_bytes)
-        load_own(cta, load, 0)
+        self.expect_full(cta, load, 0, both_bytes)
+        self.load(cta, load, plan.own[0], 0)
         if is_dual and not load.is_prefill:
             self.wait_empty(cta, load.state, 1)
-        load_shared(cta, load, 0)
+        self.load(cta, load, plan.shared, 0)
         if is_dual:
             self.expect_full(cta, load, 1, own_bytes)
-            load_own(cta, load, 1)
+            self.load(cta, load, plan.own[1], 1)
 
     def wait_empty(self, cta: Cta, state: PipelineState, product: int):
         empty = self.bar(self.plan.empty, cta, state.index, product)
@@ -1092,64 +979,54 @@ class Kernel:
     def signals_leader(self, load: StageLoad) -> bool:
         return self.plan.cta_group == 2 and not load.is_prefill
 
-    def full_address(self, cta: Cta, load: StageLoad, product: int):
-        """Of full[s][p] in the CTA that issues the MMAs."""
-        full = self.bar(self.plan.full, cta, load.state.index, product)
-        return self.in_leader(full) if self.signals_leader(load) else full.toint()
+    def extent(self, tile: Tile, operand: Operand) -> tuple:
+        """Boxes and scale-factor atoms of an operand that a CTA receives."""
+        if operand.is_a:
+            return 1, 1
+        return div_up(div(tile.width, self.plan.cta_group), operand.box_rows), tile.b_atoms
 
-    def num_b_boxes(self, tile: Tile):
-        return div_up(div(tile.width, self.plan.cta_group), self.plan.box_n)
+    def bytes_of(self, tile: Tile, operand: Operand):
+        boxes, atoms = self.extent(tile, operand)
+        return boxes * (operand.box_rows * ROW_BYTES) + atoms * SF_BYTES
 
     @cute.jit
-    def load_a(self, cta: Cta, load: StageLoad, operand: int):
-        """An A operand of a k-tile and its scales.
+    def load(self, cta: Cta, load: StageLoad, operand: Operand, product: int):
+        """This CTA's rows of an operand of a k-tile, and all scales.
 
         CTAs that share A issue by turns and multicast to all. Scales are the next one's turn, so
         that no CTA issues both. In a prefill each loads its own."""
         plan = self.plan
-        tile = load.tile
-        num_sharers = 1
+        tile, number = load.tile, operand.number
         mask = None
-        if const_expr(plan.cluster_n > 1 and not load.is_prefill):
-            num_sharers = plan.cluster_n
-            sharers = sum(1 << (i * plan.cta_group) for i in range(num_sharers))
+        if const_expr(operand.is_a and plan.cluster_n > 1 and not load.is_prefill):
+            sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
             mask = Int32(sharers) << (cta.k_rank * plan.ctas_per_split + cta.pair_rank)
-        full = self.full_address(cta, load, operand)
+        full = self.bar(plan.full, cta, load.state.index, product)
         to_leader = self.signals_leader(load)
+        barrier = self.in_leader(full) if to_leader else full.toint()
+        boxes, atoms = self.extent(tile, operand)
+        first_row = tile.m
+        if const_expr(not operand.is_a):
+            first_row = tile.n + cta.pair_rank * div(tile.width, plan.cta_group)
         stage = cta.smem + load.state.index * plan.stage_bytes
-        if my_turn(load.k_tile + operand, num_sharers, cta.n_rank):
-            to = stage + operand * A_BYTES
-            at = load.k_tile * TILE_K, tile.m, tile.batch
-            tma_load(to, tile.group.code_maps[operand], at, full, to_leader, mask)
-        if my_turn(load.k_tile + operand + 1, num_sharers, cta.n_rank):
-            to = stage + (plan.stage_sfa + operand * SF_BYTES)
-            at = 0, load.k_tile * K_BLOCKS, tile.a_atom()
-            tma_load(to, tile.group.scale_maps[operand], at, full, to_leader, mask)
-
-    @cute.jit
-    def load_b(self, cta: Cta, load: StageLoad, operand: int):
-        """A B operand of a k-tile: this CTA's part of the rows, and all scales."""
-        plan = self.plan
-        tile = load.tile
-        full = self.full_address(cta, load, operand)
-        to_leader = self.signals_leader(load)
-        code_map = tile.group.code_maps[plan.num_a + operand]
-        scale_map = tile.group.scale_maps[plan.num_a + operand]
-        num_boxes = self.num_b_boxes(tile)
-        stage = cta.smem + load.state.index * plan.stage_bytes
-        first_row = tile.n + cta.pair_rank * div(tile.width, plan.cta_group)
-        for box in cutlass.range_constexpr(plan.cta_n // plan.box_n):
-            if within(box, num_boxes):
-                row = box * plan.box_n
-                to = stage + (plan.stage_b + operand * plan.b_bytes + row * ROW_BYTES)
+        for box in cutlass.range_constexpr(operand.boxes):
+            if self.issues(cta, mask, load.k_tile + number, box, boxes):
+                row = box * operand.box_rows
+                to = stage + (operand.codes + row * ROW_BYTES)
                 at = load.k_tile * TILE_K, first_row + row, tile.batch
-                tma_load(to, code_map, at, full, to_leader)
-        for atom in cutlass.range_constexpr(plan.max_b_atoms):
-            if within(atom, tile.b_atoms):
-                offset = (operand * plan.max_b_atoms + atom) * SF_BYTES
-                to = stage + (plan.stage_sfb + offset)
-                at = 0, load.k_tile * K_BLOCKS, tile.b_atom(atom)
-                tma_load(to, scale_map, at, full, to_leader)
+                tma_load(to, tile.group.code_maps[number], at, barrier, to_leader, mask)
+        for atom in cutlass.range_constexpr(operand.atoms):
+            if self.issues(cta, mask, load.k_tile + number + 1, atom, atoms):
+                to = stage + (operand.scales + atom * SF_BYTES)
+                at = 0, load.k_tile * K_BLOCKS, tile.atom(operand, atom)
+                tma_load(to, tile.group.scale_maps[number], at, barrier, to_leader, mask)
+
+    def issues(self, cta: Cta, mask, turn, index: int, count):
+        """Whether this CTA issues copy `index` of `count`, of which there is at least one; where it
+        is multicast, whether it is this CTA's turn."""
+        if mask is not None:
+            return mod(turn, self.plan.cluster_n) == cta.n_rank
+        return within(index, count)
 
     # ---- kernel: MMA warp ------------------------------------------------------------------------
 
@@ -1169,13 +1046,13 @@ class Kernel:
             self.cta_sync(SETUP_BARRIER)
         else:
             self.setup_sync()
-        tmem = ld_shared_b32(cta.smem + plan.tmem_address)
+        tmem_base = ld_shared_b32(cta.smem + plan.tmem_address)
         num_tiles = select(cta.pair_rank == 0, cta.num_tiles, 0)  # of a pair the leader issues
         state = PipelineState(0, 0, cta.num_stages)
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
-            state = self.mma_tile(cta, tile, tmem, acc, state)
+            state = self.mma_tile(cta, tile, tmem_base, acc, state)
             acc = acc.next()
         self.teardown_sync()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
@@ -1183,42 +1060,42 @@ class Kernel:
 
     @cute.jit
     def mma_tile(
-        self, cta: Cta, tile: Tile, tmem, acc: PipelineState, state: PipelineState
+        self, cta: Cta, tile: Tile, tmem_base, acc: PipelineState, state: PipelineState
     ) -> PipelineState:
-        """All MMAs of a tile; the next stage. At the end of a dual tile the first product is
-        finished ahead of the second, whose MMAs then overlap silu."""
+        """All MMAs of a tile; the next stage. At the end of a dual tile the first product, the
+        gate, is finished ahead of the second, whose MMAs then overlap silu."""
         plan = self.plan
         if const_expr(plan.persistent):
-            # The tcgen05_fence_after of this wait comes behind the next one, for full[s][p].
+            # The tcgen05_fence_after of this wait is that of the next one, for full[s][p].
             cute.arch.mbarrier_wait(self.bar(plan.acc_empty, cta, acc.index), acc.phase ^ 1)
         pair_mask = None
         if const_expr(plan.cta_group == 2):
             pair_mask = Int32(3) << cta.rank
-        tmems = tmem, tmem + acc.index * plan.acc_columns
-        lead = cutlass.min(tile.k_count, Int32(plan.gate_lead))
-        body = tile.k_count - lead
-        state = self.mma_k_tiles(cta, tile, tmems, 0, body, state, list(range(plan.num_products)))
-        if const_expr(plan.gate_lead > 0):
-            # Two passes over the same stages: product 0 of all these k-tiles, then product 1.
-            self.mma_k_tiles(cta, tile, tmems, body, lead, state, [0])
+        tmem = tmem_base, tmem_base + acc.index * plan.acc_columns
+        last = cutlass.min(tile.k_count, Int32(plan.gate_k_tiles))
+        before = tile.k_count - last
+        products = list(range(plan.num_products))
+        state = self.mma_k_tiles(cta, tile, tmem, 0, before, state, products)
+        if const_expr(plan.gate_k_tiles > 0):
+            # Two passes over the same stages, so the state after the first one is dropped.
+            self.mma_k_tiles(cta, tile, tmem, before, last, state, [0])
             with cute.arch.elect_one():
                 gate_full = self.bar(plan.gate_full, cta, acc.index)
                 tcgen05.commit(gate_full, pair_mask, self.mma_group)
-            state = self.mma_k_tiles(cta, tile, tmems, body, lead, state, [1])
+            state = self.mma_k_tiles(cta, tile, tmem, before, last, state, [1])
         with cute.arch.elect_one():
             tcgen05.commit(self.bar(plan.acc_full, cta, acc.index), pair_mask, self.mma_group)
         return state
 
     @cute.jit
     def mma_k_tiles(
-        self, cta: Cta, tile: Tile, tmems: tuple, done, count, state: PipelineState, products: list
+        self, cta: Cta, tile: Tile, tmem: tuple, first, count, state: PipelineState, products: list
     ) -> PipelineState:
-        """`count` k-tiles after the first `done` of this part of K, for some products. It returns
-        the next stage, which `mma_tile` ignores where it passes over the same stages again.
+        """`count` k-tiles from number `first` of this part of K on, for some products; the next
+        stage. tmem: the addresses of tensor memory and of the accumulator stage.
 
         A commit to all load warps that send to this CTA or pair releases what a product has read;
-        the last product's, what products share. tmems: tensor memory of the CTA, of the accumulator
-        stage."""
+        the last product's, what products share."""
         plan = self.plan
         senders = None
         if const_expr(plan.ctas_per_split > 1):
@@ -1230,10 +1107,10 @@ class Kernel:
                 cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
                 descriptors = self.descriptors(cta, tile, state.index)
-                adds = select(done + j > 0, 1, 0)
+                accumulate = select(first + j > 0, 1, 0)
                 with cute.arch.elect_one():
                     is_first = product == products[0]
-                    self.issue_mmas(tile, tmems, descriptors, adds, product, is_first)
+                    self.issue_mmas(tile, tmem, descriptors, accumulate, product, is_first)
                     empty = self.bar(plan.empty, cta, state.index, product)
                     tcgen05.commit(empty, senders, self.mma_group)
             state = state.next()
@@ -1253,46 +1130,41 @@ class Kernel:
 
     @cute.jit
     def issue_mmas(
-        self, tile: Tile, tmems: tuple, descriptors: tuple, adds, product: int, is_first: bool
+        self, tile: Tile, tmem: tuple, descriptors: tuple, accumulate, product: int, is_first: bool
     ):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
-        adds: 0 in the first k-tile, whose first MMA does not add to what tensor memory holds.
-        is_first: of the products, so it copies the shared operand's scales, too. Copies stand
-        between MMAs, since an MMA waits for all copies before it: those of a whole k-tile would
-        hold it up for 128 cycles. Beyond K all codes are zeros."""
+        accumulate: 0 in the first k-tile, whose first MMA overwrites the sums. is_first: of the
+        products, so it copies the shared operand's scales, too. Copies stand between MMAs, since an
+        MMA waits for all copies before it: those of a whole k-tile would hold it up for 128 cycles.
+        Beyond K all codes are zeros."""
         plan = self.plan
-        tmem, acc_tmem = tmems
-        max_atoms = plan.max_b_atoms
-        a_operand = min(product, plan.num_a - 1)
-        b_operand = min(product, plan.num_b - 1)
+        tmem_base, acc_tmem = tmem
         codes_desc, scales_desc, idesc = descriptors
-        a_desc = codes_desc + (a_operand * A_BYTES >> 4)
-        b_desc = codes_desc + (plan.stage_b + b_operand * plan.b_bytes >> 4)
+        own = plan.own[product]
+        a, b = plan.exchange(own, plan.shared)
+        copied = (a, b) if is_first else (own,)
         d_tmem = acc_tmem + product * plan.tile_n
+        a_desc, b_desc = codes_desc + (a.codes >> 4), codes_desc + (b.codes >> 4)
         for block in cutlass.range_constexpr(K_BLOCKS):
-            a_block = a_operand * K_BLOCKS + block
-            sfa_tmem = tmem + (plan.tmem_sfa + ATOM_COLUMNS * a_block)
-            if const_expr(is_first or plan.num_a == 2):
-                source = scales_desc + (plan.stage_sfa + a_block * ATOM_BYTES >> 4)
-                tcgen05_cp(plan.cta_group, sfa_tmem, source)
-            # Atoms of neighbours along N stand side by side, as an MMA of N > 128 reads them.
-            first_atom = (b_operand * K_BLOCKS + block) * max_atoms
-            sfb_tmem = tmem + (plan.tmem_sfb + ATOM_COLUMNS * first_atom)
-            if const_expr(is_first or plan.num_b == 2):
-                for i in cutlass.range_constexpr(max_atoms):
-                    if within(i, tile.b_atoms):
-                        b_block = (b_operand * max_atoms + i) * K_BLOCKS + block
-                        offset = plan.stage_sfb + b_block * ATOM_BYTES
-                        to = sfb_tmem + ATOM_COLUMNS * i
+            for operand in copied:
+                for i in cutlass.range_constexpr(operand.atoms):
+                    if within(i, 1 if operand.is_a else tile.b_atoms):
+                        to = self.scales_tmem(tmem_base, operand, block) + ATOM_COLUMNS * i
+                        offset = operand.scales + (i * K_BLOCKS + block) * ATOM_BYTES
                         tcgen05_cp(plan.cta_group, to, scales_desc + (offset >> 4))
+            sfa_tmem = self.scales_tmem(tmem_base, a, block)
             # An atom has 32 of the tile's N in each of its 4 columns of tensor memory: a tile that
             # starts at row 64 of it begins at the third.
-            sfb_tmem = sfb_tmem + ((tile.n & (ATOM_ROWS - 1)) >> 5)
-            a = a_desc + K_BLOCK_STEP * block
-            b = b_desc + K_BLOCK_STEP * block
-            accumulate = adds if block == 0 else 1
-            tcgen05_mma(plan.cta_group, d_tmem, a, b, idesc, sfa_tmem, sfb_tmem, accumulate)
+            sfb_tmem = self.scales_tmem(tmem_base, b, block) + ((tile.n & (ATOM_ROWS - 1)) >> 5)
+            descs = a_desc + K_BLOCK_STEP * block, b_desc + K_BLOCK_STEP * block, idesc
+            adds = accumulate if block == 0 else 1
+            tcgen05_mma(plan.cta_group, d_tmem, *descs, sfa_tmem, sfb_tmem, adds)
+
+    def scales_tmem(self, tmem_base, operand: Operand, block: int):
+        """Where the scales of a K block begin. Atoms of neighbours along N stand side by side, as
+        an MMA of N > 128 reads them."""
+        return tmem_base + (operand.scales_tmem + ATOM_COLUMNS * block * operand.atoms)
 
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 
@@ -1302,8 +1174,8 @@ class Kernel:
         self.set_up(cta, warp_id)
         self.setup_sync()
         warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
-        tmem = ld_shared_b32(cta.smem + plan.tmem_address)
-        quarter_tmem = tmem + ((warp.quarter * 32) << LANE_BIT)
+        tmem_base = ld_shared_b32(cta.smem + plan.tmem_address)
+        quarter_tmem = tmem_base + ((warp.quarter * 32) << LANE_BIT)
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(cta.num_tiles, unroll=1):
             tile = self.tile_at(cta, i)
@@ -1351,13 +1223,9 @@ class Kernel:
         first_block = tile.k_begin * K_BLOCKS
         blocks = cutlass.min(tile.k_count, Int32(plan.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
-        if plan.swap_ab:
-            atom, own = tile.a_atom(), group.scales[: plan.num_a]
-        else:
-            atom, own = tile.b_atom(0), group.scales[plan.num_a :]
-        offset = (Int64(atom) * k_blocks + first_block) * ATOM_BYTES
-        for scales in own:
-            bulk_prefetch(scales + offset, blocks * ATOM_BYTES)
+        offset = (Int64(tile.atom(plan.own[0])) * k_blocks + first_block) * ATOM_BYTES
+        for operand in plan.own:
+            bulk_prefetch(group.scales[operand.number] + offset, blocks * ATOM_BYTES)
 
     def release(self, cta: Cta, acc: PipelineState):
         """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
@@ -1370,17 +1238,16 @@ class Kernel:
 
     @cute.jit
     def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem, acc: PipelineState):
-        """Store a tile once it is complete, an epilogue tile at a time; of a dual tile silu of the
+        """Store a tile once it is complete, an epilogue tile at a time. Of a dual tile silu of the
         first one is ready when the second product is."""
         plan = self.plan
         epi_n = plan.epi_n
-        turns = plan.warps_per_quarter
-        leads = plan.gate_lead > 0
-        # A warp without an epilogue tile computes the first one in its place; `store` drops it,
-        # since then no columns are left at `n`.
-        n = warp.turn * epi_n
+        begin = warp.warpgroup
+        # The second warpgroup has none in a narrow tile. It reads the first one in its place, which
+        # is there, and `store` drops that: no columns are left at `n`.
+        n = begin * epi_n
         first = acc_tmem + select(n < tile.width, n, 0)
-        if const_expr(leads):
+        if const_expr(plan.gate_k_tiles > 0):
             cute.arch.mbarrier_wait(self.bar(plan.gate_full, cta, acc.index), acc.phase)
             tcgen05_fence_after()
             gates = silu(self.read(first, 1)[0])
@@ -1389,12 +1256,11 @@ class Kernel:
         if const_expr(plan.split_k > 1):
             self.add_parts(cta, warp, tile, acc_tmem)
         else:
-            begin = warp.turn
-            if const_expr(leads):
+            if const_expr(plan.gate_k_tiles > 0):
                 values = self.combine(self.read(first + plan.tile_n, 1), gates)
                 self.store(cta, warp, tile, values, n)
-                begin = warp.turn + turns
-            for i in cutlass.range(begin, div_up(tile.width, epi_n), turns, unroll=1):
+                begin = begin + plan.warpgroups
+            for i in cutlass.range(begin, div_up(tile.width, epi_n), plan.warpgroups, unroll=1):
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
                 self.store(cta, warp, tile, self.combine(sums), i * epi_n)
 
@@ -1427,12 +1293,11 @@ class Kernel:
         else:
             m = m + warp.lane
         columns_left = select(m < group.m, group.n - n, 0)
-        if const_expr(plan.swap_ab):
-            index = (Int64(tile.batch) * group.n + n) * group.m + m
-            column_step = group.m
-        else:
-            index = (Int64(tile.batch) * group.m + m) * group.n + n
-            column_step = 1
+        # C is [l][shared][own] in memory.
+        own, shared = plan.exchange(m, n)
+        num_own, num_shared = plan.exchange(group.m, group.n)
+        index = (Int64(tile.batch) * num_shared + shared) * num_own + own
+        _, column_step = plan.exchange(1, num_own)
         to = group.c + index * C_BYTES
         if const_expr(plan.wide_stores):
             for first in cutlass.range_constexpr(0, plan.epi_n, 16):
@@ -1455,7 +1320,7 @@ class Kernel:
         A column is 64 bytes there: four pieces of 8 rows, at their number XOR bits 1 and 2 of the
         column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
         every bank once."""
-        number = warp.turn * QUARTERS + warp.quarter
+        number = warp.warpgroup * WARPGROUP + warp.quarter
         buffer = cta.smem + self.plan.transposition + number * 1024
         # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
         upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
@@ -1490,7 +1355,7 @@ class Kernel:
         return div_up(self.num_epi_tiles(tile) - cta.k_rank, self.plan.split_k)
 
     def expect_partials(self, cta: Cta, tile: Tile):
-        part_bytes = self.plan.num_products * QUARTERS * self.plan.partial_bytes
+        part_bytes = self.plan.num_products * WARPGROUP * self.plan.partial_bytes
         owned_bytes = self.num_owned(cta, tile) * ((self.plan.split_k - 1) * part_bytes)
         partials_full = self.bar(self.plan.partials_full, cta, 0)
         cute.arch.mbarrier_arrive_and_expect_tx(partials_full, owned_bytes)
@@ -1501,13 +1366,13 @@ class Kernel:
         plan = self.plan
         split_k = plan.split_k
         epi_n = plan.epi_n
-        turns = plan.warps_per_quarter
+        turns = plan.warpgroups
         for i in cutlass.range(self.num_epi_tiles(tile), unroll=1):
             owner, number = mod(i, split_k), div(i, split_k)
-            if owner != cta.k_rank and mod(number, turns) == warp.turn:
+            if owner != cta.k_rank and mod(number, turns) == warp.warpgroup:
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
                 self.send(cta, warp, sums, owner, number)
-        for number in cutlass.range(warp.turn, self.num_owned(cta, tile), turns, unroll=1):
+        for number in cutlass.range(warp.warpgroup, self.num_owned(cta, tile), turns, unroll=1):
             column = (number * split_k + cta.k_rank) * epi_n
             sums = self.read(acc_tmem + column, plan.num_products)
             # The first wait is for the partial sums of all.
@@ -1524,8 +1389,8 @@ class Kernel:
         """Address, in the owner of an epilogue tile, of what this quarter of `sender` sends.
         number: of the epilogue tile, among those of its owner."""
         plan = self.plan
-        index = (sender * plan.epi_tiles_per_owner + number) * plan.num_products + product
-        index = index * QUARTERS + warp.quarter
+        index = (sender * plan.owned_epi_tiles + number) * plan.num_products + product
+        index = index * WARPGROUP + warp.quarter
         return cta.smem + plan.partials + index * plan.partial_bytes
 
     def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
@@ -1543,29 +1408,23 @@ class Kernel:
 
     @cute.jit
     def __call__(self, words):
-        """words: as "what host, launch and kernel hand each other" says. The groups come in the
-        order of their tiles, the longest first."""
         plan = self.plan
-        count = 2 * self.num_operands + 1
-        first_size = plan.num_groups * count
         maps, addresses, sizes = [], [], []
         tiles = Int32(0)
-        for group in cutlass.range_constexpr(plan.num_groups):
-            *pairs, c = words[group * count :][:count]
-            *shape, stored_n = map(Int32, words[first_size + group * NUM_SIZES :][:NUM_SIZES])
-            shape = GemmShape(*shape)
-            maps += self.tensormaps(pairs[0::2], pairs[1::2], shape, stored_n)
-            addresses += [*pairs[1::2], c]
-            sizes += [tiles, *shape]
-            m_tiles = div_up(shape.m, plan.tile_m)
-            n_tiles = div_up(shape.n, plan.cluster_tile_n)
-            tiles = tiles + m_tiles * shape.l * n_tiles
+        for row in words:
+            *pairs, c, m, n, k, l, stored_n = row
+            m, n, k, l = Int32(m), Int32(n), Int32(k), Int32(l)
+            maps.append(self.tensormaps(pairs, m, n, k, l, Int32(stored_n)))
+            addresses.append([*pairs[1::2], c])
+            sizes.append([tiles, m, n, k, l])
+            m_tiles, n_tiles = div_up(m, plan.tile_m), div_up(n, plan.cluster_tile_n)
+            tiles = tiles + m_tiles * l * n_tiles
         clusters = tiles
         if const_expr(plan.persistent):
             clusters = cutlass.min(tiles, Int32(clusters_at_once(plan.cluster)))
         full_rounds = div(tiles - 1, clusters)  # those before the last one
         last = tiles - full_rounds * clusters  # tiles of the last round
-        stages_if_idle = self.stages_without_last_tile(clusters, full_rounds, last)
+        stages_if_idle = self.stages_if_idle(clusters, full_rounds, last)
         schedule = [clusters, full_rounds, last, stages_if_idle]
         self.kernel(maps, addresses, sizes, schedule).launch(
             grid=(clusters * plan.cluster, 1, 1),
@@ -1575,91 +1434,101 @@ class Kernel:
             min_blocks_per_mp=1,
         )
 
-    def stages_without_last_tile(self, clusters, full_rounds, last):
+    def stages_if_idle(self, clusters, full_rounds, last):
         """Stages that a cluster without a tile in the last round fills:
         stages * full_rounds / rounds + 2 * last / clusters. That is in proportion to its tiles, and
         up to two more where many clusters have a last tile: too few cost more than too many.
 
-        At least MIN_STAGES: at the end of a dual tile the first product of `gate_lead` k-tiles is
-        computed before the second one of any, which alone releases a stage."""
+        At least MIN_STAGES: at the end of a dual tile the first product of `gate_k_tiles` k-tiles
+        is computed before the second one of any, which alone releases a stage."""
         stages, rounds = self.plan.num_stages, full_rounds + 1
         fewer = stages * full_rounds * clusters + 2 * last * rounds
         fewer = cutlass.min(div(fewer, clusters * rounds), Int32(stages))
         return cutlass.max(fewer, Int32(MIN_STAGES))
 
-    def tensormaps(self, codes, scales, shape: GemmShape, stored_n) -> list:
-        """TMA atoms of the codes of each operand, then of the scales of each."""
-        plan = self.plan
-        sides = [(shape.m, shape.m, plan.box_m)] * plan.num_a
-        sides += [(shape.n, stored_n, plan.box_n)] * plan.num_b
-        found = [self.code_tensormap(address, *side, shape) for address, side in zip(codes, sides)]
-        for address, (_, stored, _) in zip(scales, sides):
-            found.append(self.scale_tensormap(address, stored, shape))
-        return found
-
-    def code_tensormap(self, address, extent, stored, box_rows: int, shape: GemmShape):
-        """Boxes of box_rows x 256 elements of a K-major operand [extent, k, l]."""
-        k = cute.assume(shape.k, K_BLOCK)
-        row = cute.assume(Int64(shape.k), K_BLOCK)
-        plane = cute.assume(Int64(stored) * Int64(shape.k), K_BLOCK)
+    def tensormaps(self, pairs, m, n, k, l, stored_n) -> list:
+        """TMA atoms of the codes of each operand, which is [l][rows][k] in memory; then of the
+        scales of each, as [l, atom of rows][K block][256 Int16]."""
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        box = (box_rows, TILE_K)
-        smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
-        size = (extent, k, shape.l)
-        strides = (row, 1, plane)
-        return self.tma_atom(Float4E2M1FN, address, size, strides, box, smem)
-
-    def scale_tensormap(self, address, stored, shape: GemmShape):
-        """Boxes of the scale-factor atoms of a k-tile of 128 rows, as 256 Int16 each."""
-        k_blocks = shape.k >> LOG_K_BLOCK
         num_int16 = ATOM_BYTES // 2
-        box = (num_int16, K_BLOCKS, 1)
-        size = (num_int16, k_blocks, shape.l * atoms_of(stored))
-        strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
-        return self.tma_atom(Int16, address, size, strides, box, cute.make_layout(box))
+        k_blocks = k >> LOG_K_BLOCK
+        row, k = Int64(k), cute.assume(k, K_BLOCK)
+        codes, scales = [], []
+        for operand, code, scale in zip(self.plan.operands, pairs[0::2], pairs[1::2]):
+            rows, stored = (m, m) if operand.is_a else (n, stored_n)
+            box = (operand.box_rows, TILE_K)
+            smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
+            plane = cute.assume(Int64(stored) * row, K_BLOCK)
+            strides = (cute.assume(row, K_BLOCK), 1, plane)
+            codes.append(tma_atom(Float4E2M1FN, code, (rows, k, l), strides, box, smem))
+            box = (num_int16, K_BLOCKS, 1)
+            size = (num_int16, k_blocks, l * atoms_of(stored))
+            strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
+            scales.append(tma_atom(Int16, scale, size, strides, box, cute.make_layout(box)))
+        return codes + scales
 
-    def tma_atom(self, dtype, address, size, strides, box, smem):
-        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-        tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
-        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-        return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
+
+def tma_atom(dtype, address, size, strides, box, smem):
+    pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
+    tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
+    load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
+    return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
 
 
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.__call__, compiled, for all problems with this plan."""
-    words_of_group = 2 * (plan.num_a + plan.num_b) + 1 + NUM_SIZES
-    return cute.compile(Kernel(plan), Words([0] * plan.num_groups * words_of_group))
+    row = [0] * (2 * len(plan.operands) + 6)
+    return cute.compile(Kernel(plan), Words([row] * plan.num_groups))
 
 
 # ---- input ---------------------------------------------------------------------------------------
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 
+# The organisers' names of what `data` has, by how many that are; "": it does not count.
+NAMES = {
+    7: ("a", "b", "", "", "sfa_permuted", "sfb_permuted", "c"),  # gemv, gemm
+    10: (
+        "a",
+        "b1",
+        "b2",
+        *("",) * 3,
+        "sfa_permuted",
+        "sfb1_permuted",
+        "sfb2_permuted",
+        "c",
+    ),  # dual
+}
+NAMES_OF_GROUP = "a", "b", "c", "sfa_permuted", "sfb_permuted"
+
 
 def unpack(data) -> tuple[Groups, output_t]:
     """For each group the tensors that count: codes, scales, c; and what is to be returned."""
     count = len(data) if isinstance(data, (tuple, list)) else 0
-    if count == 7:  # gemv, gemm
-        a, b, _, _, sfa, sfb, c = data
-        return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
-    if count == 10:  # dual gemm
-        a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = data
-        scales = {"sfa_permuted": sfa, "sfb1_permuted": sfb1, "sfb2_permuted": sfb2}
-        return [{"a": a, "b1": b1, "b2": b2, **scales, "c": c}], c
-    if count == 4 and isinstance(data[0], list) and len(data[0]) == len(data[2]) > 0:
-        groups = [
-            {"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}
-            for (a, b, c), (sfa, sfb) in zip(data[0], data[2])
-        ]
-        return groups, [tensors["c"] for tensors in groups]
+    if count in NAMES:
+        tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name}
+        return [tensors], tensors["c"]
+    if count == 4 and all(isinstance(data[part], (tuple, list)) for part in (0, 2, 3)):
+        items = list(zip(data[0], data[2], data[3]))
+        if len(items) == len(data[0]) == len(data[2]) == len(data[3]) > 0:
+            groups = [dict(zip(NAMES_OF_GROUP, (*abc, *scales))) for abc, scales, _ in items]
+            if all(len(tensors) == len(NAMES_OF_GROUP) for tensors in groups):
+                return groups, [tensors["c"] for tensors in groups]
     raise TypeError(
         "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
         f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
     )
 
 
-class Operand(NamedTuple):
+def operand_names(problem: Problem) -> tuple[list[str], str]:
+    """Of the own operands, and of the shared one."""
+    if problem.is_gemv:
+        return ["a"], "b"
+    return ["b1", "b2"] if problem.num_products == 2 else ["b"], "a"
+
+
+class Form(NamedTuple):
     """What a tensor must be."""
 
     dtype: torch.dtype
@@ -1667,29 +1536,29 @@ class Operand(NamedTuple):
     strides: tuple[int, ...]
 
 
-@functools.cache
-def operands_of(problem: Problem) -> list[dict[str, Operand]]:
-    """What the tensors of each group must be, by their names in `unpack`."""
-    groups = []
-    b = ["b1", "b2"] if problem.num_products == 2 else ["b"]
-    for m, n, k, l in problem.groups:
-        rows, c = {"a": m, **dict.fromkeys(b, n)}, (m, n, l)
-        if problem.is_gemv:
-            rows, c = {"a": n, "b": GEMV_ROWS}, (n, m, l)
-        codes, scales = {}, {}
-        for key, extent in rows.items():
-            codes[key] = dense(torch.float4_e2m1fn_x2, (extent, k // 2, l), (2, 0, 1))
-            atoms = (32, 4, ceil_div(extent, ATOM_ROWS), 4, k // K_BLOCK, l)
-            scales[f"sf{key}_permuted"] = dense(torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3))
-        groups.append({**codes, **scales, "c": dense(torch.float16, c, (2, 0, 1))})
-    return groups
-
-
-def dense(dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> Operand:
+def dense(dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> Form:
     """A tensor without gaps. order: its dimensions, outermost in memory first."""
     in_memory = torch.zeros([shape[dim] for dim in order], device="meta")
     in_order = in_memory.permute([order.index(dim) for dim in range(len(order))])
-    return Operand(dtype, shape, in_order.stride())
+    return Form(dtype, shape, in_order.stride())
+
+
+@functools.cache
+def forms_of(problem: Problem) -> list[dict[str, Form]]:
+    """What the tensors of each group must be, by their names in `unpack`."""
+    groups = []
+    own_names, shared_name = operand_names(problem)
+    for shared, own, k, l in problem.groups:
+        rows = dict.fromkeys(own_names, own)
+        rows[shared_name] = GEMV_ROWS if problem.is_gemv else shared
+        c = (own, shared, l) if problem.is_gemv else (shared, own, l)
+        forms = {"c": dense(torch.float16, c, (2, 0, 1))}
+        for name, extent in rows.items():
+            forms[name] = dense(torch.float4_e2m1fn_x2, (extent, k // 2, l), (2, 0, 1))
+            atoms = (32, 4, ceil_div(extent, ATOM_ROWS), 4, k // K_BLOCK, l)
+            forms[f"sf{name}_permuted"] = dense(torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3))
+        groups.append(forms)
+    return groups
 
 
 def expect(holds: bool, name: str, expected, found, error: type[Exception] = ValueError):
@@ -1697,28 +1566,37 @@ def expect(holds: bool, name: str, expected, found, error: type[Exception] = Val
         raise error(f"{name}: expected {expected}, found {found}")
 
 
-def named(groups: list[dict]) -> list[tuple]:
-    """All tensors, or all operands, with the names that errors give them."""
+def named(groups: Groups) -> list[tuple[str, int, str, torch.Tensor]]:
+    """All tensors: the name that errors give it, its group, its name there."""
     return [
-        (f"{key}[{group}]" if len(groups) > 1 else key, item)
-        for group, items in enumerate(groups)
-        for key, item in items.items()
+        (f"{key}[{group}]" if len(groups) > 1 else key, group, key, tensor)
+        for group, tensors in enumerate(groups)
+        for key, tensor in tensors.items()
     ]
+
+
+def check_tensor(name: str, found: torch.Tensor, expected: Form):
+    """TypeError or ValueError if it is not what it must be. Strides count only where there is more
+    than one element along them."""
+    expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
+    expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
+    triples = zip(found.shape, expected.strides, found.stride())
+    is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
+    expect(is_dense, name, f"strides {list(expected.strides)}", list(found.stride()))
 
 
 def read_problem(data, groups: Groups) -> Problem:
     """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
     tensors = named(groups)
-    for name, tensor in tensors:
+    for name, _, key, tensor in tensors:
         is_tensor = isinstance(tensor, torch.Tensor)
         expect(is_tensor, name, "a tensor", type(tensor).__name__, TypeError)
-        device = tensors[0][1].device
+        device, shape = tensors[0][-1].device, tensor.shape
         expect(tensor.device == device, name, device, tensor.device)
-        shape = tensor.shape
-        if name[0] != "s":
+        if not key.startswith("sf"):  # sizes come from these
             is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
             expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
-        if name[0] == "a":
+        if key == "a":
             k = 2 * shape[1]
             expect(k % K_BLOCK == 0, name, f"K a multiple of {K_BLOCK}", k)
     num_products = 2 if len(data) == 10 else 1
@@ -1728,27 +1606,20 @@ def read_problem(data, groups: Groups) -> Problem:
         m, half_k, l = by_key["a"].shape
         n, k = by_key["b1" if num_products == 2 else "b"].shape[0], 2 * half_k
         if len(data) == 4:
-            sizes = tuple(data[3][group])
-            expect(sizes == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes)
+            expect(
+                tuple(data[3][group]) == (m, n, k, l),
+                f"sizes[{group}]",
+                (m, n, k, l),
+                data[3][group],
+            )
         is_gemv = len(data) == 7 and n == GEMV_ROWS and by_key["c"].shape[1] == 1
         shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
     most = PARAMETER_BYTES * len(groups) // parameter_bytes(num_products + 1, len(groups))
     expect(len(groups) <= most, "sizes", f"at most {most} groups", len(groups))
     problem = Problem(num_products, tuple(shapes), is_gemv)
-    expected = dict(named(operands_of(problem)))
-    for name, tensor in tensors:
-        check_operand(name, expected[name], tensor)
+    for name, group, key, tensor in tensors:
+        check_tensor(name, tensor, forms_of(problem)[group][key])
     return problem
-
-
-def check_operand(name: str, expected: Operand, found: torch.Tensor) -> None:
-    """TypeError or ValueError if it is not what it must be. Strides count only where there is more
-    than one element along them."""
-    expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
-    expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
-    triples = zip(found.shape, expected.strides, found.stride())
-    is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
-    expect(is_dense, name, f"strides {list(expected.strides)}", list(found.stride()))
 
 
 PROBLEMS: dict[tuple, Problem] = {}  # of inputs that were found right, by what they are
@@ -1773,43 +1644,51 @@ def problem_of(data, groups: Groups) -> Problem:
 
 # ---- host launch ---------------------------------------------------------------------------------
 
+COMPILING = threading.Lock()
+
+
+def rows_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
+    """What takes the tensors of a group in the order of `Words`; and for each of its rows the
+    number of the group, and the words after the addresses."""
+    own, shared = operand_names(problem)
+    a, b = config.exchange(own, [shared])
+    pairs = [(name, f"sf{name}_permuted") for name in a + b]
+    rows = []
+    for group in longest_first(config, problem):
+        shape = problem.groups[group]
+        m, n = config.size(shape)
+        rows.append((group, [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]))
+    return operator.itemgetter(*itertools.chain(*pairs), "c"), rows
+
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config):
-    """Kernel.__call__, compiled, for a problem in a configuration, and the order of its words."""
-    kernel = compile_kernel(check(config, problem))
-    return kernel, order_of_words(problem, config.swap_ab)
-
-
-def order_of_words(problem: Problem, swap_ab: bool) -> tuple[operator.itemgetter, list, list]:
-    """What takes the tensors of a group in the order of the words; the groups, those with the
-    longest tiles first; and the sizes of all, in this order."""
-    own, shared = ["b"], ["a"]
-    if problem.is_gemv:
-        own, shared = shared, own
-    elif problem.num_products == 2:
-        own = ["b1", "b2"]
-    operands = own + shared if swap_ab else shared + own
-    pairs = [(key, f"sf{key}_permuted") for key in operands]
-    tensors_of = operator.itemgetter(*itertools.chain(*pairs), "c")
-    shapes = for_mma(problem, swap_ab).groups
-    order = sorted(range(len(shapes)), key=lambda group: -tile_work(shapes[group]))
-    sizes = []
-    for group in order:
-        sizes += [*shapes[group], GEMV_ROWS if problem.is_gemv else shapes[group].n]
-    return tensors_of, order, sizes
+    """Kernel.__call__, compiled, for a problem in a configuration, and its `rows_of`."""
+    return compile_kernel(check(config, problem)), rows_of(problem, config)
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
-    """The launch for the tensors of each group; ValueError if one has an illegal address: TMA takes
-    addresses of 16 bytes, stores of 16 fp16 take 32."""
-    kernel, (tensors_of, order, sizes) = kernel_for(problem, config)
-    addresses = [tensor.data_ptr() for group in order for tensor in tensors_of(groups[group])]
-    if functools.reduce(operator.or_, addresses) % 32:
-        for name, tensor in named(groups):
-            address = tensor.data_ptr()
-            expect(address % 32 == 0, name, "an address of 32 bytes", hex(address))
-    return functools.partial(kernel, Words(addresses + sizes))
+    """The launch for the tensors of each group. ValueError if they are not on the current device,
+    or if an address is illegal: TMA takes multiples of 16 bytes, stores of 16 fp16 to c of 32."""
+    with COMPILING:  # by one thread at a time
+        kernel, (tensors_of, rows) = kernel_for(problem, config)
+    device = groups[0]["c"].device
+    if device.type == "cuda":
+        current = torch.cuda.current_device()
+        expect(device.index == current, "c", f"cuda:{current}, the current device", device)
+    words = []
+    for group, sizes in rows:
+        *inputs, c = (tensor.data_ptr() for tensor in tensors_of(groups[group]))
+        if functools.reduce(operator.or_, inputs) % 16 or c % 32:
+            check_addresses(groups)
+        words.append([*inputs, c, *sizes])
+    return functools.partial(kernel, Words(words))
+
+
+def check_addresses(groups: Groups):
+    for name, _, key, tensor in named(groups):
+        multiple, address = 32 if key == "c" else 16, tensor.data_ptr()
+        expect(address % multiple == 0, name, f"an address of {multiple} bytes", hex(address))
 
 
 # ---- cost model and pick -------------------------------------------------------------------------
@@ -1875,16 +1754,17 @@ def epilogue_cycles(plan: Plan, n: int) -> float:
 
 def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
     """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
-    m_tiles = shape.l * ceil_div(shape.m, plan.tile_m)
-    n_tiles = ceil_div(shape.n, plan.cluster_tile_n)
+    m, n = plan.size(shape)
+    m_tiles = shape.l * ceil_div(m, plan.tile_m)
+    n_tiles = ceil_div(n, plan.cluster_tile_n)
     # Rows of A and B, counted as often as they are read: of all tiles, and in all boxes.
-    a_read = plan.num_a * shape.l * shape.m * n_tiles
-    b_read = plan.num_b * m_tiles * shape.n
+    a_read = plan.num_a * shape.l * m * n_tiles
+    b_read = plan.num_b * m_tiles * n
     in_boxes = plan.num_a * n_tiles * plan.cta_group * plan.box_m
-    in_boxes += plan.num_b * round_up(shape.n, plan.box_n * plan.cta_group)
+    in_boxes += plan.num_b * round_up(n, plan.box_n * plan.cta_group)
     outside = m_tiles * in_boxes - a_read - b_read
-    once = (plan.num_a * shape.m + plan.num_b * shape.n) * shape.l
-    own_read = a_read if plan.swap_ab else b_read
+    once = (plan.num_a * m + plan.num_b * n) * shape.l
+    own_read, _ = plan.exchange(a_read, b_read)
     merged = COSTS.merged * own_read if plan.cluster == 1 else 0
     inside = a_read + b_read - merged + COSTS.fill * once
     l2 = inside / COSTS.l2 + outside / COSTS.outside
@@ -1894,17 +1774,19 @@ def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
 def estimate(config: Config, problem: Problem) -> float:
     """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
     epilogue, and further waves of clusters."""
-    plan = make_plan(config, problem)
-    groups = for_mma(problem, config.swap_ab).groups
+    plan = Plan(config, problem)
+    groups = problem.groups
     count = tile_count(config, problem)
     waves = waves_of(config, problem)
     tiles = []  # (main loop, epilogue) in the order in which clusters take them
-    for shape in sorted(groups, key=tile_work, reverse=True):
-        mean = ceil_div(shape.n, ceil_div(shape.n, config.tile_n))
-        n = mean if waves > 1 else min(shape.n, config.tile_n)
+    for group in longest_first(config, problem):
+        shape = groups[group]
+        _, n = config.size(shape)
+        mean = ceil_div(n, ceil_div(n, config.tile_n))
+        n = mean if waves > 1 else min(n, config.tile_n)
         n = round_up(n, config.n_step)
         tile = main_loop_cycles(plan, n, shape.k), epilogue_cycles(plan, n)
-        tiles += [tile] * cluster_tiles(config, shape)
+        tiles += [tile] * config.cluster_tiles(shape)
     memory = [memory_cycles(plan, shape) for shape in groups]
     dram = sum(cycles for cycles, _ in memory)
     l2 = sum(cycles for _, cycles in memory)
@@ -1931,18 +1813,18 @@ def estimate(config: Config, problem: Problem) -> float:
 def legal_configs(problem: Problem) -> list[Config]:
     """The configurations that `pick` weighs; persistent ones where there are several waves."""
     found = []
-    is_vector = all(shape.m <= 8 for shape in problem.groups)
+    is_vector = all(shape.shared <= 8 for shape in problem.groups)
     for swap_ab in (True,) if is_vector else (True, False):
-        mma = for_mma(problem, swap_ab)
-        n = mma.max_n
+        sizes = [Config(swap_ab=swap_ab).size(shape) for shape in problem.groups]
+        n = max(n for _, n in sizes)
         tiles = {64, 128, 192, 256} if n > 8 else {8}
         if 8 < n <= 256:  # one tile, not wider than it must be
             tiles |= {round_up(n, 16), round_up(n, 32)}
-        can_pair = n > 8 and all(shape.m > CTA_M for shape in mma.groups)
+        can_pair = n > 8 and all(m > CTA_M for m, _ in sizes)
         levers = {
             "tile_n": sorted(tiles),
             "cta_group": (1, 2) if can_pair else (1,),
-            "split_k": CLUSTER_SIZES,
+            "split_k": CLUSTERS,
             "cluster_n": (1, 2, 4) if n > 8 else (1,),
             "persistent": (False, True),
         }
@@ -2041,7 +1923,7 @@ def is_profiled() -> bool:
 
 def plainest(problem: Problem) -> Config:
     """One CTA a tile, no cluster, no K split, one tile a CTA."""
-    return Config(tile_n=8 if all(shape.m <= 8 for shape in problem.groups) else 64)
+    return Config(tile_n=8 if all(shape.shared <= 8 for shape in problem.groups) else 64)
 
 
 def candidates(problem: Problem) -> list[Config]:
@@ -2088,10 +1970,10 @@ def with_other_data(groups: Groups) -> Groups:
     """Copies in which each byte of the inputs differs: all bits of codes, one of scales, which stay
     finite."""
     copies = clones(groups)
-    for name, tensor in named(copies):
-        if name[0] == "s":
+    for _, _, key, tensor in named(copies):
+        if key.startswith("sf"):
             tensor.view(torch.uint8).bitwise_xor_(8).clamp_(max=0x7E)
-        elif name[0] != "c":
+        elif key != "c":
             tensor.view(torch.uint8).bitwise_xor_(255)
     return copies
 
