@@ -5,25 +5,23 @@ THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1
     "Own" is the large operand (weights): each product of a dual gemm has its own. "Shared" is the
     small one (tokens), which both products read. A problem of one product has one of each, too.
 
-    problem   own                     shared            C
-    gemm      b                       a                 c
-    group     b of each group         a of each group   c of each group
-    dual      b1 and b2               a                 c = silu(A B1) * (A B2): two products
-    gemv      the matrix: a           row 0 of b        c, transposed
+    problem   own                  shared            C
+    gemm      b                    a                 c
+    group     b of each group      a of each group   c of each group
+    dual      b1 and b2            a                 c = silu(A B1) * (A B2): two products
+    gemv      the matrix: a        row 0 of b        c, transposed
 
 THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
-    over a CTA pair). With `swap_ab`, the default, its A is the own operand and C is stored
-    transposed; else its A is the shared one. `Config.exchange` is the one place that knows.
-    A, B, M, N, SFA and SFB are the MMA's from here on.
+    over a CTA pair). With `swap_ab`, the default, its A is the own operand, and C is stored
+    transposed; else the shared one. `Config.exchange` does that, and nothing else. Behind it A, B,
+    M, N, SFA and SFB are the MMA's.
 
-ONE TILE   gemm with 128 tokens, 7168 weight rows, K 16384: Config(cta_group=2, cluster_n=2)
-    The MMA's M is 7168 and its N 128. A cluster has 2 CTA pairs; 28 clusters compute all.
-    A pair computes a tile of 256 x 64, each CTA 128 of its rows. Both pairs need the same A: they
-    load it by turns and multicast it. K is cut into 64 k-tiles of 256.
-    A stage of a CTA has one k-tile: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB),
-    SFA of its rows (2 KB), SFB of all 64, in an atom of 128 (2 KB). 9 stages of 24 KB fit.
-    A k-tile is 4 MMAs of 256 x 64 x 64, each after the copies of its SFA and SFB to tensor memory.
-    Tensor memory: 64 columns of accumulator, 16 of SFA, 16 of SFB; 128 are allocated.
+ONE TILE   gemm with 128 tokens, 7168 rows of weights, K 16384: Config(cta_group=2, cluster_n=2)
+    The MMA's M is 7168, its N 128. A pair of CTAs computes a tile of 256 x 64. The two pairs of a
+    cluster need the same A: they load it by turns and multicast it. A stage of a CTA has a k-tile
+    of 256: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB), SFA of its rows (2 KB), SFB
+    of all 64, in an atom of 128 (2 KB). 9 stages fit. A k-tile is 4 MMAs of 256 x 64 x 64, each
+    after the copies of its SFA and SFB to tensor memory: 64 columns of sums, 16 of SFA, 16 of SFB.
 
 WARPS   of a CTA, in this order
     4 or 8   epilogue, one or two warpgroups that take epilogue tiles by turns: tensor memory ->
@@ -102,8 +100,8 @@ from task import input_t, output_t
 
 # ---- the chip, and the sizes of a tile -----------------------------------------------------------
 
-# Clusters of so many CTAs that are resident at a time, of the sizes that public kernels have on a
-# B200; 8 CTAs are the portable limit. From 148 SMs in 8 GPCs, of which some have fewer than 20.
+# By CTAs of a cluster, how many are resident at a time on 148 SMs in 8 GPCs: these sizes public
+# kernels have on a B200, and 8 CTAs are the portable limit.
 CLUSTERS = {1: 148, 2: 74, 4: 33, 8: 15}
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
@@ -112,7 +110,7 @@ PARAMETER_BYTES = 32_764  # of a kernel
 CTA_M = 128  # rows of A of a CTA
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
-C_BYTES = 2  # of an element of C: fp16
+C_TYPE, C_BYTES = torch.float16, 2  # rounded to by `cvt_f16x2` and `cvt_f16`
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 LOG_K_BLOCK = K_BLOCK.bit_length() - 1
 K_BLOCKS = TILE_K // K_BLOCK
@@ -120,9 +118,9 @@ ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
 LOG_ATOM_ROWS = ATOM_ROWS.bit_length() - 1
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
-LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
 SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
-MIN_STAGES = 2  # one to load and one to compute; the k-tiles that `gate_k_tiles` counts
+LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
+MIN_STAGES = 2  # one to load and one to compute; so many k-tiles has `Plan.gate_k_tiles`
 GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
 
 WARPGROUP = 4  # epilogue warps: warp w reaches quarter w % 4 of the 128 lanes of tensor memory
@@ -153,8 +151,6 @@ class GemmShape(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is to be computed for each group, as the top of the file names it."""
-
     num_products: int
     groups: tuple[GemmShape, ...]
     is_gemv: bool = False  # the shared operand is the first of GEMV_ROWS rows
@@ -172,12 +168,11 @@ class Config:
     persistent: bool = False  # a cluster computes several tiles, else one
 
     def exchange(self, own, shared) -> tuple:
-        """What belongs to the own and to the shared operand -> to A and B, or M and N; and back.
-        This is the one place where they are exchanged."""
+        """What the own and the shared operand have -> what A and B have, or M and N; and back."""
         return (own, shared) if self.swap_ab else (shared, own)
 
     def size(self, shape: GemmShape) -> tuple[int, int]:
-        """M and N of the MMA."""
+        """M and N."""
         return self.exchange(shape.own, shape.shared)
 
     @property
@@ -195,34 +190,26 @@ class Config:
         """N of an MMA is a multiple of it."""
         return 8 * self.cta_group
 
-    @property
-    def tile_m(self) -> int:
-        return CTA_M * self.cta_group
-
-    @property
-    def cluster_tile_n(self) -> int:
-        """Of the tiles of a cluster, side by side."""
-        return self.tile_n * self.cluster_n
-
-    def cluster_tiles(self, shape: GemmShape) -> int:
-        """Tiles of a group, counted in clusters."""
+    def tiles(self, shape: GemmShape) -> tuple[int, int]:
+        """Tiles of a group along M of all batches, and along N; those of a cluster count as one."""
         m, n = self.size(shape)
-        return shape.l * ceil_div(m, self.tile_m) * ceil_div(n, self.cluster_tile_n)
+        m_tiles = shape.l * ceil_div(m, CTA_M * self.cta_group)
+        return m_tiles, ceil_div(n, self.tile_n * self.cluster_n)
 
 
 def tile_count(config: Config, problem: Problem) -> int:
-    return sum(config.cluster_tiles(shape) for shape in problem.groups)
+    return sum(operator.mul(*config.tiles(shape)) for shape in problem.groups)
 
 
 def longest_first(config: Config, problem: Problem) -> list[int]:
-    """Numbers of the groups in the order in which they are computed."""
+    """Numbers of the groups in the order in which they are computed: by k-tiles and their bytes."""
     work = [shape.k * (CTA_M + config.size(shape)[1]) for shape in problem.groups]
     return sorted(range(len(work)), key=lambda group: -work[group])
 
 
 def check(config: Config, problem: Problem) -> "Plan":
     """The plan of a configuration for a problem, or ValueError with the reason why it has none.
-    `read_problem` says which problems there are, this which configurations each has."""
+    Which problems there are says `read_problem`."""
 
     def need(legal: bool, reason: str):
         if not legal:
@@ -236,9 +223,8 @@ def check(config: Config, problem: Problem) -> "Plan":
     # `stages_if_idle` multiplies tiles by stages.
     need(tile_count(config, problem) < 2**22, "tile numbers, also times stages, have 32 bits")
     plan = Plan(config, problem)
-    one_tile = config.cluster_n == 1 and plan.one_n_tile
+    on_atoms = config.tile_n % 64 == 0 or (config.cluster_n == 1 and plan.one_n_tile)
     # `issue_mmas` begins at the first or the third of the four tensor-memory columns of an atom.
-    on_atoms = one_tile or config.tile_n % 64 == 0
     need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
     need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
     need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
@@ -255,15 +241,14 @@ def clusters_at_once(size: int) -> int:
 
     The driver of a B200 is asked, since chips differ. The table answers without a B200, if the
     question fails, and if the answer is not within a factor of two of the table's."""
-    expected = CLUSTERS[size]
     try:
         if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
             found = HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
-            if expected / 2 <= found <= 2 * expected:
+            if CLUSTERS[size] / 2 <= found <= 2 * CLUSTERS[size]:
                 return found
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
-    return expected
+    return CLUSTERS[size]
 
 
 # ---- plan ----------------------------------------------------------------------------------------
@@ -296,12 +281,12 @@ class Plan(Config):
         self.num_groups = len(problem.groups)
         self.num_a, self.num_b = self.exchange(products, 1)  # operands
         m_sizes, n_sizes = zip(*map(self.size, problem.groups))
-        self.one_n_tile = max(n_sizes) <= self.cluster_tile_n  # of each group: no A is read twice
+        self.one_n_tile = max(n_sizes) <= self.tile_n * self.cluster_n  # so no A is read twice
         self.one_batch = all(shape.l == 1 for shape in problem.groups)
         self.cta_n = self.tile_n // self.cta_group  # rows of B that a CTA loads
         self.max_b_atoms = ceil_div(self.tile_n, ATOM_ROWS)
-        self.box_m = min(CTA_M, round_up(max(m_sizes), 8))  # rows of a TMA box of A
-        self.box_n = choose_box_n(self, n_sizes)
+        self.box_m = min(CTA_M, 8 * ceil_div(max(m_sizes), 8))  # rows of A in a TMA box
+        self.box_n = self.choose_box_n(n_sizes)
         self.choose_epilogue([shape.own for shape in problem.groups])
         # Tensor memory: sums, SFA, SFB. With two accumulator stages the epilogue of a tile overlaps
         # the MMAs of the next one.
@@ -333,6 +318,16 @@ class Plan(Config):
         self.lay_out_smem(room // (self.stage_bytes + 16 * products))
         self.num_threads = 32 * (self.load_warp_id + 2)
 
+    def choose_box_n(self, n_sizes: Sequence[int]) -> int:
+        """The preferred box that divides a tile. Groups, whose last tiles differ in width, take
+        smaller boxes where padding would be more than a sixth of N."""
+        last_widths = [ceil_div(n % self.tile_n, self.cta_group) for n in n_sizes]
+        for box in BOX_N:
+            padding = sum(-width % box for width in last_widths) if len(n_sizes) > 1 else 0
+            if self.cta_n % box == 0 and padding <= sum(n_sizes) // (6 * self.cta_group):
+                return box
+        return 8
+
     def choose_epilogue(self, row_lengths: list[int]):
         """row_lengths: elements of a row of C in memory, of each group."""
         self.warpgroups = 2 if self.num_products * self.tile_n >= 128 else 1  # of the epilogue
@@ -342,10 +337,9 @@ class Plan(Config):
         self.epi_n = 16 if not self.swap_ab and self.tile_n % 16 == 0 else 8
         # Each warpgroup of each part of a K split has an epilogue tile, if there are so many.
         widest = self.tile_n // (self.split_k * self.warpgroups)
-        for columns in (64 // self.num_products, 32, 16):
+        for columns in (16, 32, 64 // self.num_products):
             if self.tile_n % columns == 0 and columns <= widest:
                 self.epi_n = columns
-                break
         # A lane stores 32 bytes, which are 16 fp16 of a row of C, else 2. Swapped, C is contiguous
         # along M, across lanes, so it is transposed through shared memory.
         self.wide_stores = self.epi_n % 16 == 0 and all(n % 16 == 0 for n in row_lengths)
@@ -353,7 +347,7 @@ class Plan(Config):
         # Last k-tiles of a dual tile: the first product of all of them, the gate, is done before
         # the second product of any, so that silu overlaps MMAs.
         self.gate_k_tiles = MIN_STAGES if self.num_products == 2 and self.split_k == 1 else 0
-        # Epilogue tiles that a part of a K split adds up; bytes that a warp sends of one, a product.
+        # Epilogue tiles that a part of a K split adds up; bytes of one that a warp sends, a product
         self.owned_epi_tiles = ceil_div(ceil_div(self.tile_n, self.epi_n), self.split_k)
         self.partial_bytes = 32 * self.epi_n * 4
 
@@ -383,20 +377,6 @@ class Plan(Config):
         return hash((*vars(self).values(),))
 
 
-def choose_box_n(config: Config, n_sizes: Sequence[int]) -> int:
-    """The preferred box that divides a tile. Groups, whose last tiles differ in width, take smaller
-    boxes where padding would be more than a sixth of N. n_sizes: N of each group."""
-    widths = [ceil_div(n % config.tile_n, config.cta_group) for n in n_sizes]
-    if len(widths) == 1:
-        widths = []
-    allowed = sum(n_sizes) // (6 * config.cta_group)
-    for box in BOX_N:
-        padding = sum(-width % box for width in widths)
-        if config.tile_n // config.cta_group % box == 0 and padding <= allowed:
-            return box
-    return 8
-
-
 # ---- PTX that the DSL has no word for ------------------------------------------------------------
 
 TYPES = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}  # by constraint of inline assembly
@@ -415,15 +395,14 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
         where = {"loc": loc, "ip": ip}
         pairs = zip(operands, args, strict=True)
         values = [TYPES[letter](arg).ir_value(**where) for letter, arg in pairs]
-        types = [TYPES[letter].mlir_type for letter in results]
-        is_struct = len(types) > 1
-        out_type = llvm.StructType.get_literal(types) if is_struct else next(iter(types), None)
+        kinds = [TYPES[letter].mlir_type for letter in results]
+        out_type = llvm.StructType.get_literal(kinds) if len(kinds) > 1 else next(iter(kinds), None)
         effects = {"has_side_effects": not pure}
         out = llvm.inline_asm(out_type, values, text, constraints, **effects, **where)
-        if is_struct:
-            parts = [llvm.extractvalue(kind, out, [i], **where) for i, kind in enumerate(types)]
-            return [TYPES[letter](part) for letter, part in zip(results, parts)]
-        return TYPES[results](out) if results else None
+        if len(kinds) < 2:
+            return TYPES[results](out) if results else None
+        parts = [llvm.extractvalue(kind, out, [i], **where) for i, kind in enumerate(kinds)]
+        return [TYPES[letter](part) for letter, part in zip(results, parts)]
 
     return issue
 
@@ -472,14 +451,14 @@ def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
 
     pair: what a CTA receives counts on the barrier of its pair's leader."""
     operands = [to, tensormap, *coordinates, barrier]
-    space, multicast, last = "cluster" if pair else "cta", "", ""
+    constraints, space, multicast, last = "rlrrrr", "cluster" if pair else "cta", "", ""
     if mask is not None:
-        space, multicast, last = "cluster", ".multicast::cluster", ", $6"
         operands.append(mask)
+        constraints, space, multicast, last = "rlrrrrh", "cluster", ".multicast::cluster", ", $6"
     group = ".cta_group::2" if pair else ""
     text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
     text += f"{multicast}{group} [$0], [$1, {{$2, $3, $4}}], [$5]{last};"
-    ptx(text, "rlrrrrh"[: len(operands)])(*operands)
+    ptx(text, constraints)(*operands)
 
 
 def tcgen05_cp(cta_group, address, descriptor):
@@ -504,19 +483,15 @@ def tcgen05_ld(addresses, columns, transposable):
     transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes:
     register 4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
     Else 32x32b: register i is row lane, column i."""
-    if transposable:
-        shape, repeat, first_lanes = "16x256b", columns // 8, (0, 16)
-    else:
-        shape, repeat, first_lanes = "32x32b", columns, (0,)
-    registers_of_load = columns // len(first_lanes)
-    total = columns * len(addresses)
-    text = ""
-    operands = []
+    shape, first_lanes = ("16x256b", (0, 16)) if transposable else ("32x32b", (0,))
+    repeat = columns // 8 if transposable else columns
+    per_load, total = columns // len(first_lanes), columns * len(addresses)
+    text, operands = "", []
     for address, lane in itertools.product(addresses, first_lanes):
-        first = registers_of_load * len(operands)
-        names = ", ".join(f"${first + i}" for i in range(registers_of_load))
-        text += f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, "
-        text += f"[${total + len(operands)}];\n"
+        first = per_load * len(operands)
+        names = ", ".join(f"${i}" for i in range(first, first + per_load))
+        source = f"[${total + len(operands)}]"
+        text += f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, {source};\n"
         operands.append(address + (lane << LANE_BIT))
     text += "tcgen05.wait::ld.sync.aligned;"
     values = ptx(text, "r" * len(operands), "f" * total)(*operands)
@@ -532,6 +507,11 @@ def tensormap_address(atom, *, loc=None, ip=None):
 
 
 # ---- device arithmetic, descriptors --------------------------------------------------------------
+
+
+def packed(values) -> list:
+    """fp16 of each pair of values, in a register."""
+    return [cvt_f16x2(low, high) for low, high in zip(values[::2], values[1::2])]
 
 
 def silu(values):
@@ -583,11 +563,6 @@ def atoms_of(extent):
     return (extent + (ATOM_ROWS - 1)) >> LOG_ATOM_ROWS
 
 
-def within(index: int, count):
-    """Whether `index` is below `count`, which is at least 1: index 0 needs no test."""
-    return Boolean(True) if index == 0 else count > index
-
-
 # Shared-memory matrix descriptors without an address (PTX ISA, "Shared memory descriptor"), lengths
 # in units of 16 bytes: at bit 32 those from 8 rows to the next 8, at 46 the version of tcgen05, at
 # 61 the swizzle, 2 for 128 bytes. The leading dimension, at 16, counts in neither layout used here;
@@ -596,13 +571,9 @@ SCALE_DESCRIPTOR = 1 << 16 | 128 >> 4 << 32 | 1 << 46
 CODE_DESCRIPTOR = 1 << 16 | 1024 >> 4 << 32 | 1 << 46 | 2 << 61  # K-major
 K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
 SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank is at bit 24
-
-
-def instruction_descriptor(cta_group: int, n):
-    """Of a block-scaled MMA (PTX ISA, "Instruction descriptor"); scales are ue4m3: 0 at bit 23."""
-    fields = 1 << 7 | 1 << 10  # A and B are e2m1
-    fields |= cta_group << 27  # M / 128
-    return (n << 14) + fields  # N / 8 at bit 17
+# Instruction descriptor of a block-scaled MMA without M / 128, at bit 27, and N / 8, at bit 17 (PTX
+# ISA, "Instruction descriptor"): A and B are e2m1, scales ue4m3, which is 0 at bit 23.
+INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 
 # ---- what host, launch and kernel hand each other ------------------------------------------------
@@ -652,9 +623,9 @@ class Group(NamedTuple):
 
 
 def parameter_bytes(num_operands: int, num_groups: int) -> int:
-    """Of the kernel, at most: `Group` with tensormaps of 128 bytes, and 64 for the schedule and
-    alignment."""
-    return num_groups * ((2 * 128 + 8) * num_operands + 8 + 4 * 5) + 64
+    """Of the kernel, at most: of each `Group`, whose tensormaps are 128 bytes; 64 of the schedule
+    and for alignment."""
+    return num_groups * ((2 * 128 + 8) * num_operands + 8 + 5 * 4) + 64
 
 
 # ---- what a CTA knows at run time ----------------------------------------------------------------
@@ -671,8 +642,7 @@ class PipelineState:
     def next(self) -> "PipelineState":
         is_last = self.index == self.depth - 1
         index = select(is_last, 0, self.index + 1)
-        phase = select(is_last, self.phase ^ 1, self.phase)
-        return PipelineState(index, phase, self.depth)
+        return PipelineState(index, select(is_last, self.phase ^ 1, self.phase), self.depth)
 
     # The DSL's protocol of what a loop carries on.
     def __extract_mlir_values__(self):
@@ -680,29 +650,6 @@ class PipelineState:
 
     def __new_from_mlir_values__(self, values):
         return PipelineState(Int32(values[0]), Int32(values[1]), self.depth)
-
-
-@dataclass(frozen=True)
-class Cta:
-    """What a CTA knows. rank = (k_rank * cluster_n + n_rank) * cta_group + pair_rank
-
-    The tiles of a cluster are dealt in rounds: a tile to each cluster, the longest tiles first. The
-    last round need not reach all clusters. It is dealt from the other end, to those that had the
-    shortest tiles of each round before. A cluster that has none of it fills fewer stages, so that
-    the others get more of DRAM and all end together."""
-
-    smem: Int32  # shared address of its memory, with its rank at bit 24
-    rank: Int32  # in the cluster
-    pair_rank: Int32  # 0: the leader of the pair
-    n_rank: Int32  # which tile of those that share A
-    k_rank: Int32  # which part of a K split
-    groups: list[Group]
-    num_tiles: Int32  # of its cluster
-    num_stages: Int32  # that it fills
-    slot: Int32  # its cluster's place in a round
-    last_slot: Int32  # in the last round
-    full_rounds: Int32  # those before the last one
-    num_clusters: Int32
 
 
 @dataclass(frozen=True)
@@ -738,8 +685,6 @@ class StageLoad:
 
 @dataclass(frozen=True)
 class EpilogueWarp:
-    """Which epilogue warp, and which of its lanes."""
-
     quarter: Int32  # of the lanes of tensor memory
     warpgroup: Int32
     lane: Int32
@@ -748,61 +693,51 @@ class EpilogueWarp:
 # ---- kernel --------------------------------------------------------------------------------------
 
 
-class Kernel:
-    """The kernel of one plan.
+class Cta:
+    """What a CTA knows at run time, and what its warps do.
 
-    What the section "kernel: launch" has is host code; all else is device code. In methods under
-    @cute.jit or @cute.kernel the DSL compiles `if` and `for`, unless they say const_expr or
+    In methods under @cute.jit the DSL compiles `if` and `for`, unless they say const_expr or
     range_constexpr; comprehensions are Python. The other methods are plain Python that runs while
-    the kernel is traced. A frozen dataclass of values passes into both as it is; what a loop
-    changes needs the DSL's protocol, as `PipelineState` has it."""
+    the kernel is traced. What a loop changes needs the DSL's protocol, as `PipelineState` has it.
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
-        is_pair = plan.cta_group == 2
-        self.mma_group = tcgen05.CtaGroup.TWO if is_pair else tcgen05.CtaGroup.ONE
+    The tiles of a cluster are dealt in rounds: a tile to each cluster, the longest tiles first. The
+    last round need not reach all clusters. It is dealt from the other end, to those that had the
+    shortest tiles of each round before. A cluster that has none of it fills fewer stages, so that
+    the others get more of DRAM and all end together."""
 
-    # ---- kernel: start, tiles --------------------------------------------------------------------
-
-    @cute.kernel
-    def kernel(self, maps, addresses, sizes, schedule):
-        groups = [self.group_of(*values) for values in zip(maps, addresses, sizes)]
-        warp_id = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
-        cta = self.start(groups, schedule)
-        if warp_id == self.plan.load_warp_id:
-            self.load_warp(cta)
-        if warp_id == self.plan.load_warp_id + 1:
-            self.mma_warp(cta)
-        if warp_id < self.plan.load_warp_id:
-            self.epilogue_warp(cta, warp_id)
-
-    def group_of(self, maps, addresses, sizes) -> Group:
-        tensormaps = [tensormap_address(atom) for atom in maps]
-        *scales, c = addresses
-        return Group(tensormaps[: len(scales)], tensormaps[len(scales) :], scales, c, *sizes)
-
-    def start(self, groups: list[Group], schedule: Sequence) -> Cta:
-        plan = self.plan
+    def __init__(self, plan: Plan, groups: list[Group], schedule: Sequence):
+        self.plan, self.groups = plan, groups
         clusters, full_rounds, last, stages_if_idle = schedule
-        smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
-        rank = Int32(0)
-        if plan.cluster > 1:
-            rank = uniform(cute.arch.block_idx_in_cluster())
-        pair_rank = mod(rank, plan.cta_group)
-        n_rank = mod(div(rank, plan.cta_group), plan.cluster_n)
-        k_rank = div(rank, plan.ctas_per_split)
-        slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
-        num_tiles, num_stages, last_slot = Int32(1), Int32(plan.num_stages), slot
+        # Shared address of its memory, with its rank at bit 24.
+        self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
+        # Rank in the cluster: (k_rank * cluster_n + n_rank) * cta_group + pair_rank.
+        self.rank = uniform(cute.arch.block_idx_in_cluster()) if plan.cluster > 1 else Int32(0)
+        self.pair_rank = mod(self.rank, plan.cta_group)  # 0: the leader of the pair
+        self.n_rank = mod(
+            div(self.rank, plan.cta_group), plan.cluster_n
+        )  # which of those sharing A
+        self.k_rank = div(self.rank, plan.ctas_per_split)  # which part of a K split
+        # Its cluster's place in a round, and in the last round; tiles, and stages that it fills.
+        self.slot = self.last_slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
+        self.num_tiles, self.num_stages = Int32(1), Int32(plan.num_stages)
+        self.full_rounds, self.num_clusters = full_rounds, clusters
         if plan.persistent:
-            last_slot = clusters - 1 - slot
-            has_last = last > last_slot
-            num_stages = select(has_last, plan.num_stages, stages_if_idle)
-            num_tiles = full_rounds + select(has_last, 1, 0)
-        ranks = rank, pair_rank, n_rank, k_rank
-        tiles = num_tiles, num_stages, slot, last_slot, full_rounds, clusters
-        return Cta(smem, *ranks, groups, *tiles)
+            self.last_slot = clusters - 1 - self.slot
+            has_last = last > self.last_slot
+            self.num_stages = select(has_last, plan.num_stages, stages_if_idle)
+            self.num_tiles = full_rounds + select(has_last, 1, 0)
+        self.mma_group = tcgen05.CtaGroup.TWO if plan.cta_group == 2 else tcgen05.CtaGroup.ONE
 
-    def tile_at(self, cta: Cta, i) -> Tile:
+    @cute.jit
+    def run(self, warp_id):
+        if warp_id == self.plan.load_warp_id:
+            self.load_warp()
+        if warp_id == self.plan.load_warp_id + 1:
+            self.mma_warp()
+        if warp_id < self.plan.load_warp_id:
+            self.epilogue_warp(warp_id)
+
+    def tile_at(self, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
 
         Whether tiles run along M or along N first decides what the CTAs of a GPC share, which
@@ -810,47 +745,43 @@ class Kernel:
         the same large operand. Clusters take GPCs by turns, so those of one GPC are eight apart:
         tiles run along M first, and they have the same B."""
         plan = self.plan
-        number = cta.slot
+        number = self.slot
         if plan.persistent:
-            slot = select(i < cta.full_rounds, cta.slot, cta.last_slot)
-            number = i * cta.num_clusters + slot
-        group = cta.groups[0]
-        for later in cta.groups[1:]:
+            slot = select(i < self.full_rounds, self.slot, self.last_slot)
+            number = i * self.num_clusters + slot
+        group = self.groups[0]
+        for later in self.groups[1:]:
             group = Group(*select(number >= later.first_tile, later, group))
-        index = number - group.first_tile
-        batch = Int32(0)
-        m_tiles = div_up(group.m, plan.tile_m)
-        n_tiles = 1
-        if not plan.one_n_tile:
-            n_tiles = div_up(group.n, plan.cluster_tile_n)
+        index, batch = number - group.first_tile, Int32(0)
+        m_tiles = div_up(group.m, CTA_M * plan.cta_group)
+        n_tiles = 1 if plan.one_n_tile else div_up(group.n, plan.tile_n * plan.cluster_n)
         if not plan.one_batch:
             tiles = m_tiles * n_tiles
             index, batch = mod(index, tiles), div(index, tiles)
-        along_m_first = plan.cluster > 1 or not plan.swap_ab
-        if along_m_first and not plan.one_n_tile:
+        m_first = plan.cluster > 1 or not plan.swap_ab
+        if m_first and not plan.one_n_tile:
             m_tile, n_tile = mod(index, m_tiles), div(index, m_tiles)
         else:
             m_tile, n_tile = div(index, n_tiles), mod(index, n_tiles)
-        m = (m_tile * plan.cta_group + cta.pair_rank) * CTA_M
-        n = (n_tile * plan.cluster_n + cta.n_rank) * plan.tile_n
+        m = (m_tile * plan.cta_group + self.pair_rank) * CTA_M
+        n = (n_tile * plan.cluster_n + self.n_rank) * plan.tile_n
         # A tile beyond the last column computes one step of N, which is not stored.
         rest = (group.n - n + (plan.n_step - 1)) & -plan.n_step
-        width = cutlass.min(rest, Int32(plan.tile_n))
-        width = cutlass.max(width, Int32(plan.n_step))
+        width = cutlass.max(cutlass.min(rest, Int32(plan.tile_n)), Int32(plan.n_step))
         k_tiles = div_up(group.k, TILE_K)
-        k_begin = div(cta.k_rank * k_tiles, plan.split_k)
-        k_count = div((cta.k_rank + 1) * k_tiles, plan.split_k) - k_begin
+        k_begin = div(self.k_rank * k_tiles, plan.split_k)
+        k_count = div((self.k_rank + 1) * k_tiles, plan.split_k) - k_begin
         b_atoms = atoms_of((n & (ATOM_ROWS - 1)) + width)
         return Tile(group, batch, m, n, width, b_atoms, k_begin, k_count)
 
     # ---- kernel: barriers, meetings --------------------------------------------------------------
 
-    def bar(self, first: int, cta: Cta, index=0, product: int | None = None):
+    def bar(self, first: int, index=0, product: int | None = None):
         """This CTA's mbarrier number `index` of a pipeline, which begins at `first`; of a product,
         where each has its own."""
         if product is not None:
             index = index * self.plan.num_products + product
-        address = cta.smem + first + 8 * index
+        address = self.smem + first + 8 * index
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
     def in_leader(self, barrier):
@@ -859,20 +790,20 @@ class Kernel:
         address = barrier.toint()
         return address & ~(1 << 24) if self.plan.cta_group == 2 else address
 
-    def prepare_barriers(self, cta: Cta):
+    def prepare_barriers(self):
         """Initialise those that this plan waits for, but full[s][p], which the load warp does."""
         plan = self.plan
         for stage, product in itertools.product(range(plan.num_stages), range(plan.num_products)):
-            cute.arch.mbarrier_init(self.bar(plan.empty, cta, stage, product), plan.cluster_n)
+            cute.arch.mbarrier_init(self.bar(plan.empty, stage, product), plan.cluster_n)
         for stage in range(plan.num_acc_stages):
-            cute.arch.mbarrier_init(self.bar(plan.acc_full, cta, stage), 1)
+            cute.arch.mbarrier_init(self.bar(plan.acc_full, stage), 1)
             if plan.gate_k_tiles > 0:
-                cute.arch.mbarrier_init(self.bar(plan.gate_full, cta, stage), 1)
+                cute.arch.mbarrier_init(self.bar(plan.gate_full, stage), 1)
             if plan.persistent:
                 arrivals = plan.load_warp_id * plan.cta_group
-                cute.arch.mbarrier_init(self.bar(plan.acc_empty, cta, stage), arrivals)
+                cute.arch.mbarrier_init(self.bar(plan.acc_empty, stage), arrivals)
         if plan.split_k > 1:
-            cute.arch.mbarrier_init(self.bar(plan.partials_full, cta), 1)
+            cute.arch.mbarrier_init(self.bar(plan.partials_full), 1)
         cute.arch.mbarrier_init_fence()
 
     # Meetings: the table at the top of the file says who comes.
@@ -904,80 +835,63 @@ class Kernel:
     # ---- kernel: load warp -----------------------------------------------------------------------
 
     @cute.jit
-    def load_warp(self, cta: Cta):
+    def load_warp(self):
         plan = self.plan
-        first_tile = self.tile_at(cta, Int32(0))
+        first_tile = self.tile_at(Int32(0))
         # Stages are filled before the cluster meets, except in the CTA of a pair that is not its
         # leader, whose loads complete on the leader's barriers. Leaders that work on one part of K
         # prefill equally many k-tiles, so none multicasts into such a stage.
-        prefilled = cutlass.min(first_tile.k_count, cta.num_stages)
-        prefilled = select(cta.pair_rank == 0, prefilled, 0)
+        prefilled = cutlass.min(first_tile.k_count, self.num_stages)
+        prefilled = select(self.pair_rank == 0, prefilled, 0)
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.num_stages):
                 for product in cutlass.range_constexpr(plan.num_products):
-                    full = self.bar(plan.full, cta, stage, product)
-                    cute.arch.mbarrier_init(full, plan.cta_group)
+                    cute.arch.mbarrier_init(self.bar(plan.full, stage, product), plan.cta_group)
             cute.arch.mbarrier_init_fence()
         self.cluster_arrive()
         cute.arch.barrier_arrive(barrier_id=SETUP_BARRIER, number_of_threads=plan.num_threads)
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
-                state = PipelineState(i, 0, cta.num_stages)
-                self.load_stage(cta, StageLoad(first_tile, first_tile.k_begin + i, state, True))
+                state = PipelineState(i, 0, self.num_stages)
+                self.load_stage(StageLoad(first_tile, first_tile.k_begin + i, state, True))
         if const_expr(plan.cluster > 1):
             self.cluster_wait()
         else:
             cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
         with cute.arch.elect_one():
-            # The stage after the last prefilled one; -1 is before the first. `next` wraps if all
-            # are prefilled.
-            state = PipelineState(prefilled - 1, 0, cta.num_stages).next()
-            for i in cutlass.range(cta.num_tiles, unroll=1):
-                tile = self.tile_at(cta, i)
+            # The stage after the last prefilled one: `next` of -1 is 0, and of the last one, too.
+            state = PipelineState(prefilled - 1, 0, self.num_stages).next()
+            for i in cutlass.range(self.num_tiles, unroll=1):
+                tile = self.tile_at(i)
                 begin = select(i == 0, prefilled, 0)
                 for j in cutlass.range(begin, tile.k_count, unroll=1):
-                    self.load_stage(cta, StageLoad(tile, tile.k_begin + j, state, False))
+                    self.load_stage(StageLoad(tile, tile.k_begin + j, state, False))
                     state = state.next()
             if const_expr(plan.ctas_per_split > 1):  # commits of other CTAs are on their way
-                for _ in cutlass.range(cta.num_stages, unroll=1):
+                for _ in cutlass.range(self.num_stages, unroll=1):
                     for product in cutlass.range_constexpr(plan.num_products):
-                        self.wait_empty(cta, state, product)
+                        self.wait_empty(state, product)
                     state = state.next()
         self.teardown_sync()
 
-    def load_stage(self, cta: Cta, load: StageLoad):
+    def load_stage(self, load: StageLoad):
         """Fill a stage: for each product expect its bytes, whoever sends them, and send this CTA's.
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
         shared one once those of all have. The shared one's bytes count with product 0."""
-        plan = self.plan
-        is_dual = plan.num_products == 2
-        own_bytes = self.bytes_of(load.tile, plan.own[0])
-        both_bytes = own_bytes + self.bytes_of(load.tile, plan.shared)
+        own, shared = self.plan.own, self.plan.shared
+        own_bytes = self.bytes_of(load.tile, own[0])
+        both_bytes = own_bytes + self.bytes_of(load.tile, shared)
         if not load.is_prefill:
-            self.wait_empty(cta, load.state, 0)
-        self.expect_full(cta, load, 0, both_bytes)
-        self.load(cta, load, plan.own[0], 0)
-        if is_dual and not load.is_prefill:
-            self.wait_empty(cta, load.state, 1)
-        self.load(cta, load, plan.shared, 0)
-        if is_dual:
-            self.expect_full(cta, load, 1, own_bytes)
-            self.load(cta, load, plan.own[1], 1)
-
-    def wait_empty(self, cta: Cta, state: PipelineState, product: int):
-        empty = self.bar(self.plan.empty, cta, state.index, product)
-        cute.arch.mbarrier_wait(empty, state.phase ^ 1)
-
-    def expect_full(self, cta: Cta, load: StageLoad, product: int, num_bytes):
-        full = self.bar(self.plan.full, cta, load.state.index, product)
-        if self.signals_leader(load):
-            mbarrier_expect_remote(self.in_leader(full), num_bytes)
-        else:
-            cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
-
-    def signals_leader(self, load: StageLoad) -> bool:
-        return self.plan.cta_group == 2 and not load.is_prefill
+            self.wait_empty(load.state, 0)
+        self.expect_full(load, 0, both_bytes)
+        self.load(load, own[0], 0)
+        if len(own) == 2 and not load.is_prefill:
+            self.wait_empty(load.state, 1)
+        self.load(load, shared, 0)
+        if len(own) == 2:
+            self.expect_full(load, 1, own_bytes)
+            self.load(load, own[1], 1)
 
     def extent(self, tile: Tile, operand: Operand) -> tuple:
         """Boxes and scale-factor atoms of an operand that a CTA receives."""
@@ -989,8 +903,22 @@ class Kernel:
         boxes, atoms = self.extent(tile, operand)
         return boxes * (operand.box_rows * ROW_BYTES) + atoms * SF_BYTES
 
+    def wait_empty(self, state: PipelineState, product: int):
+        empty = self.bar(self.plan.empty, state.index, product)
+        cute.arch.mbarrier_wait(empty, state.phase ^ 1)
+
+    def signals_leader(self, load: StageLoad) -> bool:
+        return self.plan.cta_group == 2 and not load.is_prefill
+
+    def expect_full(self, load: StageLoad, product: int, num_bytes):
+        full = self.bar(self.plan.full, load.state.index, product)
+        if self.signals_leader(load):
+            mbarrier_expect_remote(self.in_leader(full), num_bytes)
+        else:
+            cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
+
     @cute.jit
-    def load(self, cta: Cta, load: StageLoad, operand: Operand, product: int):
+    def load(self, load: StageLoad, operand: Operand, product: int):
         """This CTA's rows of an operand of a k-tile, and all scales.
 
         CTAs that share A issue by turns and multicast to all. Scales are the next one's turn, so
@@ -1000,43 +928,42 @@ class Kernel:
         mask = None
         if const_expr(operand.is_a and plan.cluster_n > 1 and not load.is_prefill):
             sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
-            mask = Int32(sharers) << (cta.k_rank * plan.ctas_per_split + cta.pair_rank)
-        full = self.bar(plan.full, cta, load.state.index, product)
+            mask = Int32(sharers) << (self.k_rank * plan.ctas_per_split + self.pair_rank)
+        full = self.bar(plan.full, load.state.index, product)
         to_leader = self.signals_leader(load)
         barrier = self.in_leader(full) if to_leader else full.toint()
         boxes, atoms = self.extent(tile, operand)
         first_row = tile.m
         if const_expr(not operand.is_a):
-            first_row = tile.n + cta.pair_rank * div(tile.width, plan.cta_group)
-        stage = cta.smem + load.state.index * plan.stage_bytes
+            first_row = tile.n + self.pair_rank * div(tile.width, plan.cta_group)
+        stage = self.smem + load.state.index * plan.stage_bytes
         for box in cutlass.range_constexpr(operand.boxes):
-            if self.issues(cta, mask, load.k_tile + number, box, boxes):
+            if self.issues(mask, load.k_tile + number, box, boxes):
                 row = box * operand.box_rows
                 to = stage + (operand.codes + row * ROW_BYTES)
                 at = load.k_tile * TILE_K, first_row + row, tile.batch
                 tma_load(to, tile.group.code_maps[number], at, barrier, to_leader, mask)
         for atom in cutlass.range_constexpr(operand.atoms):
-            if self.issues(cta, mask, load.k_tile + number + 1, atom, atoms):
+            if self.issues(mask, load.k_tile + number + 1, atom, atoms):
                 to = stage + (operand.scales + atom * SF_BYTES)
                 at = 0, load.k_tile * K_BLOCKS, tile.atom(operand, atom)
                 tma_load(to, tile.group.scale_maps[number], at, barrier, to_leader, mask)
 
-    def issues(self, cta: Cta, mask, turn, index: int, count):
-        """Whether this CTA issues copy `index` of `count`, of which there is at least one; where it
-        is multicast, whether it is this CTA's turn."""
+    def issues(self, mask, turn, index: int, count):
+        """Whether this CTA issues copy `index` of `count`, which are one or more: if it is
+        multicast, when it is this CTA's turn."""
         if mask is not None:
-            return mod(turn, self.plan.cluster_n) == cta.n_rank
-        return within(index, count)
+            return mod(turn, self.plan.cluster_n) == self.n_rank
+        return Boolean(True) if index == 0 else count > index
 
     # ---- kernel: MMA warp ------------------------------------------------------------------------
 
     @cute.jit
-    def mma_warp(self, cta: Cta):
+    def mma_warp(self):
         plan = self.plan
         is_pair = plan.cta_group == 2
-        holder = cute.make_ptr(
-            Int32, cta.smem + plan.tmem_address, cute.AddressSpace.smem, assumed_align=8
-        )
+        address = self.smem + plan.tmem_address
+        holder = cute.make_ptr(Int32, address, cute.AddressSpace.smem, assumed_align=8)
         if const_expr(is_pair):  # the peer must run before tensor memory of both is allocated
             self.cluster_arrive()
             self.cluster_wait()
@@ -1046,51 +973,42 @@ class Kernel:
             self.cta_sync(SETUP_BARRIER)
         else:
             self.setup_sync()
-        tmem_base = ld_shared_b32(cta.smem + plan.tmem_address)
-        num_tiles = select(cta.pair_rank == 0, cta.num_tiles, 0)  # of a pair the leader issues
-        state = PipelineState(0, 0, cta.num_stages)
+        tmem_base = ld_shared_b32(address)
+        num_tiles = select(self.pair_rank == 0, self.num_tiles, 0)  # of a pair the leader issues
+        state = PipelineState(0, 0, self.num_stages)
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(num_tiles, unroll=1):
-            tile = self.tile_at(cta, i)
-            state = self.mma_tile(cta, tile, tmem_base, acc, state)
+            state = self.mma_tile(self.tile_at(i), tmem_base, acc, state)
             acc = acc.next()
         self.teardown_sync()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
         cute.arch.dealloc_tmem(allocated, plan.tmem_allocated, is_two_cta=is_pair)
 
     @cute.jit
-    def mma_tile(
-        self, cta: Cta, tile: Tile, tmem_base, acc: PipelineState, state: PipelineState
-    ) -> PipelineState:
+    def mma_tile(self, tile: Tile, tmem_base, acc: PipelineState, state: PipelineState):
         """All MMAs of a tile; the next stage. At the end of a dual tile the first product, the
         gate, is finished ahead of the second, whose MMAs then overlap silu."""
         plan = self.plan
         if const_expr(plan.persistent):
             # The tcgen05_fence_after of this wait is that of the next one, for full[s][p].
-            cute.arch.mbarrier_wait(self.bar(plan.acc_empty, cta, acc.index), acc.phase ^ 1)
-        pair_mask = None
-        if const_expr(plan.cta_group == 2):
-            pair_mask = Int32(3) << cta.rank
+            cute.arch.mbarrier_wait(self.bar(plan.acc_empty, acc.index), acc.phase ^ 1)
+        pair_mask = Int32(3) << self.rank if const_expr(plan.cta_group == 2) else None
         tmem = tmem_base, tmem_base + acc.index * plan.acc_columns
         last = cutlass.min(tile.k_count, Int32(plan.gate_k_tiles))
         before = tile.k_count - last
-        products = list(range(plan.num_products))
-        state = self.mma_k_tiles(cta, tile, tmem, 0, before, state, products)
+        state = self.mma_k_tiles(tile, tmem, 0, before, state, list(range(plan.num_products)))
         if const_expr(plan.gate_k_tiles > 0):
             # Two passes over the same stages, so the state after the first one is dropped.
-            self.mma_k_tiles(cta, tile, tmem, before, last, state, [0])
+            self.mma_k_tiles(tile, tmem, before, last, state, [0])
             with cute.arch.elect_one():
-                gate_full = self.bar(plan.gate_full, cta, acc.index)
-                tcgen05.commit(gate_full, pair_mask, self.mma_group)
-            state = self.mma_k_tiles(cta, tile, tmem, before, last, state, [1])
+                tcgen05.commit(self.bar(plan.gate_full, acc.index), pair_mask, self.mma_group)
+            state = self.mma_k_tiles(tile, tmem, before, last, state, [1])
         with cute.arch.elect_one():
-            tcgen05.commit(self.bar(plan.acc_full, cta, acc.index), pair_mask, self.mma_group)
+            tcgen05.commit(self.bar(plan.acc_full, acc.index), pair_mask, self.mma_group)
         return state
 
     @cute.jit
-    def mma_k_tiles(
-        self, cta: Cta, tile: Tile, tmem: tuple, first, count, state: PipelineState, products: list
-    ) -> PipelineState:
+    def mma_k_tiles(self, tile: Tile, tmem, first, count, state: PipelineState, products: list):
         """`count` k-tiles from number `first` of this part of K on, for some products; the next
         stage. tmem: the addresses of tensor memory and of the accumulator stage.
 
@@ -1100,38 +1018,36 @@ class Kernel:
         senders = None
         if const_expr(plan.ctas_per_split > 1):
             senders = Int32((1 << plan.ctas_per_split) - 1)
-            senders = senders << (cta.k_rank * plan.ctas_per_split)
+            senders = senders << (self.k_rank * plan.ctas_per_split)
         for j in cutlass.range(count, unroll=1):
             for product in products:
-                full = self.bar(plan.full, cta, state.index, product)
+                full = self.bar(plan.full, state.index, product)
                 cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
-                descriptors = self.descriptors(cta, tile, state.index)
+                descriptors = self.descriptors(tile, state.index)
                 accumulate = select(first + j > 0, 1, 0)
                 with cute.arch.elect_one():
                     is_first = product == products[0]
                     self.issue_mmas(tile, tmem, descriptors, accumulate, product, is_first)
-                    empty = self.bar(plan.empty, cta, state.index, product)
+                    empty = self.bar(plan.empty, state.index, product)
                     tcgen05.commit(empty, senders, self.mma_group)
             state = state.next()
         return state
 
-    def descriptors(self, cta: Cta, tile: Tile, stage) -> tuple:
+    def descriptors(self, tile: Tile, stage) -> tuple:
         """Of a stage: the matrix descriptors of its first codes and of its first scales, and the
         instruction descriptor. All lanes make them, in uniform registers: after elect_one, or from
         vector registers, an MMA would take some 20 instructions to move its operands."""
         # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
-        offset = (cta.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
+        offset = (self.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
         start = Int64(uniform(offset >> 4))
-        idesc = instruction_descriptor(self.plan.cta_group, tile.width)
+        idesc = (tile.width << 14) + (INSTRUCTION_DESCRIPTOR | self.plan.cta_group << 27)
         if self.plan.persistent:  # else ptxas sees that it does not change
             idesc = uniform(idesc)
         return start + CODE_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
 
     @cute.jit
-    def issue_mmas(
-        self, tile: Tile, tmem: tuple, descriptors: tuple, accumulate, product: int, is_first: bool
-    ):
+    def issue_mmas(self, tile: Tile, tmem, descriptors, accumulate, product: int, is_first: bool):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
         accumulate: 0 in the first k-tile, whose first MMA overwrites the sums. is_first: of the
@@ -1147,65 +1063,63 @@ class Kernel:
         d_tmem = acc_tmem + product * plan.tile_n
         a_desc, b_desc = codes_desc + (a.codes >> 4), codes_desc + (b.codes >> 4)
         for block in cutlass.range_constexpr(K_BLOCKS):
+            # Atoms of neighbours along N stand side by side, as an MMA of N > 128 reads them.
+            sfa_tmem, sfb_tmem = (
+                tmem_base + (operand.scales_tmem + ATOM_COLUMNS * block * operand.atoms)
+                for operand in (a, b)
+            )
             for operand in copied:
                 for i in cutlass.range_constexpr(operand.atoms):
-                    if within(i, 1 if operand.is_a else tile.b_atoms):
-                        to = self.scales_tmem(tmem_base, operand, block) + ATOM_COLUMNS * i
+                    if self.issues(None, None, i, tile.b_atoms):
+                        to = (sfa_tmem if operand.is_a else sfb_tmem) + ATOM_COLUMNS * i
                         offset = operand.scales + (i * K_BLOCKS + block) * ATOM_BYTES
                         tcgen05_cp(plan.cta_group, to, scales_desc + (offset >> 4))
-            sfa_tmem = self.scales_tmem(tmem_base, a, block)
             # An atom has 32 of the tile's N in each of its 4 columns of tensor memory: a tile that
             # starts at row 64 of it begins at the third.
-            sfb_tmem = self.scales_tmem(tmem_base, b, block) + ((tile.n & (ATOM_ROWS - 1)) >> 5)
+            sfb_tmem = sfb_tmem + ((tile.n & (ATOM_ROWS - 1)) >> 5)
             descs = a_desc + K_BLOCK_STEP * block, b_desc + K_BLOCK_STEP * block, idesc
             adds = accumulate if block == 0 else 1
             tcgen05_mma(plan.cta_group, d_tmem, *descs, sfa_tmem, sfb_tmem, adds)
 
-    def scales_tmem(self, tmem_base, operand: Operand, block: int):
-        """Where the scales of a K block begin. Atoms of neighbours along N stand side by side, as
-        an MMA of N > 128 reads them."""
-        return tmem_base + (operand.scales_tmem + ATOM_COLUMNS * block * operand.atoms)
-
     # ---- kernel: epilogue warps ------------------------------------------------------------------
 
     @cute.jit
-    def epilogue_warp(self, cta: Cta, warp_id):
+    def epilogue_warp(self, warp_id):
         plan = self.plan
-        self.set_up(cta, warp_id)
+        self.set_up(warp_id)
         self.setup_sync()
         warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
-        tmem_base = ld_shared_b32(cta.smem + plan.tmem_address)
+        tmem_base = ld_shared_b32(self.smem + plan.tmem_address)
         quarter_tmem = tmem_base + ((warp.quarter * 32) << LANE_BIT)
         acc = PipelineState(0, 0, plan.num_acc_stages)
-        for i in cutlass.range(cta.num_tiles, unroll=1):
-            tile = self.tile_at(cta, i)
+        for i in cutlass.range(self.num_tiles, unroll=1):
+            tile = self.tile_at(i)
             if const_expr(plan.persistent and plan.num_groups > 1):
                 if warp_id == TENSORMAP_WARP:
-                    following = cutlass.min(i + 1, cta.num_tiles - 1)
-                    self.prefetch_tensormaps(self.tile_at(cta, following))
-            acc_tmem = quarter_tmem + acc.index * plan.acc_columns
-            self.finish_tile(cta, warp, tile, acc_tmem, acc)
+                    following = cutlass.min(i + 1, self.num_tiles - 1)
+                    self.prefetch_tensormaps(self.tile_at(following))
+            self.finish_tile(warp, tile, quarter_tmem + acc.index * plan.acc_columns, acc)
             if const_expr(plan.persistent):
                 # Only if a later tile takes this stage, so that each arrival is awaited.
-                if i + plan.num_acc_stages < cta.num_tiles:
-                    self.release(cta, acc)
+                if i + plan.num_acc_stages < self.num_tiles:
+                    self.release(acc)
             acc = acc.next()
         self.teardown_sync()
 
     @cute.jit
-    def set_up(self, cta: Cta, warp_id):
+    def set_up(self, warp_id):
         """Before the CTA meets: warp 0 initialises the barriers that are not the load warp's, two
         others prefetch."""
         if warp_id == TENSORMAP_WARP:
-            self.prefetch_tensormaps(self.tile_at(cta, Int32(0)))
+            self.prefetch_tensormaps(self.tile_at(Int32(0)))
         if warp_id == SCALE_WARP:
             with cute.arch.elect_one():
-                self.prefetch_scales(self.tile_at(cta, Int32(0)))
+                self.prefetch_scales(self.tile_at(Int32(0)))
         if warp_id == 0:
             with cute.arch.elect_one():
-                self.prepare_barriers(cta)
+                self.prepare_barriers()
                 if const_expr(self.plan.split_k > 1):
-                    self.expect_partials(cta, self.tile_at(cta, Int32(0)))
+                    self.expect_partials(self.tile_at(Int32(0)))
             if const_expr(self.plan.cluster == 1):
                 cute.arch.barrier_arrive(barrier_id=PREFILL_BARRIER, number_of_threads=64)
 
@@ -1218,51 +1132,50 @@ class Kernel:
         """The own operands' scale factors of the first stages, to the L2. They need no tensormap,
         so DRAM has work while tensormaps are fetched."""
         plan = self.plan
-        group = tile.group
-        k_blocks = group.k >> LOG_K_BLOCK
+        k_blocks = tile.group.k >> LOG_K_BLOCK
         first_block = tile.k_begin * K_BLOCKS
         blocks = cutlass.min(tile.k_count, Int32(plan.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
         offset = (Int64(tile.atom(plan.own[0])) * k_blocks + first_block) * ATOM_BYTES
         for operand in plan.own:
-            bulk_prefetch(group.scales[operand.number] + offset, blocks * ATOM_BYTES)
+            bulk_prefetch(tile.group.scales[operand.number] + offset, blocks * ATOM_BYTES)
 
-    def release(self, cta: Cta, acc: PipelineState):
+    def release(self, acc: PipelineState):
         """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
         tcgen05_fence_before()
         with cute.arch.elect_one():
             # As `in_leader`, for ptxas's sake: with the bit cleared the MMA warp loses its uniform
             # registers, and takes 95 instructions a k-tile in place of 69 (SASS of group 2).
-            acc_empty = self.bar(self.plan.acc_empty, cta, acc.index).toint()
-            mbarrier_arrive_remote(mapa(acc_empty, cta.rank & -self.plan.cta_group))
+            acc_empty = self.bar(self.plan.acc_empty, acc.index).toint()
+            mbarrier_arrive_remote(mapa(acc_empty, self.rank & -self.plan.cta_group))
 
     @cute.jit
-    def finish_tile(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem, acc: PipelineState):
+    def finish_tile(self, warp: EpilogueWarp, tile: Tile, acc_tmem, acc: PipelineState):
         """Store a tile once it is complete, an epilogue tile at a time. Of a dual tile silu of the
         first one is ready when the second product is."""
         plan = self.plan
-        epi_n = plan.epi_n
+        epi_n, step = plan.epi_n, plan.warpgroups
         begin = warp.warpgroup
         # The second warpgroup has none in a narrow tile. It reads the first one in its place, which
         # is there, and `store` drops that: no columns are left at `n`.
         n = begin * epi_n
         first = acc_tmem + select(n < tile.width, n, 0)
         if const_expr(plan.gate_k_tiles > 0):
-            cute.arch.mbarrier_wait(self.bar(plan.gate_full, cta, acc.index), acc.phase)
+            cute.arch.mbarrier_wait(self.bar(plan.gate_full, acc.index), acc.phase)
             tcgen05_fence_after()
             gates = silu(self.read(first, 1)[0])
-        cute.arch.mbarrier_wait(self.bar(plan.acc_full, cta, acc.index), acc.phase)
+        cute.arch.mbarrier_wait(self.bar(plan.acc_full, acc.index), acc.phase)
         tcgen05_fence_after()
         if const_expr(plan.split_k > 1):
-            self.add_parts(cta, warp, tile, acc_tmem)
+            self.add_parts(warp, tile, acc_tmem)
         else:
             if const_expr(plan.gate_k_tiles > 0):
                 values = self.combine(self.read(first + plan.tile_n, 1), gates)
-                self.store(cta, warp, tile, values, n)
-                begin = begin + plan.warpgroups
-            for i in cutlass.range(begin, div_up(tile.width, epi_n), plan.warpgroups, unroll=1):
+                self.store(warp, tile, values, n)
+                begin = begin + step
+            for i in cutlass.range(begin, div_up(tile.width, epi_n), step, unroll=1):
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
-                self.store(cta, warp, tile, self.combine(sums), i * epi_n)
+                self.store(warp, tile, self.combine(sums), i * epi_n)
 
     def read(self, tmem, num_products: int) -> list:
         """Sums of an epilogue tile of the first products, from this address on."""
@@ -1278,12 +1191,11 @@ class Kernel:
         return [gate * up for gate, up in zip(gates, sums[-1])]
 
     @cute.jit
-    def store(self, cta: Cta, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
+    def store(self, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
         """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
-        C is [l][m][n] in memory; with swap_ab, [l][n][m]. values: of all columns, fp32, as
-        `tcgen05_ld` gives them; they are rounded here and in `transpose`."""
-        plan = self.plan
-        group = tile.group
+        values: of all columns, fp32, as `tcgen05_ld` gives them; they are rounded here and in
+        `transpose`."""
+        plan, group = self.plan, tile.group
         # A lane stores one row of all columns; via SMEM, of each 16 columns 16 rows of one column.
         m = tile.m + warp.quarter * 32
         n = tile.n + epi_column
@@ -1302,10 +1214,9 @@ class Kernel:
         if const_expr(plan.wide_stores):
             for first in cutlass.range_constexpr(0, plan.epi_n, 16):
                 if const_expr(plan.stores_via_smem):
-                    words = self.transpose(cta, warp, values, first)
+                    words = self.transpose(warp, values, first)
                 else:
-                    pairs = zip(values[first : first + 16 : 2], values[first + 1 : first + 16 : 2])
-                    words = [cvt_f16x2(low, high) for low, high in pairs]
+                    words = packed(values[first : first + 16])
                 if columns_left > first:
                     st_global_v8(to + Int64(column_step) * (C_BYTES * first), *words)
         else:
@@ -1313,7 +1224,7 @@ class Kernel:
                 if columns_left > i:
                     st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_f16(values[i]))
 
-    def transpose(self, cta: Cta, warp: EpilogueWarp, values: list, first: int) -> list:
+    def transpose(self, warp: EpilogueWarp, values: list, first: int) -> list:
         """16 columns x 32 rows, from column `first` of an epilogue tile on, through shared memory:
         each lane gets 16 rows of column lane / 2, two fp16 a word.
 
@@ -1321,7 +1232,7 @@ class Kernel:
         column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
         every bank once."""
         number = warp.warpgroup * WARPGROUP + warp.quarter
-        buffer = cta.smem + self.plan.transposition + number * 1024
+        buffer = self.smem + self.plan.transposition + number * 1024
         # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
         upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
         lower = values[len(values) // 2 :][first // 2 : first // 2 + 8]
@@ -1329,11 +1240,9 @@ class Kernel:
         to = buffer + column * 64 + ((piece ^ (column >> 1)) << 4)
         cute.arch.sync_warp()
         for octet in range(2):
-            packed = []
-            for half in (upper, lower):
-                registers = half[4 * octet : 4 * octet + 4]
-                packed += [cvt_f16x2(*registers[:2]), cvt_f16x2(*registers[2:])]
-            stmatrix_x4_trans(to + octet * 512, *packed)
+            registers = slice(4 * octet, 4 * octet + 4)
+            words = packed(upper[registers]) + packed(lower[registers])
+            stmatrix_x4_trans(to + octet * 512, *words)
         cute.arch.sync_warp()
         column, piece = warp.lane >> 1, (warp.lane & 1) * 2
         line = buffer + column * 64
@@ -1347,64 +1256,77 @@ class Kernel:
     # others to its own, in the order of the parts after it, around to the one before it: timing
     # does not change the result. Sums travel as they lie in registers.
 
-    def num_epi_tiles(self, tile: Tile):
-        return div_up(tile.width, self.plan.epi_n)
-
-    def num_owned(self, cta: Cta, tile: Tile):
+    def num_owned(self, tile: Tile):
+        """Epilogue tiles of this part."""
         # The difference may be negative, but not below -(split_k - 1), which div_up adds.
-        return div_up(self.num_epi_tiles(tile) - cta.k_rank, self.plan.split_k)
+        return div_up(div_up(tile.width, self.plan.epi_n) - self.k_rank, self.plan.split_k)
 
-    def expect_partials(self, cta: Cta, tile: Tile):
+    def expect_partials(self, tile: Tile):
         part_bytes = self.plan.num_products * WARPGROUP * self.plan.partial_bytes
-        owned_bytes = self.num_owned(cta, tile) * ((self.plan.split_k - 1) * part_bytes)
-        partials_full = self.bar(self.plan.partials_full, cta, 0)
-        cute.arch.mbarrier_arrive_and_expect_tx(partials_full, owned_bytes)
+        owned_bytes = self.num_owned(tile) * ((self.plan.split_k - 1) * part_bytes)
+        cute.arch.mbarrier_arrive_and_expect_tx(self.bar(self.plan.partials_full), owned_bytes)
 
     @cute.jit
-    def add_parts(self, cta: Cta, warp: EpilogueWarp, tile: Tile, acc_tmem):
+    def add_parts(self, warp: EpilogueWarp, tile: Tile, acc_tmem):
         """Send what other parts own, then add theirs to the own and store these."""
         plan = self.plan
-        split_k = plan.split_k
-        epi_n = plan.epi_n
-        turns = plan.warpgroups
-        for i in cutlass.range(self.num_epi_tiles(tile), unroll=1):
+        split_k, epi_n, step = plan.split_k, plan.epi_n, plan.warpgroups
+        for i in cutlass.range(div_up(tile.width, epi_n), unroll=1):
             owner, number = mod(i, split_k), div(i, split_k)
-            if owner != cta.k_rank and mod(number, turns) == warp.warpgroup:
+            if owner != self.k_rank and mod(number, step) == warp.warpgroup:
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
-                self.send(cta, warp, sums, owner, number)
-        for number in cutlass.range(warp.warpgroup, self.num_owned(cta, tile), turns, unroll=1):
-            column = (number * split_k + cta.k_rank) * epi_n
+                self.send(warp, sums, owner, number)
+        for number in cutlass.range(warp.warpgroup, self.num_owned(tile), step, unroll=1):
+            column = (number * split_k + self.k_rank) * epi_n
             sums = self.read(acc_tmem + column, plan.num_products)
             # The first wait is for the partial sums of all.
-            cute.arch.mbarrier_wait(self.bar(plan.partials_full, cta, 0), 0)
+            cute.arch.mbarrier_wait(self.bar(plan.partials_full), 0)
             for sender in cutlass.range_constexpr(split_k - 1):
                 for product in cutlass.range_constexpr(plan.num_products):
-                    at = self.partial(cta, warp, sender, number, product) + warp.lane * 16
+                    at = self.partial(warp, sender, number, product) + warp.lane * 16
                     quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, epi_n, 4)]
                     received = itertools.chain(*quads)
                     sums[product] = [a + b for a, b in zip(sums[product], received)]
-            self.store(cta, warp, tile, self.combine(sums), column)
+            self.store(warp, tile, self.combine(sums), column)
 
-    def partial(self, cta: Cta, warp: EpilogueWarp, sender, number, product: int):
+    def partial(self, warp: EpilogueWarp, sender, number, product: int):
         """Address, in the owner of an epilogue tile, of what this quarter of `sender` sends.
         number: of the epilogue tile, among those of its owner."""
         plan = self.plan
         index = (sender * plan.owned_epi_tiles + number) * plan.num_products + product
         index = index * WARPGROUP + warp.quarter
-        return cta.smem + plan.partials + index * plan.partial_bytes
+        return self.smem + plan.partials + index * plan.partial_bytes
 
-    def send(self, cta: Cta, warp: EpilogueWarp, sums: list, owner, number):
+    def send(self, warp: EpilogueWarp, sums: list, owner, number):
         """Send this part of an epilogue tile to its owner. Sender 0 is the part after the owner."""
         split_k = self.plan.split_k
-        rank = cta.rank + (owner - cta.k_rank) * self.plan.ctas_per_split
-        sender = mod(cta.k_rank - owner + (split_k - 1), split_k)
-        barrier = mapa(self.bar(self.plan.partials_full, cta, 0).toint(), rank)
+        rank = self.rank + (owner - self.k_rank) * self.plan.ctas_per_split
+        sender = mod(self.k_rank - owner + (split_k - 1), split_k)
+        barrier = mapa(self.bar(self.plan.partials_full).toint(), rank)
         for product, values in enumerate(sums):
-            to = mapa(self.partial(cta, warp, sender, number, product), rank) + warp.lane * 16
+            to = mapa(self.partial(warp, sender, number, product), rank) + warp.lane * 16
             for n in range(0, self.plan.epi_n, 4):
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
 
-    # ---- kernel: launch --------------------------------------------------------------------------
+
+# ---- launch --------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """The kernel of one plan. Calling it launches; that is compiled host code."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+
+    @cute.kernel
+    def kernel(self, maps, addresses, sizes, schedule):
+        groups = []
+        for atoms, (*scales, c), numbers in zip(maps, addresses, sizes):
+            tensormaps = [tensormap_address(atom) for atom in atoms]
+            count = len(scales)
+            groups.append(Group(tensormaps[:count], tensormaps[count:], scales, c, *numbers))
+        warp_id = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
+        Cta(self.plan, groups, schedule).run(warp_id)
 
     @cute.jit
     def __call__(self, words):
@@ -1417,15 +1339,14 @@ class Kernel:
             maps.append(self.tensormaps(pairs, m, n, k, l, Int32(stored_n)))
             addresses.append([*pairs[1::2], c])
             sizes.append([tiles, m, n, k, l])
-            m_tiles, n_tiles = div_up(m, plan.tile_m), div_up(n, plan.cluster_tile_n)
-            tiles = tiles + m_tiles * l * n_tiles
+            m_tiles = l * div_up(m, CTA_M * plan.cta_group)
+            tiles = tiles + m_tiles * div_up(n, plan.tile_n * plan.cluster_n)
         clusters = tiles
         if const_expr(plan.persistent):
             clusters = cutlass.min(tiles, Int32(clusters_at_once(plan.cluster)))
         full_rounds = div(tiles - 1, clusters)  # those before the last one
         last = tiles - full_rounds * clusters  # tiles of the last round
-        stages_if_idle = self.stages_if_idle(clusters, full_rounds, last)
-        schedule = [clusters, full_rounds, last, stages_if_idle]
+        schedule = [clusters, full_rounds, last, self.stages_if_idle(clusters, full_rounds, last)]
         self.kernel(maps, addresses, sizes, schedule).launch(
             grid=(clusters * plan.cluster, 1, 1),
             block=(plan.num_threads, 1, 1),
@@ -1452,27 +1373,26 @@ class Kernel:
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
         num_int16 = ATOM_BYTES // 2
         k_blocks = k >> LOG_K_BLOCK
-        row, k = Int64(k), cute.assume(k, K_BLOCK)
+        row, k = cute.assume(Int64(k), K_BLOCK), cute.assume(k, K_BLOCK)
         codes, scales = [], []
         for operand, code, scale in zip(self.plan.operands, pairs[0::2], pairs[1::2]):
             rows, stored = (m, m) if operand.is_a else (n, stored_n)
             box = (operand.box_rows, TILE_K)
             smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
-            plane = cute.assume(Int64(stored) * row, K_BLOCK)
-            strides = (cute.assume(row, K_BLOCK), 1, plane)
-            codes.append(tma_atom(Float4E2M1FN, code, (rows, k, l), strides, box, smem))
+            strides = (row, 1, cute.assume(Int64(stored) * row, K_BLOCK))
+            codes.append(self.tma_atom(Float4E2M1FN, code, (rows, k, l), strides, box, smem))
             box = (num_int16, K_BLOCKS, 1)
             size = (num_int16, k_blocks, l * atoms_of(stored))
             strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
-            scales.append(tma_atom(Int16, scale, size, strides, box, cute.make_layout(box)))
+            smem = cute.make_layout(box)
+            scales.append(self.tma_atom(Int16, scale, size, strides, box, smem))
         return codes + scales
 
-
-def tma_atom(dtype, address, size, strides, box, smem):
-    pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-    tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
-    load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-    return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
+    def tma_atom(self, dtype, address, size, strides, box, smem):
+        pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
+        tensor = cute.make_tensor(pointer, cute.make_layout(size, stride=strides))
+        load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
+        return cpasync.make_tiled_tma_atom(load, tensor, smem, box)[0]
 
 
 @functools.cache
@@ -1755,8 +1675,7 @@ def epilogue_cycles(plan: Plan, n: int) -> float:
 def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
     """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
     m, n = plan.size(shape)
-    m_tiles = shape.l * ceil_div(m, plan.tile_m)
-    n_tiles = ceil_div(n, plan.cluster_tile_n)
+    m_tiles, n_tiles = plan.tiles(shape)
     # Rows of A and B, counted as often as they are read: of all tiles, and in all boxes.
     a_read = plan.num_a * shape.l * m * n_tiles
     b_read = plan.num_b * m_tiles * n
@@ -1786,7 +1705,7 @@ def estimate(config: Config, problem: Problem) -> float:
         n = mean if waves > 1 else min(n, config.tile_n)
         n = round_up(n, config.n_step)
         tile = main_loop_cycles(plan, n, shape.k), epilogue_cycles(plan, n)
-        tiles += [tile] * config.cluster_tiles(shape)
+        tiles += [tile] * operator.mul(*config.tiles(shape))
     memory = [memory_cycles(plan, shape) for shape in groups]
     dram = sum(cycles for cycles, _ in memory)
     l2 = sum(cycles for _, cycles in memory)
