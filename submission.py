@@ -74,13 +74,9 @@ import array
 import functools
 import itertools
 import operator
-import os
-import statistics
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import cutlass
@@ -1764,311 +1760,82 @@ def mechanisms(config: Config) -> tuple[str, ...]:
     return tuple(name for name, value in vars(config).items() if value != defaults[name])
 
 
-def estimates_of(problem: Problem) -> dict[Config, float]:
-    return {config: estimate(config, problem) for config in legal_configs(problem)}
-
-
-def pick(problem: Problem, estimates: dict[Config, float] | None = None) -> Config:
-    """The configuration by estimate, of all unless some are given: of those close to the best one,
-    that with the fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
-    estimates = estimates or estimates_of(problem)
+def by_estimate(problem: Problem) -> Config:
+    """The configuration by the cost model: of those close to the best estimate, that with the
+    fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
+    estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
     limit = CLOSE * min(estimates.values())
     close = [config for config, cycles in estimates.items() if cycles <= limit]
     return min(close, key=lambda c: (c.cluster, len(mechanisms(c)), estimates[c]))
 
 
-# ---- the choice, measured ------------------------------------------------------------------------
-
-# On a B200 the first call for a problem tries a few configurations on the caller's tensors and
-# chooses the fastest of those that agree. Only the choice is kept: later calls just launch.
-
-MEASURES = True  # False: the first candidate is taken, on a B200 as elsewhere
-MAX_CANDIDATES = 8
-WORTH_TRYING = 1.15  # an estimate of at most this times the first candidate's
-FASTER = 0.98  # the first stays, unless another one takes less than this part of its time
-PROBLEM_SECONDS, PROCESS_SECONDS = 10.0, 30.0  # to compile, run and time candidates
-CALLS, GROUP_CALLS = 50, 15  # between two events, each on inputs of its own, as the boards do
-WORK_BYTES = 8 << 30  # of tensors at most for these calls: fewer calls where they are large
-L2_CLEAR_BYTES = 1 << 29
-CLEAR_SECONDS, MAX_CLEARS = 50e-6, 100  # a write of so much takes longer; before a call
-ROUNDS = 100  # of each candidate once
-TOLERANCE = {"rtol": 1e-3, "atol": 1e-3, "equal_nan": True}  # the leaderboards', for fp16
-EVENT_STEP = 2.048e-3  # milliseconds: some GPUs' events tick in steps of so much
-# Variables that Nsight Compute and other injected profilers set for the process. Images of
-# containers set further ones of NV_COMPUTE_PROFILER, without a profiler.
-PROFILERS = (
-    "NV_COMPUTE_PROFILER_PERFWORKS_DIR",
-    "NV_NSIGHT_INJECTION",
-    "NV_TPS_LAUNCH",
-    "CUDA_INJECTION64_PATH",
-)
+# ---- the choice ----------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Trial:
-    """A candidate that ran."""
+MODELLED = "modelled"
+
+
+class Pick(NamedTuple):
+    """The configuration of a problem, and what it stands on: MODELLED, or the GPU and the day on
+    which it was measured to be the fastest."""
 
     config: Config
-    outputs: list[torch.Tensor]  # what it made of c
-    launches: Sequence[Callable[[], None]] = ()  # timed together
-    times: list[float] = field(default_factory=list)  # of all these, in milliseconds
-
-    def call(self) -> None:
-        for launch in self.launches:
-            launch()
-
-    @property
-    def time(self) -> float:
-        """Of a call: the mean of the times that are not far above the median. Events may tick in
-        steps: over these a mean is right, and a median is one of two steps."""
-        limit = 1.5 * statistics.median(self.times) + EVENT_STEP
-        return statistics.fmean(time for time in self.times if time <= limit) / len(self.launches)
+    basis: str
 
 
-def is_b200(groups: Groups) -> bool:
-    """Whether the tensors are on a real GPU of compute capability 10. A B200 in software replaces
-    functions of torch.cuda, not the count of devices below them, which torch without CUDA lacks."""
-    count = getattr(torch._C, "_cuda_getDeviceCount", None)
-    if not groups[0]["c"].is_cuda or count is None or count() == 0:
-        return False
-    return torch.cuda.get_device_capability()[0] == 10
+PICKS: dict[Problem, Pick] = {
+    Problem(1, (GemmShape(1, 7168, 16384, 1),), is_gemv=True): Pick(Config(tile_n=8), MODELLED),
+    Problem(1, (GemmShape(1, 4096, 7168, 8),), is_gemv=True): Pick(
+        Config(tile_n=8, persistent=True), MODELLED
+    ),
+    Problem(1, (GemmShape(1, 7168, 2048, 4),), is_gemv=True): Pick(
+        Config(tile_n=8, persistent=True), MODELLED
+    ),
+    Problem(1, (GemmShape(128, 7168, 16384, 1),)): Pick(Config(cta_group=2, cluster_n=2), MODELLED),
+    Problem(1, (GemmShape(128, 4096, 7168, 1),)): Pick(Config(split_k=2, cluster_n=2), MODELLED),
+    Problem(1, (GemmShape(128, 7168, 2048, 1),)): Pick(Config(cta_group=2), MODELLED),
+    Problem(2, (GemmShape(256, 4096, 7168, 1),)): Pick(
+        Config(swap_ab=False, cta_group=2, cluster_n=2), MODELLED
+    ),
+    Problem(2, (GemmShape(512, 4096, 7168, 1),)): Pick(
+        Config(tile_n=128, swap_ab=False, cta_group=2, cluster_n=2), MODELLED
+    ),
+    Problem(2, (GemmShape(256, 3072, 4096, 1),)): Pick(
+        Config(swap_ab=False, cta_group=2, cluster_n=4), MODELLED
+    ),
+    Problem(2, (GemmShape(512, 3072, 7168, 1),)): Pick(
+        Config(tile_n=128, swap_ab=False, cta_group=2, cluster_n=2), MODELLED
+    ),
+    Problem(
+        1, tuple(GemmShape(m, 4096, 7168, 1) for m in (80, 176, 128, 72, 64, 248, 96, 160))
+    ): Pick(Config(tile_n=256, cta_group=2, persistent=True), MODELLED),
+    Problem(
+        1, tuple(GemmShape(m, 7168, 2048, 1) for m in (40, 76, 168, 72, 164, 148, 196, 160))
+    ): Pick(Config(tile_n=224, cta_group=2, persistent=True), MODELLED),
+    Problem(1, tuple(GemmShape(m, 3072, 4096, 1) for m in (192, 320))): Pick(
+        Config(tile_n=128), MODELLED
+    ),
+    Problem(1, tuple(GemmShape(m, 4096, 1536, 1) for m in (128, 384))): Pick(
+        Config(cta_group=2, cluster_n=2, persistent=True), MODELLED
+    ),
+}
 
 
-def is_profiled() -> bool:
-    """Whether a profiler has injected itself: it replays each launch some forty times, and times
-    between events mean nothing."""
-    return any(name.startswith(PROFILERS) for name in os.environ)
-
-
-def plainest(problem: Problem) -> Config:
-    """One CTA a tile, no cluster, no K split, one tile a CTA."""
-    return Config(tile_n=8 if all(shape.shared <= 8 for shape in problem.groups) else 64)
-
-
-def candidates(problem: Problem) -> list[Config]:
-    """What is tried, in this order: first the pick.
-
-    Always among them, should the estimate be wrong: the plainest configuration, the best without a
-    cluster, the best without any mechanism, and another tile for the first one's mechanisms. Then
-    the best by estimate of each other combination of mechanisms that is worth trying."""
-    estimates = estimates_of(problem)
-    first = pick(problem, estimates)
-    used = mechanisms(first)
-    by_estimate = sorted(estimates, key=lambda config: estimates[config])
-
-    def best(accepted: Callable[[Config], bool]) -> Config:
-        return next(filter(accepted, by_estimate), first)
-
-    found = [
-        first,
-        plainest(problem),
-        best(lambda config: config.cluster == 1 and mechanisms(config) != ()),
-        best(lambda config: mechanisms(config) == ()),
-        best(lambda config: mechanisms(config) == used and config != first),
-    ]
-    combinations = {mechanisms(config) for config in found}
-    limit = WORTH_TRYING * estimates[first]
-    for config in by_estimate:
-        if estimates[config] <= limit and mechanisms(config) not in combinations:
-            combinations.add(mechanisms(config))
-            found.append(config)
-    return list(dict.fromkeys(found))[:MAX_CANDIDATES]
-
-
-def clones(groups: Groups) -> Groups:
-    """Codes and scales are copied by bytes: not every torch copies their types."""
-
-    def clone(tensor: torch.Tensor) -> torch.Tensor:
-        values = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
-        return values.clone().view(tensor.dtype)
-
-    return [{key: clone(tensor) for key, tensor in tensors.items()} for tensors in groups]
-
-
-def with_other_data(groups: Groups) -> Groups:
-    """Copies in which each byte of the inputs differs: all bits of codes, one of scales, which stay
-    finite."""
-    copies = clones(groups)
-    for _, _, key, tensor in named(copies):
-        if key.startswith("sf"):
-            tensor.view(torch.uint8).bitwise_xor_(8).clamp_(max=0x7E)
-        elif key != "c":
-            tensor.view(torch.uint8).bitwise_xor_(255)
-    return copies
-
-
-def forget(groups: Groups) -> None:
-    """So that what is not written differs."""
-    for tensors in groups:
-        tensors["c"].fill_(float("nan"))
-
-
-def agree(found: Iterable[torch.Tensor], expected: Iterable[torch.Tensor]) -> bool:
-    pairs = zip(found, expected)
-    return all(torch.allclose(a.float(), b.float(), **TOLERANCE) for a, b in pairs)
-
-
-def run_once(problem: Problem, groups: Groups, others: Groups, config: Config) -> list:
-    """What a configuration makes of c, after other data has passed through the kernel: bytes that
-    it reads too early are not those of its predecessor."""
-    call = bind(problem, groups, config)
-    bind(problem, others, config)()
-    forget(groups)
-    call()
-    torch.cuda.synchronize()
-    return [tensors["c"].clone() for tensors in groups]
-
-
-def try_all(problem: Problem, groups: Groups, end: float) -> list[Trial]:
-    """Run the candidates, until the time `end`. Each is named before: where one hangs, its line is
-    the last. One that raises is left out; if it took the GPU with it, all ends here."""
-    others = with_other_data(groups)
-    trials = []
-    for config in candidates(problem):
-        if trials and time.monotonic() > end:
-            break
-        report(f"trying {config}")
-        try:
-            outputs = run_once(problem, groups, others, config)
-        except Exception as error:
-            report(f"{config} is left out: {type(error).__name__}: {error}")
-            try:
-                torch.cuda.synchronize()
-            except Exception:
-                raise RuntimeError(f"the GPU is lost since this ran: {config}") from error
-        else:
-            trials.append(Trial(config, outputs))
-    return trials
-
-
-def trusted(trials: list[Trial], plain: Config) -> list[Trial]:
-    """The trials that agree with the one that most agree with; on a tie, with the plainest."""
-
-    def supporters(trial: Trial) -> list[Trial]:
-        return [other for other in trials if agree(other.outputs, trial.outputs)]
-
-    order = sorted(trials, key=lambda trial: trial.config != plain)
-    found = max(map(supporters, order), key=len)
-    for trial in trials:
-        if trial not in found:
-            report(f"{trial.config} is left out: its c differs from that of {found[0].config}")
-    return found
-
-
-def calls_timed(problem: Problem, groups: Groups) -> int:
-    """How many calls a timed run has, as the boards time: a gemv by itself."""
-    if problem.is_gemv:
-        return 1
-    size = sum(tensor.nbytes for tensors in groups for tensor in tensors.values())
-    return max(1, min(CALLS if len(groups) == 1 else GROUP_CALLS, WORK_BYTES // size))
-
-
-def measure(trials: list[Trial], end: float = float("inf")) -> None:
-    """Time the trials by turns, another one first in each round, between two events. Before each a
-    write clears the L2, and takes longer than the host to launch."""
-    clear = torch.zeros(L2_CLEAR_BYTES, dtype=torch.uint8, device=trials[0].outputs[0].device)
-    begin = time.perf_counter()
-    trials[0].call()
-    num_clears = min(1 + int((time.perf_counter() - begin) / CLEAR_SECONDS), MAX_CLEARS)
-    for done in range(ROUNDS):
-        first = done % len(trials)
-        for trial in trials[first:] + trials[:first]:
-            for _ in range(num_clears):
-                clear.zero_()
-            try:
-                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                trial.call()
-                stop.record()
-                stop.synchronize()
-            except Exception as error:
-                raise RuntimeError(f"this failed while it was timed: {trial.config}") from error
-            trial.times.append(start.elapsed_time(stop))
-        if time.monotonic() > end:
-            break
-
-
-def fastest(trials: list[Trial], work: list[Groups]) -> Trial:
-    """The first trial, unless another is faster by more than 2 %; one whose results are no longer
-    what they were before the timing is left out."""
-    while len(trials) > 1:
-        best = min(trials, key=lambda trial: trial.time)
-        if best.time >= FASTER * trials[0].time:
-            best = trials[0]
-        for groups in work:
-            forget(groups)
-        best.call()
-        if all(agree([tensors["c"] for tensors in groups], best.outputs) for groups in work):
-            return best
-        report(f"{best.config} is left out: its c differs after the timing")
-        trials = [trial for trial in trials if trial is not best]
-    return trials[0]
-
-
-def measured_choice(problem: Problem, groups: Groups, seconds: float) -> Config:
-    end = time.monotonic() + seconds
-    trials = try_all(problem, groups, end)
-    if not trials:
-        return unmeasured(problem, "none ran")  # its launch shows the error
-    trials = trusted(trials, plainest(problem))
-    if len(trials) == 1:
-        report(f"chose {trials[0].config}, the only one left")
-        return trials[0].config
-    work = [groups] + [clones(groups) for _ in range(calls_timed(problem, groups) - 1)]
-    for trial in trials:
-        trial.launches = [bind(problem, tensors, trial.config) for tensors in work]
-    report(f"timing {len(trials)} that agree")
-    measure(trials, end)
-    chosen = fastest(trials, work)
-    times = ", ".join(f"{1e3 * trial.time:.2f}" for trial in trials)
-    report(f"chose {chosen.config} of {len(trials)} that agree: {times} us")
-    return chosen.config
-
-
-def unmeasured(problem: Problem, why: str) -> Config:
-    config = candidates(problem)[0]
-    report(f"chose {config} without measuring: {why}")
-    return config
-
-
-def report(message: str) -> None:
-    print(f"submission.py: {message}", file=sys.stderr, flush=True)
-
-
-class Choices:
-    """The configuration of each problem of this process, and the seconds left to measure."""
-
-    def __init__(self):
-        self.configs: dict[Problem, Config] = {}
-        self.seconds_left = PROCESS_SECONDS
-
-    def of(self, problem: Problem, groups: Groups) -> Config:
-        if problem not in self.configs:
-            self.configs[problem] = self.choose(problem, groups)
-        return self.configs[problem]
-
-    def choose(self, problem: Problem, groups: Groups) -> Config:
-        if not is_b200(groups):
-            return pick(problem)
-        if not MEASURES:
-            return unmeasured(problem, "MEASURES is False")
-        if is_profiled():
-            return unmeasured(problem, "a profiler has injected itself")
-        if self.seconds_left <= 0:
-            return unmeasured(problem, "no seconds are left")
-        start = time.monotonic()
-        config = measured_choice(problem, groups, min(PROBLEM_SECONDS, self.seconds_left))
-        self.seconds_left -= time.monotonic() - start
-        return config
-
-
-CHOICES = Choices()
+@functools.cache
+def pick(problem: Problem) -> Config:
+    """The configuration of a problem: that of the table, or by the cost model where there is none.
+    What was modelled counts on a chip that holds as many clusters as `CLUSTERS` says."""
+    if problem not in PICKS:
+        return by_estimate(problem)
+    config, basis = PICKS[problem]
+    fits = clusters_at_once(config.cluster) >= CLUSTERS[config.cluster]
+    return config if fits or basis != MODELLED else by_estimate(problem)
 
 
 def launch(problem: Problem, groups: Groups, config: Config | None = None):
-    """Compute a problem on the tensors of each group, in the configuration chosen for it if none is
-    given; TypeError or ValueError if one is illegal."""
-    bind(problem, groups, config or CHOICES.of(problem, groups))()
+    """Compute a problem on the tensors of each group, in its pick if no configuration is given;
+    TypeError or ValueError if one is illegal."""
+    bind(problem, groups, config or pick(problem))()
 
 
 def custom_kernel(data: input_t) -> output_t:

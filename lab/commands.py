@@ -16,6 +16,7 @@ mutations/     mutations of the kernel's PTX: how many are caught
 packs/         the kernel's launches in files, for a Hopper GPU
 results/       the files of docs/results: what made them, made again
 tables/        the generated tables of README and docs, their picture and their prose
+survey/        what a B200 measures of the candidates, and the table of picks
 tuning/        which configuration is fast
 kernel_cases.py  configurations of the kernel with problems that use them
 """
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 COMMANDS = {  # name -> module that is run, and what it says
     "calibrate": ("lab.calibrations", "the clock beside published tables of a B200"),
-    "choice": ("lab.tuning.choice", "what the first call on a B200 chooses by time"),
     "corpus": ("lab.corpus", "public scripts, run as they are: right or wrong"),
     "emulation_speed": ("lab.emulation.speed", "two source trees: CPU s, results"),
     "evidence": ("lab.evidence", "forms of the kernel that nobody has relied on"),
@@ -41,6 +41,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "prose": ("lab.tables.prose", "sentences and cells of README and docs that are too long"),
     "same_code": ("lab.code.same_code", "the kernel's PTX and SASS against a revision's"),
     "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
+    "survey": ("lab.survey.make", "survey.py, a paste that tries what could be faster"),
     "tuning": ("lab.tuning.study", "which configuration is fast, modelled"),
     "verify": ("lab.evidence.verify", "what SentryWard says of the kernel's PTX"),
 }

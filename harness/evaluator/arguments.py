@@ -173,7 +173,7 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         "--device",
         choices=devices.CHOICES,
         default="auto",
-        help="auto (default): a B200, else a Hopper GPU, else the emulator",
+        help="auto (default): a B200, else a Hopper GPU, else the emulator; cuda: any CUDA GPU",
     )
     group.add_argument(
         "--submission",
@@ -282,7 +282,8 @@ def _add_tune(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=8,
         metavar="N",
-        help="time the N best configurations of each shape by the kernel's estimate (default 8)",
+        help="time N configurations of each shape: the pick, the plainest, the best by the kernel's"
+        " estimate of each other kind, then others by estimate (default 8)",
     )
     group.add_argument(
         "--scheduler",

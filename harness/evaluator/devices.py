@@ -1,4 +1,6 @@
-"""What the cases run on: a B200, a Hopper GPU, or the emulator; and whether they fit there."""
+"""What the cases run on: a B200, a Hopper GPU, or the emulator; and whether they fit there.
+
+`cuda` is whatever CUDA GPU there is, `b200` one of the B200's compute capability and no other."""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.evaluator.cases import Case, CaseError, bytes_needed
 
-CHOICES = ("auto", "cuda", "hopper", "emulator")
+CHOICES = ("auto", "b200", "cuda", "hopper", "emulator")
 CAPABILITY = 10  # major compute capability of the B200
 HOPPER_CAPABILITY = 9
 GIB_A_CASE = 4  # memory to leave for each case that runs at the same time
@@ -48,13 +50,18 @@ def resolve(wanted: str) -> Device:
     from b200.host import own_gpu
 
     gpu = wanted != "emulator" and own_gpu.is_there()
-    if wanted == "cuda" and not gpu:
+    if wanted in ("b200", "cuda") and not gpu:
         raise SetupError(
-            "--device cuda: torch finds no CUDA GPU here; --device emulator needs none"
+            f"--device {wanted}: torch finds no CUDA GPU here; --device emulator needs none"
         )
     if gpu:
         major, minor = torch.cuda.get_device_capability()
         name = torch.cuda.get_device_name()
+        if wanted == "b200" and major != CAPABILITY:
+            raise SetupError(
+                f"--device b200: expected compute capability {CAPABILITY}, found {name} of"
+                f" {major}.{minor}; --device cuda takes any"
+            )
         if major == CAPABILITY or wanted == "cuda":
             odd = (
                 ""

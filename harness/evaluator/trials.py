@@ -2,13 +2,15 @@
 
 The submission says what there is to choose from: `legal_configs(problem)` lists configurations,
 frozen dataclasses; `estimate(config, problem)` ranks them, the lowest first; `pick(problem)`
-chooses, and custom_kernel calls it by that name for each new problem.
+chooses, and custom_kernel calls it by that name for each new problem. Each configuration has a
+process and a time limit of its own: one that hangs, faults or is wrong costs itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -88,6 +90,7 @@ class Tuned:
             "problem": self.case.problem.name,
             "case": self.case.text,
             "device": device.name,
+            "day": datetime.date.today().isoformat(),
             "mode": "tune",
             "status": outcome.status,
             "message": outcome.message,

@@ -15,14 +15,10 @@ from harness.evaluator.case import configs
 
 
 class Submission:
-    """A submission's module, and its custom_kernel for data on the CPU. It chooses by its estimate:
-    nothing is measured, should a B200 be there.
-    """
+    """A submission's module, and its custom_kernel for data on the CPU."""
 
     def __init__(self, module: Any, kernel: Callable[[Any], Any]):
         self.module, self.kernel = module, kernel
-        if hasattr(module, "is_b200"):
-            module.is_b200 = lambda groups: False
         self._own = {name: getattr(module, name, None) for name in ("pick", "clusters_at_once")}
 
     @classmethod
@@ -42,8 +38,6 @@ class Submission:
         """Have it choose anew for problems that it has met. What it compiled may stay, unless it is
         to be compiled and loaded anew, too.
         """
-        if hasattr(self.module, "CHOICES"):
-            self.module.CHOICES = type(self.module.CHOICES)()
         for name, value in vars(self.module).items():
             if compiled or name != "compile_kernel":
                 if callable(clear := getattr(value, "cache_clear", None)):

@@ -6,6 +6,9 @@
 
     python -m lab measured REPORT.txt --ladder v7 >> TIMES.csv      rows for `eval.py ladder`
 
+    python -m lab measured OUT.txt             what a survey chooses, and the rows that it changes
+    python -m lab measured OUT.txt --apply     those rows are written into the table of picks
+
 REPORT.txt is what `popcorn submit --no-tui --output REPORT.txt` has saved, or the text of its
 window; board_output.py says which forms are read. A time of a board is of a call, and stands beside
 the modelled time of a call. A profile's is of the kernels alone. Nsight Compute holds the clock of
@@ -13,6 +16,10 @@ the chip at its base and empties the caches, so a profile is slower than a board
 
 Modelled times of submission.py are those of docs/results/benchmark.jsonl. With --submission the
 file is modelled now, on the cases of the report.
+
+OUT.txt is what survey.py of `python -m lab survey` has printed, alone or in a report, or what
+`eval.py tune --json` has on a B200. --apply changes the table of picks in submission.py, or in the
+file of --submission, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +36,8 @@ from typing import Any
 from b200.command_line import Parser
 from harness.evaluator import cases
 from lab.boards.output import Measured, OutputError, read
+from lab.survey import make, outcome, said, table
+from lab.survey.said import SaidError
 from task import Problem, find_problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,7 +189,7 @@ def _rows(made: Sequence[Pair], version: str) -> list[str]:
 # --- the command ----------------------------------------------------------------------------------
 def main(argv: Sequence[str]) -> int:
     parser = Parser("python -m lab measured", __doc__)
-    parser.add_argument("file", type=Path, metavar="FILE", help="what a board gave back")
+    parser.add_argument("file", type=Path, nargs="+", metavar="FILE", help="what a board gave back")
     parser.add_argument("--submission", type=Path, metavar="FILE.py", help="model this file")
     parser.add_argument("--problem", default="", help="where the cases do not tell")
     parser.add_argument(
@@ -189,9 +198,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds of --submission")
     parser.add_argument("--ladder", metavar="VERSION", help="print rows of a ladder's TIMES.csv")
     parser.add_argument("--json", action="store_true", help="a JSON object a time")
+    parser.add_argument("--apply", action="store_true", help="of a survey: write the rows")
+    parser.add_argument("--any-gpu", action="store_true", help="apply what no B200 has measured")
     options = parser.parse_args(argv)
     if options.submission and not options.submission.is_file():
         parser.error(f"{options.submission} is not a file")
+    if any(_is_survey(path) for path in options.file):
+        return survey(parser, options)
+    if options.apply or len(options.file) > 1:
+        parser.error(f"{options.file[0]} holds no survey: --apply and several files are of surveys")
     try:
         made = _made(options)
     except (OutputError, ValueError, subprocess.TimeoutExpired) as error:
@@ -204,8 +219,35 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _is_survey(path: Path) -> bool:
+    try:
+        return said.is_survey(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return False  # another reader says what is wrong with it
+
+
+def survey(parser: Parser, options: Any) -> int:
+    """What surveys choose, as a difference of the table of picks, or written into it."""
+    path = options.submission or ROOT / "submission.py"
+    try:
+        text = path.read_text(encoding="utf-8")
+        judged = [one for file in options.file for one in make.read(file, text)]
+        rows = outcome.chosen(judged)
+        print(*outcome.lines(judged, rows), sep="\n")
+        if not options.apply:
+            print(outcome.difference(path, rows))
+            return 0
+        if (odd := outcome.no_b200(rows)) and not options.any_gpu:
+            parser.error(f"{odd}: not measured on a B200; --any-gpu writes it all the same")
+        outcome.apply(path, rows)
+    except (OSError, SaidError, table.TableError) as error:
+        parser.error(str(error))
+    print(f"{path}: {len(rows)} rows")
+    return 0
+
+
 def _made(options: Any) -> list[Pair]:
-    found = read(options.file, options.case)
+    found = read(options.file[0], options.case)
     if not options.submission:
         records = [json.loads(line) for line in RECORDS.read_text().splitlines()]
         return pairs(found, records, options.problem)

@@ -5,8 +5,8 @@ compiled for sm_100a and disassembled. Counted is the text of the loop that does
 where ptxas unrolled it, the loads or MMAs in it say how many k-tiles that are. Exit status 1 where
 a role's loop is not found, or an instruction that is asked for is in none.
 
-`python -m lab sass --candidates [SHAPE ...]`: the MMA loop of each configuration that the
-measured choice may try, a line a plan. R2UR are moves of what ptxas cannot prove uniform; the last
+`python -m lab sass --candidates [SHAPE ...]`: the MMA loop of each configuration that a survey
+tries, a line a plan. R2UR are moves of what ptxas cannot prove uniform; the last
 number is of instructions in the text before the first load.
 """
 
@@ -26,6 +26,7 @@ os.environ["CUTE_DSL_DUMP_DIR"] = tempfile.mkdtemp()
 import submission
 from b200.command_line import Parser
 from lab.code.disassembly import count, disassemble, find_tool, mma_loop, role_loop
+from lab.survey import plans
 from lab.tuning.shapes import benchmarks
 from lab.tuning.study import told
 
@@ -44,7 +45,7 @@ def candidates(names: list[str], tool: str) -> int:
     seen = set()
     for name in names:
         problem = benchmarks()[name]
-        for config in submission.candidates(problem):
+        for config in plans.candidates(problem):
             plan = submission.check(config, problem)
             if plan in seen:
                 continue
@@ -66,7 +67,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help='as "gemv 1"; all by default')
     parser.add_argument(
-        "--candidates", action="store_true", help="every plan that the choice may try, a line each"
+        "--candidates", action="store_true", help="every plan that a survey tries, a line each"
     )
     return parser.parse_args()
 

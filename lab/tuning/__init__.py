@@ -1,1 +1,1 @@
-"""Which configuration of the kernel is fast: modelled, and as the first call chooses."""
+"""Which configuration of the kernel is fast, modelled."""

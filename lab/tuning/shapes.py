@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import task
 from lab.tables import tuning
@@ -21,20 +22,21 @@ def dense(products: int, n: int, m: int, k: int) -> Problem:
     return Problem(products, (GemmShape(m, n, k, 1),))
 
 
+def form(problem: task.Problem, args: task.CaseArgs) -> Problem:
+    """What the kernel makes of a case."""
+    a: Any = args
+    if problem.grouped:
+        sizes = zip(a["m"], a["n"], a["k"])
+        return Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
+    if problem.short == "gemv":
+        return gemv(a["m"], a["k"], a["l"])
+    products = 1 + (problem.short == "dual")
+    return Problem(products, (GemmShape(a["m"], a["n"], a["k"], a["l"]),))
+
+
 def benchmarks() -> dict[str, Problem]:
     """Benchmark shapes by name, "gemm 1" for the first of gemm."""
-    forms = []
-    for problem in task.PROBLEMS.values():
-        for benchmark in problem.benchmarks:
-            a = benchmark.args
-            if problem.grouped:
-                sizes = zip(a["m"], a["n"], a["k"])
-                form = Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
-            elif problem.short == "gemv":
-                form = gemv(a["m"], a["k"], a["l"])
-            else:
-                form = dense(1 + (problem.short == "dual"), a["n"], a["m"], a["k"])
-            forms.append(form)
+    forms = [form(p, benchmark.args) for p in task.PROBLEMS.values() for benchmark in p.benchmarks]
     return dict(zip(tuning.benchmarks(), forms))
 
 

@@ -27,6 +27,29 @@ def test_the_emulator_hides_gpus(monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
+@pytest.mark.parametrize("capability, name", [((10, 0), "NVIDIA B200"), ((9, 0), "NVIDIA H100")])
+def test_b200_is_no_other_gpu(monkeypatch, capability, name):
+    monkeypatch.setattr(own_gpu, "is_there", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: name)
+    if capability[0] == 10:
+        found = devices.resolve("b200")
+        assert (found.kind, found.name) == ("cuda", name)
+    else:
+        with pytest.raises(
+            devices.SetupError, match="expected compute capability 10, found NVIDIA"
+        ):
+            devices.resolve("b200")
+        assert devices.resolve("cuda").kind == "cuda"
+
+
+@pytest.mark.parametrize("wanted", ["b200", "cuda"])
+def test_without_a_gpu(monkeypatch, wanted):
+    monkeypatch.setattr(own_gpu, "is_there", lambda: False)
+    with pytest.raises(devices.SetupError, match=f"--device {wanted}: torch finds no CUDA GPU"):
+        devices.resolve(wanted)
+
+
 def test_no_case_forks_once_cuda_is_there(monkeypatch):
     assert EMULATOR.method == "fork"
     monkeypatch.setattr(own_gpu, "is_used", lambda: True)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -159,6 +160,35 @@ def test_the_command(run_eval, submission, tmp_path):
     page = (tmp_path / "trials.html").read_text()
     assert "the pick loses" in page and "us: rounds=700" in page
     assert "<- pick" in run_eval(*given).stdout
+
+
+PLANTED = """
+    if config.rounds == 400:
+        time.sleep(600)
+    if config.rounds == 600:
+        os._exit(7)
+    if config.rounds == 300:
+        raise ValueError("no registers left")
+"""
+
+
+def test_what_hangs_dies_or_raises_costs_itself(run_eval, submission, tmp_path):
+    path = Path(submission())
+    text = path.read_text().replace("    time.sleep(0.0)\n", PLANTED.lstrip("\n"))
+    path.write_text("import os\n" + text)
+    given = ("tune", "gemm", "--case", CASE, "--submission", str(path), "-n", "6", *EMULATED)
+    done = run_eval(*given, "--json", "--timeout", "8")
+    (record,) = done.records
+    found = {trial["config"]["rounds"]: trial["status"] for trial in record["tried"]}
+    assert found == {
+        500: "pass",
+        400: "timeout",
+        600: "error",
+        300: "error",
+        700: "pass",
+        200: "pass",
+    }
+    assert record["best"] == "rounds=200"
 
 
 def test_a_cluster_that_is_not_there(fork_server, submission, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import submission
+from lab.survey import plans
 from lab.tuning import study as tuning
 from lab.tuning.shapes import random_shapes
 
@@ -134,13 +135,13 @@ def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
 
 
 def test_the_best_is_among_the_candidates():
-    """Those that a B200 measures, of the shapes in docs/results/losses.jsonl: within 1 % of the best
+    """Those that a survey tries, of the shapes in docs/results/losses.jsonl: within 1 % of the best
     modelled time on 95 % of them. A candidate that was never modelled counts for nothing.
     """
     records = [json.loads(line) for line in LOSSES.read_text().splitlines()]
     close = 0
     for record in records:
-        names = map(tuning.told, submission.candidates(tuning.problem_of(record)))
+        names = map(tuning.told, plans.candidates(tuning.problem_of(record)))
         times = [record["times_us"][name] for name in names if name in record["times_us"]]
         close += bool(times) and min(times) <= 1.01 * record["best_us"]
     assert len(records) >= 164 and close >= 0.95 * len(records), f"{close} of {len(records)}"

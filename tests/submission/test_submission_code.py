@@ -19,6 +19,7 @@ import submission
 from b200.host.takeover import is_there
 from lab.code import disassembly
 from lab.kernel_cases import KEEP_CODE, dual, gemm
+from lab.survey.plans import candidates
 from lab.tuning.shapes import benchmarks
 from submission import Config, make_plan, parameter_bytes
 from tests.submission.submission_support import epilogue_warps
@@ -201,9 +202,9 @@ def in_bounds(problem, loop):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", benchmarks())
 def test_sass_of_all_candidates(name, tmp_path):
-    """As that of the picks, for each configuration that a B200 may choose."""
+    """As that of the picks, for each configuration that a survey tries."""
     problem = benchmarks()[name]
-    cases = [(problem, config) for config in submission.candidates(problem)]
+    cases = [(problem, config) for config in candidates(problem)]
     for _, cubin in compiled(cases, tmp_path):
         lines = disassembly.disassemble(cubin, disassembly.find_tool())
         assert "BRA.U.ANY" not in disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
@@ -237,7 +238,7 @@ def test_the_file_keeps_the_rules():
     assert len(SOURCE) < 1_000_000
     assert not re.search(r"\b(exec|eval|compile)\(", re.sub(r"cute\.compile\(", "", text))
     assert not re.search(r"\.item\(|\.cuda\(|\.to\(\s*['\"]cuda|torch\.(tensor|empty)", text)
-    assert text.count("synchronize()") == 3  # all of the choice that is measured
+    assert not re.search(r"synchronize|Event\(", text)  # the host waits for nothing, times nothing
 
 
 @pytest.mark.parametrize("profile", ["default", "strict", "generic", "sol-execbench"])

@@ -214,9 +214,11 @@ class Driver:
 
 @pytest.fixture
 def no_answers_yet():
-    submission.clusters_at_once.cache_clear()
+    for known in (submission.clusters_at_once, submission.pick):
+        known.cache_clear()
     yield
-    submission.clusters_at_once.cache_clear()
+    for known in (submission.clusters_at_once, submission.pick):
+        known.cache_clear()
 
 
 def test_without_a_gpu_the_table_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
@@ -297,11 +299,11 @@ def test_of_close_estimates_the_fewest_ctas_a_cluster_and_mechanisms_win(monkeyp
     }
     monkeypatch.setattr(submission, "legal_configs", lambda problem: list(cycles))
     monkeypatch.setattr(submission, "estimate", lambda config, problem: cycles[config])
-    assert submission.pick(gemm(256, 128, 512)) == Config(cluster_n=2)
+    assert submission.by_estimate(gemm(256, 128, 512)) == Config(cluster_n=2)
     cycles[Config()] = 101.4
-    assert submission.pick(gemm(256, 128, 512)) == Config()
+    assert submission.by_estimate(gemm(256, 128, 512)) == Config()
     cycles[Config(persistent=True)] = 100  # another mechanism
-    assert submission.pick(gemm(256, 128, 512)) == Config()
+    assert submission.by_estimate(gemm(256, 128, 512)) == Config()
 
 
 def test_another_gpu_is_not_asked(monkeypatch, no_answers_yet):

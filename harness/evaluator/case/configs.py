@@ -46,19 +46,35 @@ def absent(path: Path) -> list[str]:
 
 
 def rank(module: Any, kernel: Kernel, data: Any, count: int) -> Ranked:
-    """`count` configurations for `data`, each as (fields, estimate): the pick, those that the
-    kernel itself would try on a B200, then the best others by its estimate. kernel: calls the
-    custom_kernel of the module.
+    """`count` configurations for `data`, each as (fields, estimate), in the order of `spread`.
+    kernel: calls the custom_kernel of the module.
     """
     for name in NEEDED:
         if not callable(getattr(module, name, None)):
             raise NoConfigs(f"the submission has no function {name}, which `tune` needs")
-    problem, pick = problem_of(module, kernel, data), module.pick
-    chosen = pick(problem)
-    tried = module.candidates(problem) if hasattr(module, "candidates") else []
-    others = sorted(module.legal_configs(problem), key=lambda c: module.estimate(c, problem))
-    listed = list(dict.fromkeys([chosen, *tried, *others]))[:count]
+    problem = problem_of(module, kernel, data)
+    listed = spread(module, problem)[:count]
     return [(dataclasses.asdict(c), float(module.estimate(c, problem))) for c in listed]
+
+
+def spread(module: Any, problem: Any) -> list[Any]:
+    """All configurations, so that few of them can repair a wrong estimate: the pick, the plainest,
+    and the best by estimate of each other kind; then all others by estimate. A kind is which fields
+    are not as by default; the plainest has the fewest.
+    """
+    legal = sorted(module.legal_configs(problem), key=lambda c: module.estimate(c, problem))
+    pick = module.pick(problem)
+    plainest = min([*legal, pick], key=lambda config: len(kind(config)))
+    best = {kind(pick): pick, kind(plainest): plainest}
+    for config in legal:
+        best.setdefault(kind(config), config)
+    return list(dict.fromkeys([pick, plainest, *best.values(), *legal]))
+
+
+def kind(config: Any) -> tuple[str, ...]:
+    """The fields of a configuration that are not as by default."""
+    names = (f.name for f in dataclasses.fields(config) if getattr(config, f.name) != f.default)
+    return tuple(names)
 
 
 def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
@@ -78,9 +94,7 @@ def problem_of(module: Any, kernel: Kernel, data: Any) -> Any:
 
 
 def fix(module: Any, fields: dict[str, Any]) -> None:
-    """Make the module take the configuration with these fields (all of them) in place of
-    its pick, and of what it would choose by time on a B200.
-    """
+    """Make the module take the configuration with these fields (all of them) for its pick."""
     pick, made = module.pick, []
 
     def fixed(problem: Any, *rest: Any) -> Any:
@@ -89,5 +103,3 @@ def fix(module: Any, fields: dict[str, Any]) -> None:
         return made[0]
 
     module.pick = fixed
-    if hasattr(module, "is_b200"):
-        module.is_b200 = lambda groups: False
