@@ -130,10 +130,6 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def round_up(a: int, b: int) -> int:
-    return ceil_div(a, b) * b
-
-
 # ---- problem, configuration ----------------------------------------------------------------------
 
 
@@ -1402,7 +1398,7 @@ def compile_kernel(plan: Plan):
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 
-# The organisers' names of what `data` has, by how many that are; "": it does not count.
+# Names of what `data` has, by how many that are; "": it does not count.
 NAMES = {
     7: ("a", "b", "", "", "sfa_permuted", "sfb_permuted", "c"),  # gemv, gemm
     10: (
@@ -1425,12 +1421,13 @@ def unpack(data) -> tuple[Groups, output_t]:
     if count in NAMES:
         tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name}
         return [tensors], tensors["c"]
-    if count == 4 and all(isinstance(data[part], (tuple, list)) for part in (0, 2, 3)):
-        items = list(zip(data[0], data[2], data[3]))
-        if len(items) == len(data[0]) == len(data[2]) == len(data[3]) > 0:
-            groups = [dict(zip(NAMES_OF_GROUP, (*abc, *scales))) for abc, scales, _ in items]
-            if all(len(tensors) == len(NAMES_OF_GROUP) for tensors in groups):
-                return groups, [tensors["c"] for tensors in groups]
+    parts = [data[0], data[2], data[3]] if count == 4 else []
+    if parts and all(isinstance(part, (tuple, list)) for part in parts):
+        items = [(*abc, *scales) for abc, scales in zip(data[0], data[2])]
+        is_whole = all(len(tensors) == len(NAMES_OF_GROUP) for tensors in items)
+        if is_whole and len(items) == max(map(len, parts)) > 0:
+            groups = [dict(zip(NAMES_OF_GROUP, tensors)) for tensors in items]
+            return groups, [tensors["c"] for tensors in groups]
     raise TypeError(
         "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
         f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
@@ -1445,34 +1442,35 @@ def operand_names(problem: Problem) -> tuple[list[str], str]:
 
 
 class Form(NamedTuple):
-    """What a tensor must be."""
+    """What a tensor is, or must be."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
 
-def dense(dtype: torch.dtype, shape: tuple[int, ...], order: tuple[int, ...]) -> Form:
-    """A tensor without gaps. order: its dimensions, outermost in memory first."""
-    in_memory = torch.zeros([shape[dim] for dim in order], device="meta")
-    in_order = in_memory.permute([order.index(dim) for dim in range(len(order))])
-    return Form(dtype, shape, in_order.stride())
-
-
 @functools.cache
 def forms_of(problem: Problem) -> list[dict[str, Form]]:
-    """What the tensors of each group must be, by their names in `unpack`."""
-    groups = []
+    """What the tensors of each group must be, by name."""
+
+    def dense(dtype: torch.dtype, order: tuple[int, ...], *shape: int) -> Form:
+        """order: dimensions, the outermost in memory first."""
+        steps = itertools.accumulate([shape[dim] for dim in order[:0:-1]], operator.mul, initial=1)
+        strides = dict(zip(reversed(order), steps))
+        return Form(dtype, shape, tuple(strides[dim] for dim in range(len(shape))))
+
     own_names, shared_name = operand_names(problem)
+    groups = []
     for shared, own, k, l in problem.groups:
         rows = dict.fromkeys(own_names, own)
         rows[shared_name] = GEMV_ROWS if problem.is_gemv else shared
-        c = (own, shared, l) if problem.is_gemv else (shared, own, l)
-        forms = {"c": dense(torch.float16, c, (2, 0, 1))}
+        c = (own, shared) if problem.is_gemv else (shared, own)
+        forms = {"c": dense(torch.float16, (2, 0, 1), *c, l)}
         for name, extent in rows.items():
-            forms[name] = dense(torch.float4_e2m1fn_x2, (extent, k // 2, l), (2, 0, 1))
-            atoms = (32, 4, ceil_div(extent, ATOM_ROWS), 4, k // K_BLOCK, l)
-            forms[f"sf{name}_permuted"] = dense(torch.float8_e4m3fn, atoms, (5, 2, 4, 0, 1, 3))
+            forms[name] = dense(torch.float4_e2m1fn_x2, (2, 0, 1), extent, k // 2, l)
+            atoms = 32, 4, ceil_div(extent, ATOM_ROWS), 4, k // K_BLOCK, l
+            scales = dense(torch.float8_e4m3fn, (5, 2, 4, 0, 1, 3), *atoms)
+            forms[f"sf{name}_permuted"] = scales
         groups.append(forms)
     return groups
 
@@ -1482,80 +1480,64 @@ def expect(holds: bool, name: str, expected, found, error: type[Exception] = Val
         raise error(f"{name}: expected {expected}, found {found}")
 
 
-def named(groups: Groups) -> list[tuple[str, int, str, torch.Tensor]]:
-    """All tensors: the name that errors give it, its group, its name there."""
-    return [
-        (f"{key}[{group}]" if len(groups) > 1 else key, group, key, tensor)
-        for group, tensors in enumerate(groups)
-        for key, tensor in tensors.items()
-    ]
-
-
-def check_tensor(name: str, found: torch.Tensor, expected: Form):
-    """TypeError or ValueError if it is not what it must be. Strides count only where there is more
-    than one element along them."""
-    expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
-    expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
-    triples = zip(found.shape, expected.strides, found.stride())
-    is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
-    expect(is_dense, name, f"strides {list(expected.strides)}", list(found.stride()))
-
-
-def read_problem(data, groups: Groups) -> Problem:
-    """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
-    tensors = named(groups)
-    for name, _, key, tensor in tensors:
-        is_tensor = isinstance(tensor, torch.Tensor)
-        expect(is_tensor, name, "a tensor", type(tensor).__name__, TypeError)
-        device, shape = tensors[0][-1].device, tensor.shape
-        expect(tensor.device == device, name, device, tensor.device)
-        if not key.startswith("sf"):  # sizes come from these
-            is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
-            expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
-        if key == "a":
-            k = 2 * shape[1]
-            expect(k % K_BLOCK == 0, name, f"K a multiple of {K_BLOCK}", k)
-    num_products = 2 if len(data) == 10 else 1
-    is_gemv = False
-    shapes = []
-    for group, by_key in enumerate(groups):
-        m, half_k, l = by_key["a"].shape
-        n, k = by_key["b1" if num_products == 2 else "b"].shape[0], 2 * half_k
-        if len(data) == 4:
-            expect(
-                tuple(data[3][group]) == (m, n, k, l),
-                f"sizes[{group}]",
-                (m, n, k, l),
-                data[3][group],
-            )
-        is_gemv = len(data) == 7 and n == GEMV_ROWS and by_key["c"].shape[1] == 1
-        shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
-    most = PARAMETER_BYTES * len(groups) // parameter_bytes(num_products + 1, len(groups))
-    expect(len(groups) <= most, "sizes", f"at most {most} groups", len(groups))
-    problem = Problem(num_products, tuple(shapes), is_gemv)
-    for name, group, key, tensor in tensors:
-        check_tensor(name, tensor, forms_of(problem)[group][key])
-    return problem
-
-
-PROBLEMS: dict[tuple, Problem] = {}  # of inputs that were found right, by what they are
+def label(key: str, group: int, groups: Sequence) -> str:
+    """What errors call a tensor."""
+    return f"{key}[{group}]" if len(groups) > 1 else key
 
 
 def problem_of(data, groups: Groups) -> Problem:
-    """As `read_problem`; what was found right once is known by its form."""
-    try:
-        form = [
-            (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-            for tensors in groups
-            for tensor in tensors.values()
-        ]
-        key = len(data), *(data[3] if len(data) == 4 else ()), *form
-        problem = PROBLEMS.get(key)
-    except (AttributeError, TypeError):  # no tensor, or not to be hashed
-        return read_problem(data, groups)
-    if problem is None:
-        problem = PROBLEMS[key] = read_problem(data, groups)
+    """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
+    device = None
+    for group, tensors in enumerate(groups):
+        for key, tensor in tensors.items():
+            name = label(key, group, groups)
+            is_tensor = isinstance(tensor, torch.Tensor)
+            expect(is_tensor, name, "a tensor", type(tensor).__name__, TypeError)
+            device = device or tensor.device
+            expect(tensor.device == device, name, device, tensor.device)
+    forms = tuple(
+        tuple((key, Form(t.dtype, t.shape, t.stride())) for key, t in tensors.items())
+        for tensors in groups
+    )
+    sizes = data[3] if len(data) == 4 else ()
+    sizes = tuple(tuple(item) if isinstance(item, list) else item for item in sizes)
+    return read_problem(len(data), sizes, forms)
+
+
+@functools.cache
+def read_problem(count: int, sizes: tuple, forms: tuple[tuple[tuple[str, Form], ...], ...]):
+    """As `problem_of`: from the number of items, the sizes given, and the forms of each group."""
+    shapes, is_gemv = [], False
+    for group, by_key in enumerate(map(dict, forms)):
+        for key, (_, shape, _) in by_key.items():
+            is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
+            if not key.startswith("sf"):  # whose shapes follow from these
+                name = label(key, group, forms)
+                expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
+        m, half_k, l = by_key["a"].shape
+        n, k = by_key["b1" if count == 10 else "b"].shape[0], 2 * half_k
+        expect(k % K_BLOCK == 0, label("a", group, forms), f"K a multiple of {K_BLOCK}", k)
+        if sizes:
+            expect(sizes[group] == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes[group])
+        is_gemv = count == 7 and n == GEMV_ROWS and by_key["c"].shape[1] == 1
+        shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
+    problem = Problem(2 if count == 10 else 1, tuple(shapes), is_gemv)
+    most = PARAMETER_BYTES * len(forms) // parameter_bytes(problem.num_products + 1, len(forms))
+    expect(len(forms) <= most, "sizes", f"at most {most} groups", len(forms))
+    for group, (found, expected) in enumerate(zip(forms, forms_of(problem))):
+        for key, form in found:
+            check_form(label(key, group, forms), form, expected[key])
     return problem
+
+
+def check_form(name: str, found: Form, expected: Form):
+    """TypeError or ValueError if they differ. Strides count only where there is more than one
+    element along them."""
+    expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
+    expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
+    triples = zip(found.shape, expected.strides, found.strides)
+    is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
+    expect(is_dense, name, f"strides {list(expected.strides)}", list(found.strides))
 
 
 # ---- host launch ---------------------------------------------------------------------------------
@@ -1585,7 +1567,7 @@ def kernel_for(problem: Problem, config: Config):
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group. ValueError if they are not on the current device,
-    or if an address is illegal: TMA takes multiples of 16 bytes, stores of 16 fp16 to c of 32."""
+    or if an address is illegal: TMA takes multiples of 16 bytes, wide stores to c of 32."""
     with COMPILING:  # by one thread at a time
         kernel, (tensors_of, rows) = kernel_for(problem, config)
     device = groups[0]["c"].device
@@ -1594,20 +1576,17 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
     words = []
     for group, sizes in rows:
-        *inputs, c = (tensor.data_ptr() for tensor in tensors_of(groups[group]))
-        if functools.reduce(operator.or_, inputs) % 16 or c % 32:
-            check_addresses(groups)
-        words.append([*inputs, c, *sizes])
+        addresses = [tensor.data_ptr() for tensor in tensors_of(groups[group])]
+        if functools.reduce(operator.or_, addresses) % 32:
+            for key, tensor in groups[group].items():
+                name, multiple = label(key, group, groups), 32 if key == "c" else 16
+                is_legal = tensor.data_ptr() % multiple == 0
+                expect(is_legal, name, f"an address of {multiple} bytes", hex(tensor.data_ptr()))
+        words.append(addresses + sizes)
     return functools.partial(kernel, Words(words))
 
 
-def check_addresses(groups: Groups):
-    for name, _, key, tensor in named(groups):
-        multiple, address = 32 if key == "c" else 16, tensor.data_ptr()
-        expect(address % multiple == 0, name, f"an address of {multiple} bytes", hex(address))
-
-
-# ---- cost model and pick -------------------------------------------------------------------------
+# ---- cost model ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -1645,84 +1624,63 @@ def waves_of(config: Config, problem: Problem) -> int:
     return ceil_div(tile_count(config, problem), clusters_at_once(config.cluster))
 
 
-def main_loop_cycles(plan: Plan, n: int, k: int) -> float:
-    """Of the k-tiles of a tile: MMAs, TMA instructions, and until a stage is full again."""
+def tile_cycles(plan: Plan, n: int, k: int) -> tuple[float, float]:
+    """Of the main loop of a tile: MMAs, TMA instructions, and until a stage is full again; and of
+    its epilogue, with the exchange of a K split."""
     # An MMA, of both CTAs of a pair: at the rate of the tensor core, or what it takes at least.
     rate, least = n / 2, 32 + n / 4 if plan.cta_group == 1 else 35 + n / 8
     mmas = K_BLOCKS * plan.num_products * max(rate, least)
-    boxes = ceil_div(n // plan.cta_group, plan.box_n)
-    b_loads = plan.num_b * (boxes + ceil_div(n, ATOM_ROWS))
-    a_loads = 2 * plan.num_a / plan.cluster_n
-    loads = COSTS.load * (a_loads + b_loads)
-    refill = COSTS.refill / plan.num_stages
+    b_loads = ceil_div(n // plan.cta_group, plan.box_n) + ceil_div(n, ATOM_ROWS)
+    loads = COSTS.load * (2 * plan.num_a / plan.cluster_n + plan.num_b * b_loads)
     k_tiles = ceil_div(ceil_div(k, TILE_K), plan.split_k)
-    return k_tiles * soft_max((mmas, loads, refill), 4)
-
-
-def epilogue_cycles(plan: Plan, n: int) -> float:
-    """Of a tile, with the exchange of a K split."""
-    split_k = plan.split_k
-    epi_tiles = ceil_div(ceil_div(n, plan.epi_n), split_k)
-    stored = min(n, epi_tiles * plan.epi_n)
+    main_loop = k_tiles * soft_max((mmas, loads, COSTS.refill / plan.num_stages), 4)
+    stored = min(n, plan.epi_n * ceil_div(ceil_div(n, plan.epi_n), plan.split_k))
     exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
-    return COSTS.epilogue * stored + (split_k - 1) * exchange
+    return main_loop, COSTS.epilogue * stored + (plan.split_k - 1) * exchange
 
 
 def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
     """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
-    m, n = plan.size(shape)
-    m_tiles, n_tiles = plan.tiles(shape)
+    (m, n), (m_tiles, n_tiles) = plan.size(shape), plan.tiles(shape)
     # Rows of A and B, counted as often as they are read: of all tiles, and in all boxes.
     a_read = plan.num_a * shape.l * m * n_tiles
     b_read = plan.num_b * m_tiles * n
     in_boxes = plan.num_a * n_tiles * plan.cta_group * plan.box_m
-    in_boxes += plan.num_b * round_up(n, plan.box_n * plan.cta_group)
+    box_n = plan.box_n * plan.cta_group
+    in_boxes += plan.num_b * box_n * ceil_div(n, box_n)
     outside = m_tiles * in_boxes - a_read - b_read
     once = (plan.num_a * m + plan.num_b * n) * shape.l
     own_read, _ = plan.exchange(a_read, b_read)
     merged = COSTS.merged * own_read if plan.cluster == 1 else 0
     inside = a_read + b_read - merged + COSTS.fill * once
+    row_bytes = shape.k * ELEMENT_BYTES
     l2 = inside / COSTS.l2 + outside / COSTS.outside
-    return shape.k * ELEMENT_BYTES * once / COSTS.dram, shape.k * ELEMENT_BYTES * l2
+    return row_bytes * once / COSTS.dram, row_bytes * l2
 
 
 def estimate(config: Config, problem: Problem) -> float:
     """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
     epilogue, and further waves of clusters."""
     plan = Plan(config, problem)
-    groups = problem.groups
-    count = tile_count(config, problem)
     waves = waves_of(config, problem)
     tiles = []  # (main loop, epilogue) in the order in which clusters take them
     for group in longest_first(config, problem):
-        shape = groups[group]
+        shape = problem.groups[group]
         _, n = config.size(shape)
         mean = ceil_div(n, ceil_div(n, config.tile_n))
-        n = mean if waves > 1 else min(n, config.tile_n)
-        n = round_up(n, config.n_step)
-        tile = main_loop_cycles(plan, n, shape.k), epilogue_cycles(plan, n)
-        tiles += [tile] * operator.mul(*config.tiles(shape))
-    memory = [memory_cycles(plan, shape) for shape in groups]
-    dram = sum(cycles for cycles, _ in memory)
-    l2 = sum(cycles for _, cycles in memory)
+        width = mean if waves > 1 else min(n, config.tile_n)
+        width = config.n_step * ceil_div(width, config.n_step)
+        tiles += [tile_cycles(plan, width, shape.k)] * operator.mul(*config.tiles(shape))
     # The longest tile of each round: at least what any cluster has.
-    at_once = clusters_at_once(config.cluster)
-    longest = tiles[::at_once]
+    longest = tiles[:: clusters_at_once(config.cluster)]
     main_loops = sum(main_loop for main_loop, _ in longest)
-    last_main_loop, last_epilogue = longest[-1]
     if plan.num_acc_stages == 1:
         main_loops += sum(epilogue for _, epilogue in longest[:-1])
-    if config.persistent:  # all clusters load to the end
-        cycles = soft_max((main_loops, dram, l2), 5)
-    else:  # a last wave loads its own part of the bytes
-        last_part = 1 - (waves - 1) * at_once / count
-        first_part = 1 - last_part
-        first_main_loops = main_loops - last_main_loop
-        cycles = soft_max((first_main_loops, first_part * dram, first_part * l2), 5)
-        cycles += soft_max((last_main_loop, last_part * dram, last_part * l2), 5)
-        cycles += (waves - 1) * COSTS.restart
-    meet = COSTS.meet if config.cluster > 1 else 0
-    return COSTS.start + meet + cycles + last_epilogue
+    dram, l2 = map(sum, zip(*(memory_cycles(plan, shape) for shape in problem.groups)))
+    cycles = COSTS.start + soft_max((main_loops, dram, l2), 5) + longest[-1][1]
+    if config.cluster > 1:
+        cycles += COSTS.meet
+    return cycles if config.persistent else cycles + (waves - 1) * COSTS.restart
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -1730,21 +1688,15 @@ def legal_configs(problem: Problem) -> list[Config]:
     found = []
     is_vector = all(shape.shared <= 8 for shape in problem.groups)
     for swap_ab in (True,) if is_vector else (True, False):
-        sizes = [Config(swap_ab=swap_ab).size(shape) for shape in problem.groups]
-        n = max(n for _, n in sizes)
+        m_sizes, n_sizes = zip(*(Config(swap_ab=swap_ab).size(shape) for shape in problem.groups))
+        n = max(n_sizes)
         tiles = {64, 128, 192, 256} if n > 8 else {8}
         if 8 < n <= 256:  # one tile, not wider than it must be
-            tiles |= {round_up(n, 16), round_up(n, 32)}
-        can_pair = n > 8 and all(m > CTA_M for m, _ in sizes)
-        levers = {
-            "tile_n": sorted(tiles),
-            "cta_group": (1, 2) if can_pair else (1,),
-            "split_k": CLUSTERS,
-            "cluster_n": (1, 2, 4) if n > 8 else (1,),
-            "persistent": (False, True),
-        }
-        for values in itertools.product(*levers.values()):
-            config = Config(swap_ab=swap_ab, **dict(zip(levers, values)))
+            tiles |= {16 * ceil_div(n, 16), 32 * ceil_div(n, 32)}
+        pairs = (1, 2) if n > 8 and min(m_sizes) > CTA_M else (1,)
+        sharers = (1, 2, 4) if n > 8 else (1,)
+        levers = sorted(tiles), [swap_ab], pairs, CLUSTERS, sharers, (False, True)
+        for config in itertools.starmap(Config, itertools.product(*levers)):
             try:
                 check(config, problem)
             except ValueError:
@@ -1754,10 +1706,10 @@ def legal_configs(problem: Problem) -> list[Config]:
     return found
 
 
-def mechanisms(config: Config) -> tuple[str, ...]:
+def mechanisms(config: Config) -> list[str]:
     """Which levers besides the tile are not as in the plainest configuration."""
     defaults = vars(Config(tile_n=config.tile_n))
-    return tuple(name for name, value in vars(config).items() if value != defaults[name])
+    return [name for name, value in vars(config).items() if value != defaults[name]]
 
 
 def by_estimate(problem: Problem) -> Config:
