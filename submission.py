@@ -51,6 +51,7 @@ MEETINGS   (named barriers of the CTA, and two phases of the cluster's barrier; 
     CLUSTER 1  arrives, waits       arrives; waits       arrives, waits; in a pair before
                                     after the prefill    it allocates tensor memory
     SETUP      arrives, waits       arrives              arrives, waits
+    LAUNCH                          waits before its first load: for the launch before this one
     PREFILL    warp 0 arrives       waits                   (without a cluster; else CLUSTER 1 does)
     TEARDOWN   arrives, waits       arrives, waits       arrives, waits
     CLUSTER 2  arrives, waits       arrives, waits       arrives, waits
@@ -66,7 +67,13 @@ SHARED MEMORY                                 TENSOR MEMORY (columns)
     barriers, address of tensor memory            kernels rely on it; the PTX ISA lists copy ->
                                                   MMA, and not MMA -> copy.
 
-NUMERICS   silu(x) = x / (1 + 2^(-x log2 e)) in fp32, to a relative (|x| + 6) 2^-23 (see `silu`).
+LAUNCHES   overlap (OVERLAPS_LAUNCHES): a CTA starts where the launch before has left room, and sets
+    up. Only its load warp waits for that launch to end. All that reads or writes what another
+    launch may touch comes behind this wait: bytes -> MMA -> sums -> c. What comes before it is in
+    shared and tensor memory, and prefetches of tensormaps and scales into the L2, which change no
+    value. The trigger stands there, too: once each CTA has started, the next launch may.
+
+NUMERICS   silu(x) in fp32, to a relative (|x| + 8) 2^-23, for every finite x (see `silu`).
     A K split adds its parts in one order, so results do not depend on timing.
 """
 
@@ -118,6 +125,9 @@ SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
 LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
 MIN_STAGES = 2  # one to load and one to compute; so many k-tiles has `Plan.gate_k_tiles`
 GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
+
+OVERLAPS_LAUNCHES = True  # programmatic dependent launch; False: a launch starts when all is done
+EVICT_FIRST = 0x12F0000000000000  # L2 policy, as CUTLASS encodes it: read once, so first to go
 
 WARPGROUP = 4  # epilogue warps: warp w reaches quarter w % 4 of the 128 lanes of tensor memory
 TENSORMAP_WARP, SCALE_WARP = 1, 2  # epilogue warps that prefetch at the start
@@ -433,24 +443,31 @@ stmatrix_x4_trans = ptx(
 # Arithmetic. The first value goes to the low half.
 cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)
 cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", "f", "h", pure=True)
-exp2_at_most_2_60 = ptx(
-    "ex2.approx.ftz.f32 $0, $1;\nmin.f32 $0, $0, 0f5D800000;", "f", "f", pure=True
+exp2_at_most_2_12 = ptx(
+    "min.f32 $0, $1, 0f41400000;\nex2.approx.ftz.f32 $0, $0;", "f", "f", pure=True
 )
+pack_x2 = ptx("mov.b64 $0, {$1, $2};", "ff", "l", pure=True)  # two fp32 side by side
+unpack_x2 = ptx("mov.b64 {$0, $1}, $2;", "l", "ff", pure=True)
+mul_x2 = ptx("mul.rn.f32x2 $0, $1, $2;", "ll", "l", pure=True)
+fma_x2 = ptx("fma.rn.f32x2 $0, $1, $2, $3;", "lll", "l", pure=True)
 
 
-def tma_load(to, tensormap, coordinates, barrier, pair, mask=None):
+def tma_load(to, tensormap, coordinates, barrier, pair, mask=None, policy=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
 
-    pair: what a CTA receives counts on the barrier of its pair's leader."""
-    operands = [to, tensormap, *coordinates, barrier]
-    constraints, space, multicast, last = "rlrrrr", "cluster" if pair else "cta", "", ""
+    pair: what a CTA receives counts on the barrier of its pair's leader. policy: of the L2."""
+    operands, types = [to, tensormap, *coordinates, barrier], "rlrrrr"
+    space, multicast, hint, last = "cluster" if pair else "cta", "", "", ""
     if mask is not None:
+        space, multicast, last, types = "cluster", ".multicast::cluster", ", $6", types + "h"
         operands.append(mask)
-        constraints, space, multicast, last = "rlrrrrh", "cluster", ".multicast::cluster", ", $6"
+    if policy is not None:
+        hint, last, types = ".L2::cache_hint", f"{last}, ${len(operands)}", types + "l"
+        operands.append(policy)
     group = ".cta_group::2" if pair else ""
     text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
-    text += f"{multicast}{group} [$0], [$1, {{$2, $3, $4}}], [$5]{last};"
-    ptx(text, constraints)(*operands)
+    text += f"{multicast}{group}{hint} [$0], [$1, {{$2, $3, $4}}], [$5]{last};"
+    ptx(text, types)(*operands)
 
 
 def tcgen05_cp(cta_group, address, descriptor):
@@ -507,18 +524,23 @@ def packed(values) -> list:
 
 
 def silu(values):
-    """x / (1 + 2^(-x log2 e)) of each x; two values share a reciprocal.
+    """x / (1 + e^-x) of each x, as x h / (1 + h^2) * h with h = e^(x/2); two values share a
+    reciprocal.
 
-    Relative errors: |x| 2^-23 from the rounded product, 2^-22 from ex2.approx, 2^-23 from
-    rcp.approx, and five roundings. That is 6e-6 down to x = -41, where fp16 rounds by 5e-4. Beyond,
-    the power is at most 2^60, so what is computed is x 2^-60 and not 0: 0 in fp16 unless the other
-    factor is above 10^9."""
+    No step leaves the range of fp32 before the result does. h is 2^12 at most, where 1 + h^-2 is
+    1, so products of two 1 + h^2 are below 2^50; at x = -104, where the result rounds to 0, it is
+    2^-75. Relative errors, in 2^-23: |x| from the rounded exponent; 4 from ex2.approx, whose result
+    counts twice; 1 from rcp.approx; 3 from six roundings. An absolute 2^-149 comes from results
+    below 2^-126: 2^-21 in c, where the other factor is the largest that fp32 has."""
     found = []
-    for x, y in zip(values[::2], values[1::2]):
-        below_x = exp2_at_most_2_60(x * -1.4426950408889634) + 1.0
-        below_y = exp2_at_most_2_60(y * -1.4426950408889634) + 1.0
-        shared = cute.arch.rcp_approx(below_x * below_y)
-        found += [x * below_y * shared, y * below_x * shared]
+    for values_x2 in zip(values[::2], values[1::2]):
+        x = pack_x2(*values_x2)
+        exponents = unpack_x2(mul_x2(x, pack_x2(0.7213475204444817, 0.7213475204444817)))
+        h = pack_x2(*map(exp2_at_most_2_12, exponents))
+        first, second = unpack_x2(fma_x2(h, h, pack_x2(1.0, 1.0)))
+        shared = cute.arch.rcp_approx(first * second)
+        over = mul_x2(pack_x2(second, first), pack_x2(shared, shared))  # 1 / (1 + h^2)
+        found += unpack_x2(mul_x2(mul_x2(x, mul_x2(over, h)), h))
     return found
 
 
@@ -842,6 +864,9 @@ class Cta:
             cute.arch.mbarrier_init_fence()
         self.cluster_arrive()
         cute.arch.barrier_arrive(barrier_id=SETUP_BARRIER, number_of_threads=plan.num_threads)
+        if const_expr(OVERLAPS_LAUNCHES):
+            cute.arch.griddepcontrol_launch_dependents()
+            cute.arch.griddepcontrol_wait()
         with cute.arch.elect_one():
             for i in cutlass.range(prefilled, unroll=1):
                 state = PipelineState(i, 0, self.num_stages)
@@ -921,6 +946,9 @@ class Cta:
         if const_expr(operand.is_a and plan.cluster_n > 1 and not load.is_prefill):
             sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
             mask = Int32(sharers) << (self.k_rank * plan.ctas_per_split + self.pair_rank)
+        # Swapped these are the weights, of which one tile along N makes one read.
+        is_read_once = operand.is_a and plan.swap_ab and plan.one_n_tile
+        policy = Int64(EVICT_FIRST) if is_read_once else None
         full = self.bar(plan.full, load.state.index, product)
         to_leader = self.signals_leader(load)
         barrier = self.in_leader(full) if to_leader else full.toint()
@@ -934,12 +962,12 @@ class Cta:
                 row = box * operand.box_rows
                 to = stage + (operand.codes + row * ROW_BYTES)
                 at = load.k_tile * TILE_K, first_row + row, tile.batch
-                tma_load(to, tile.group.code_maps[number], at, barrier, to_leader, mask)
+                tma_load(to, tile.group.code_maps[number], at, barrier, to_leader, mask, policy)
         for atom in cutlass.range_constexpr(operand.atoms):
             if self.issues(mask, load.k_tile + number + 1, atom, atoms):
                 to = stage + (operand.scales + atom * SF_BYTES)
                 at = 0, load.k_tile * K_BLOCKS, tile.atom(operand, atom)
-                tma_load(to, tile.group.scale_maps[number], at, barrier, to_leader, mask)
+                tma_load(to, tile.group.scale_maps[number], at, barrier, to_leader, mask, policy)
 
     def issues(self, mask, turn, index: int, count):
         """Whether this CTA issues copy `index` of `count`, which are one or more: if it is
@@ -1345,6 +1373,7 @@ class Kernel:
             cluster=(plan.cluster, 1, 1),
             smem=plan.smem_bytes,
             min_blocks_per_mp=1,
+            use_pdl=OVERLAPS_LAUNCHES,
         )
 
     def stages_if_idle(self, clusters, full_rounds, last):
