@@ -1454,7 +1454,7 @@ def unpack(data) -> tuple[Groups, output_t]:
     if parts and all(isinstance(part, (tuple, list)) for part in parts):
         items = [(*abc, *scales) for abc, scales in zip(data[0], data[2])]
         is_whole = all(len(tensors) == len(NAMES_OF_GROUP) for tensors in items)
-        if is_whole and len(items) == max(map(len, parts)) > 0:
+        if is_whole and {len(items)} == set(map(len, parts)) != {0}:
             groups = [dict(zip(NAMES_OF_GROUP, tensors)) for tensors in items]
             return groups, [tensors["c"] for tensors in groups]
     raise TypeError(
@@ -1701,15 +1701,20 @@ def estimate(config: Config, problem: Problem) -> float:
         width = config.n_step * ceil_div(width, config.n_step)
         tiles += [tile_cycles(plan, width, shape.k)] * operator.mul(*config.tiles(shape))
     # The longest tile of each round: at least what any cluster has.
-    longest = tiles[:: clusters_at_once(config.cluster)]
+    at_once = clusters_at_once(config.cluster)
+    longest = tiles[::at_once]
     main_loops = sum(main_loop for main_loop, _ in longest)
     if plan.num_acc_stages == 1:
         main_loops += sum(epilogue for _, epilogue in longest[:-1])
     dram, l2 = map(sum, zip(*(memory_cycles(plan, shape) for shape in problem.groups)))
-    cycles = COSTS.start + soft_max((main_loops, dram, l2), 5) + longest[-1][1]
-    if config.cluster > 1:
-        cycles += COSTS.meet
-    return cycles if config.persistent else cycles + (waves - 1) * COSTS.restart
+    cycles = COSTS.start + longest[-1][1] + (COSTS.meet if config.cluster > 1 else 0)
+    if config.persistent:  # all clusters load to the end
+        return cycles + soft_max((main_loops, dram, l2), 5)
+    # A last wave loads its own part of the bytes.
+    first, last = (waves - 1) * at_once / len(tiles), longest[-1][0]
+    cycles += soft_max((main_loops - last, first * dram, first * l2), 5)
+    cycles += soft_max((last, (1 - first) * dram, (1 - first) * l2), 5)
+    return cycles + (waves - 1) * COSTS.restart
 
 
 def legal_configs(problem: Problem) -> list[Config]:

@@ -72,9 +72,9 @@ def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
         return reference.generate_input("nvfp4_group_gemm", **sizes, **args)
     args |= {"k": first.k, "l": first.l}
     if problem.is_gemv:
-        return reference.generate_input("nvfp4_gemv", m=first.n, **args)
+        return reference.generate_input("nvfp4_gemv", m=first.own, **args)
     name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
-    return reference.generate_input(name, m=first.m, n=first.n, **args)
+    return reference.generate_input(name, m=first.shared, n=first.own, **args)
 
 
 def poison(result: torch.Tensor | list[torch.Tensor]) -> None:
