@@ -77,13 +77,13 @@ def measure(problem: str, args: dict) -> tuple[float, float, float, float]:
     form = submission.problem_of(data, groups)
     config = submission.pick(form)
     kernel, _ = submission.kernel_for(form, config)
-    count = sum(len(operands) + 5 for operands in submission.operands_of(form))
+    rows = [[16] * (len(forms) + 5) for forms in submission.forms_of(form)]
 
     return (
         microseconds(lambda: submission.custom_kernel(data)),
         microseconds(lambda: submission.problem_of(data, submission.unpack(data)[0])),
         microseconds(lambda: submission.bind(form, groups, config)),
-        microseconds(lambda: kernel(submission.Words([16] * count))),
+        microseconds(lambda: kernel(submission.Words(rows))),
     )
 
 

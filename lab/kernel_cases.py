@@ -57,9 +57,9 @@ def group(*sizes: tuple[int, int, int]) -> Problem:
 def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:
     """(m, n, k, l) of each group as a case file has them, and the problem's kind as in task.py."""
     if problem.is_gemv:
-        return [(p.n, 1, p.k, p.l) for p in problem.groups], "gemv"
+        return [(p.own, 1, p.k, p.l) for p in problem.groups], "gemv"
     kind = "dual" if problem.num_products == 2 else "group" if len(problem.groups) > 1 else "gemm"
-    return [(p.m, p.n, p.k, p.l) for p in problem.groups], kind
+    return [(p.shared, p.own, p.k, p.l) for p in problem.groups], kind
 
 
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
@@ -72,9 +72,9 @@ def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
         return reference.generate_input("nvfp4_group_gemm", **sizes, **args)
     args |= {"k": first.k, "l": first.l}
     if problem.is_gemv:
-        return reference.generate_input("nvfp4_gemv", m=first.n, **args)
+        return reference.generate_input("nvfp4_gemv", m=first.own, **args)
     name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
-    return reference.generate_input(name, m=first.m, n=first.n, **args)
+    return reference.generate_input(name, m=first.shared, n=first.own, **args)
 
 
 def poison(result: torch.Tensor | list[torch.Tensor]) -> None:

@@ -58,10 +58,11 @@ class Overlapping(InOrder):
     def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
         machine = self.machine
         earlier, self.earlier = self.earlier, None
+        # All launches before this one have happened here; below, the latest is taken back.
+        before = Contents(machine.memory.allocations()) if lets_start(code) else None
         if machine.dependent and earlier is not None and earlier.after.unchanged():
             earlier.before.put_back()
             self.pending, self.gate = earlier, Gate()
-        before = Contents(machine.memory.allocations()) if lets_start(code) else None
         try:
             launch = carry_out()
         finally:

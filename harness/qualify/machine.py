@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def software() -> Iterator[dict[str, Any]]:
         yield {"fact": package, "value": _version(package)}
 
 
-def gpu(assumed_clusters: Sequence[int]) -> Iterator[dict[str, Any]]:
+def gpu(assumed_clusters: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     """The GPU, as the driver describes it. `assumed`: what the kernel or the clock takes for it.
 
     assumed_clusters: how many of 1, 2, ... CTAs the submission takes to be resident at a time.
@@ -77,7 +77,7 @@ def gpu(assumed_clusters: Sequence[int]) -> Iterator[dict[str, Any]]:
     yield from clusters(assumed_clusters)
 
 
-def clusters(assumed: Sequence[int]) -> Iterator[dict[str, Any]]:
+def clusters(assumed: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     """How many clusters of a size are resident at a time, a CTA of 200 KB an SM."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -89,13 +89,13 @@ def clusters(assumed: Sequence[int]) -> Iterator[dict[str, Any]]:
         image.prepare(shape)
         found = checked(driver.cuOccupancyMaxActiveClusters(image.function, config_of(shape)))
         row = {"fact": f"clusters of {size} at a time", "value": found}
-        yield {**row, "assumed": assumed[size - 1]} if size <= len(assumed) else row
+        yield {**row, "assumed": assumed[size]} if size in assumed else row
 
 
-def assumed_clusters(submission: Path) -> Sequence[int]:
-    """The submission's table CLUSTERS, if it has one."""
+def assumed_clusters(submission: Path) -> Mapping[int, int]:
+    """The submission's table CLUSTERS by the size of a cluster, if it has one."""
     loading.load_kernel(submission)
-    return getattr(sys.modules["submission"], "CLUSTERS", ())
+    return getattr(sys.modules["submission"], "CLUSTERS", {})
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -42,7 +42,8 @@ ROOT = Path(submission.__file__).parent
 COMPILE = """
 import pickle, sys
 import submission
-submission.check_operand = lambda *_: None  # tensors without dtypes and strides
+for check in ("check_operand", "check_form"):  # as it was called, as it is: tensors have no dtypes
+    setattr(submission, check, lambda *_: None)
 work, path = pickle.load(sys.stdin.buffer), sys.argv[1]
 found = []
 for data, fields in work:

@@ -30,7 +30,7 @@ from submission import (
     Problem,
     bind,
     launch,
-    operands_of,
+    forms_of,
     problem_of,
     unpack,
 )
@@ -93,7 +93,7 @@ def random_operands(problem: Problem, device: torch.device) -> Groups:
     """Operands whose sums are exact in fp32, so that all orders of them agree: multiples of 1/256
     below 2^16, where K is below 29,000. Codes are 0 to 1.5, scales 1/8, 1/4, 1/2 or 1; c is unset."""
     groups = []
-    for operands in operands_of(problem):
+    for operands in forms_of(problem):
         tensors = {}
         for key, operand in operands.items():
             place = {"device": device, "size": operand.shape, "stride": operand.strides}

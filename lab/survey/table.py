@@ -43,7 +43,7 @@ def _problem_arguments(problem: Problem) -> list[str]:
         groups = f"({_shape_source(first)},)"
     elif all(shape[1:] == first[1:] for shape in others):
         of_m = f"GemmShape(m, {', '.join(map(str, first[1:]))})"
-        groups = f"tuple({of_m} for m in ({', '.join(str(s.m) for s in problem.groups)}))"
+        groups = f"tuple({of_m} for m in ({', '.join(str(s.shared) for s in problem.groups)}))"
     else:
         groups = f"({', '.join(map(_shape_source, problem.groups))})"
     return [str(problem.num_products), groups, *(["is_gemv=True"] if problem.is_gemv else [])]

@@ -60,7 +60,7 @@ def operands(problem: Problem, placement: int = 0) -> Data:
     """Zeros for each group: times do not depend on values. placement: where they lie."""
     return [
         {key: zeros(group[key], placement) for key in sorted(group, key=scales_last)}
-        for group in submission.operands_of(problem)
+        for group in submission.forms_of(problem)
     ]
 
 
@@ -68,11 +68,11 @@ def scales_last(key: str) -> tuple[bool, str]:
     return key.startswith("sf"), key
 
 
-def zeros(operand: submission.Operand, placement: int) -> torch.Tensor:
-    stored = torch.int16 if operand.dtype == torch.float16 else torch.uint8
+def zeros(form: submission.Form, placement: int) -> torch.Tensor:
+    stored = torch.int16 if form.dtype == torch.float16 else torch.uint8
     before = placement * APART // stored.itemsize
-    flat = torch.zeros(before + math.prod(operand.shape), dtype=stored).view(operand.dtype)
-    return flat.as_strided(operand.shape, operand.strides, before)
+    flat = torch.zeros(before + math.prod(form.shape), dtype=stored).view(form.dtype)
+    return flat.as_strided(form.shape, form.strides, before)
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ def floor(problem: Problem) -> Floor:
     """
     c, moved, clk = CONSTANTS, 0.0, 0.0
     for p in problem.groups:
-        rows_of_b = problem.num_products * p.n
-        moved += p.l * (0.5625 * p.k * (rows_of_b + p.m) + 2 * p.n * p.m)
-        clk += p.l * p.k / 64 * rows_of_b / 128 * max(8, p.m) / 2
+        rows_of_b = problem.num_products * p.own
+        moved += p.l * (0.5625 * p.k * (rows_of_b + p.shared) + 2 * p.own * p.shared)
+        clk += p.l * p.k / 64 * rows_of_b / 128 * max(8, p.shared) / 2
     if is_gemv(problem):
         moved += behind_memset(moved, c)
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain

@@ -55,11 +55,12 @@ def moved(tensor):
 
 def test_another_placement_is_further_on_in_the_allocation():
     problem = random_shapes(4)["3 group"]
-    groups = zip(tuning.operands(problem, 2), submission.operands_of(problem), strict=True)
-    for tensors, operands in groups:
-        for key, operand in operands.items():
-            assert submission.check_operand(key, operand, tensors[key]) is None
-            assert moved(tensors[key]) == 2 * tuning.APART
+    groups = zip(tuning.operands(problem, 2), submission.forms_of(problem), strict=True)
+    for tensors, forms in groups:
+        for key, form in forms.items():
+            tensor = tensors[key]
+            assert submission.Form(tensor.dtype, tensor.shape, tensor.stride()) == form
+            assert moved(tensor) == 2 * tuning.APART
 
 
 def test_a_time_is_the_mean_of_its_placements(monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 import weakref
 
 import pytest
@@ -154,6 +156,22 @@ WRONG = {
     "shape of c": (lambda: replaced(base(), 6, base()[6][:, :64]), ValueError, "c: expected shape"),
     "sizes": (lambda: sizes_off(grouped()), ValueError, r"sizes\[1\]: expected \(8, 256, 64, 1\)"),
     "c of a group": (lambda: uneven(grouped()), ValueError, r"c\[0\]: expected shape"),
+    "sizes of one group": (
+        lambda: (*grouped()[:3], grouped()[3][:1]),
+        TypeError,
+        "4 lists with an item for each group",
+    ),
+    "a group without c": (
+        lambda: ([triple[:2] for triple in grouped()[0]], *grouped()[1:]),
+        TypeError,
+        "4 lists with an item for each group",
+    ),
+    "no sizes": (lambda: (*grouped()[:3], None), TypeError, "4 lists with an item"),
+    "sizes that are none": (
+        lambda: (*grouped()[:3], [5, 6]),
+        ValueError,
+        r"sizes\[0\]: expected \(24, 128, 192, 1\), found 5",
+    ),
     "no group": (lambda: ([], [], [], []), TypeError, "4 lists with an item for each group"),
 }
 
@@ -180,15 +198,71 @@ def test_wrong_input_after_right_input(gpu):
     assert len(gpu.launches) == launches
 
 
-def test_an_odd_address(gpu):
+def moved(tensor: torch.Tensor, past: int) -> torch.Tensor:
+    """A copy, so many bytes past a multiple of 32."""
+    stored = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+    room = torch.zeros(stored.numel() + 64 // stored.itemsize, dtype=stored.dtype)
+    start = (-room.data_ptr() % 32 + past) // stored.itemsize
+    copy = room.as_strided(stored.shape, stored.stride(), start)
+    return copy.copy_(stored).view(tensor.dtype)
+
+
+def test_a_c_between_32_bytes(gpu):
     data = base()
-    room = torch.zeros(data[6].numel() + 32, dtype=torch.float16)
-    start = -(room.data_ptr() // 2) % 16 + 8  # 16 bytes past a multiple of 32
-    c = room[start : start + data[6].numel()].view(1, 24, 128).permute(1, 2, 0)
     launches = len(gpu.launches)
     with pytest.raises(ValueError, match="c: expected an address of 32 bytes, found 0x"):
-        submission.custom_kernel(replaced(data, 6, c))
+        submission.custom_kernel(replaced(data, 6, moved(data[6], 16)))
     assert len(gpu.launches) == launches
+
+
+@pytest.mark.parametrize("index, name", [(0, "a"), (1, "b"), (4, "sfa_perm"), (5, "sfb_perm")])
+def test_inputs_lie_at_multiples_of_16_bytes(gpu, index, name):
+    data = base()
+    assert right(replaced(data, index, moved(data[index], 16)))
+    launches = len(gpu.launches)
+    with pytest.raises(ValueError, match=f"{name}.*: expected an address of 16 bytes, found 0x"):
+        submission.custom_kernel(replaced(data, index, moved(data[index], 8)))
+    assert len(gpu.launches) == launches
+
+
+def test_tensors_of_another_device_than_the_current_one(gpu, monkeypatch):
+    data = tuple(tensor.cuda() for tensor in base())
+    assert right(data)
+    launches = len(gpu.launches)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    with pytest.raises(ValueError, match="c: expected cuda:1, the current device, found cuda:0"):
+        submission.custom_kernel(data)
+    assert len(gpu.launches) == launches
+
+
+def test_two_threads_call_at_once(monkeypatch):
+    """Each kernel is compiled once, by one thread at a time. Launches are gone: the emulator's GPU
+    is of one thread.
+    """
+    compiling, compiled, called, start = [], [], [], threading.Barrier(4)
+
+    def compile_kernel(plan):
+        compiling.append(plan)
+        assert len(compiling) == 1
+        time.sleep(0.05)
+        compiled.append(compiling.pop())
+        return called.append
+
+    submission.kernel_for.cache_clear()
+    monkeypatch.setattr(submission, "compile_kernel", compile_kernel)
+    data = [inputs(problem, 1) for problem in (gemm(128, 24, 256), dual(128, 24, 320))]
+
+    def call(number):
+        start.wait()
+        submission.custom_kernel(data[number % 2])
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    submission.kernel_for.cache_clear()
+    assert len(compiled) == 2 and len(called) == 4
 
 
 def test_too_many_groups(gpu):

@@ -21,7 +21,7 @@ from lab.code import disassembly
 from lab.kernel_cases import KEEP_CODE, dual, gemm
 from lab.survey.plans import candidates
 from lab.tuning.shapes import benchmarks
-from submission import Config, make_plan, parameter_bytes
+from submission import Config, Plan, parameter_bytes
 from tests.submission.submission_support import epilogue_warps
 
 ROOT = Path(submission.__file__).parent
@@ -125,19 +125,19 @@ def sass(code) -> Callable[[str], list[str]]:
 def test_mma_instructions(code, name):
     problem, config = case(name)
     ptx, _ = code[name]
-    plan = make_plan(config, problem)
+    plan = Plan(config, problem)
     mmas = re.findall(r"tcgen05\.mma\.(\S+)", ptx)
     kind = f"cta_group::{config.cta_group}.kind::mxf4nvf4.block_scale.block16.collector::a::discard"
     assert set(mmas) == {kind}
-    gate_lead, b_atoms = plan.gate_lead, plan.max_b_atoms
-    k_blocks, loops = 4, 2 if gate_lead else 1
+    gate_k_tiles, b_atoms = plan.gate_k_tiles, plan.max_b_atoms
+    k_blocks, loops = 4, 2 if gate_k_tiles else 1
     assert len(mmas) == k_blocks * problem.num_products * loops
     shape = 0x0800_0480 if config.cta_group == 1 else 0x1000_0480  # M, e2m1, e2m1
     smallest = shape | 8 * config.cta_group << 14  # N, where the tile leaves it no choice
     assert re.search(rf"\b({shape}|{smallest})\b", ptx)
     copies = len(re.findall(rf"tcgen05\.cp\.cta_group::{config.cta_group}\.32x128b\.warpx4", ptx))
     # Gate first, each product copies all its scales for itself.
-    gate = 2 * (1 + b_atoms) if gate_lead else 0
+    gate = 2 * (1 + b_atoms) if gate_k_tiles else 0
     assert copies == k_blocks * (plan.num_a + plan.num_b * b_atoms + gate)
 
 
@@ -147,7 +147,7 @@ def test_loads_and_stores(code, name):
     ptx, _ = code[name]
     loads = re.findall(r"cp\.async\.bulk\.tensor\.3d\.\S+", ptx)
     shares_a = config.cluster_n > 1
-    plan = make_plan(config, problem)
+    plan = Plan(config, problem)
     # Codes and scales, of the first stages and of the others, which complete on the even CTA.
     boxes = plan.cta_n // plan.box_n + plan.max_b_atoms
     assert not re.search(r"cp\.async\.bulk\.shared", ptx)
@@ -222,7 +222,7 @@ def test_sass_has_no_fence_of_all_memory(sass, name):
 def test_benchmark_shapes_take_the_fast_paths(name):
     """A leaderboard's shape has 32-byte stores (gemv has one token)."""
     problem, config = case(name)
-    plan = make_plan(config, problem)
+    plan = Plan(config, problem)
     assert plan.wide_stores == (not problem.is_gemv)
     assert plan.num_stages * plan.stage_bytes >= 160 * 1024
 

@@ -6,6 +6,7 @@ import ast
 import ctypes
 import dataclasses
 import inspect
+import itertools
 import math
 import random
 import re
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import submission
 import task
 from lab.kernel_cases import LEVERS, dual, gemm, gemv, group, inputs, legal_pair, random_config
-from submission import Config, choose_box_n, for_mma, make_plan
+from submission import Config, Plan
 from tests.submission.submission_support import epilogue_warps
 
 # A legal base, the change that makes it illegal, words of the reason.
@@ -82,7 +83,7 @@ def plans(draw):
 def test_shared_memory_map(case):
     """Areas follow one another, operands on 1024 bytes (the period of the 128-byte swizzle)."""
     config, problem = case
-    plan = make_plan(config, problem)
+    plan = Plan(config, problem)
     if plan.num_stages < 1:
         return
     cta_n = config.tile_n // config.cta_group
@@ -90,7 +91,15 @@ def test_shared_memory_map(case):
     num_a, num_b = operands(config, problem)
     atoms = num_a + num_b * math.ceil(config.tile_n / 128)
     assert plan.stage_bytes == num_a * 128 * 128 + num_b * cta_n * 128 + atoms * 4 * 512
-    assert plan.stage_b % 1024 == plan.stage_sfa % 1024 == plan.stage_bytes % 1024 == 0
+    assert plan.stage_bytes % 1024 == 0
+    # A, B, SFA, SFB, each operand behind the one before it.
+    sizes = [128 * 128] * num_a + [cta_n * 128] * num_b
+    scale_sizes = [4 * 512] * num_a + [math.ceil(config.tile_n / 128) * 4 * 512] * num_b
+    at = itertools.accumulate(sizes + scale_sizes, initial=0)
+    assert [operand.is_a for operand in plan.operands] == [True] * num_a + [False] * num_b
+    assert [operand.number for operand in plan.operands] == list(range(num_a + num_b))
+    places = [o.codes for o in plan.operands] + [o.scales for o in plan.operands]
+    assert places == list(at)[:-1] and not any(place % 1024 for place in places)
     # A transposition of 1 KB a warp, and fp32 sums of 128 rows from the other CTAs of a split.
     via_smem = plan.wide_stores and config.swap_ab
     transposition = 1024 * epilogue_warps(config, problem) if via_smem else 0
@@ -113,26 +122,27 @@ def test_tensor_memory_map(case):
     A second accumulator is there where it fits.
     """
     config, problem = case
-    plan = make_plan(config, problem)
+    plan = Plan(config, problem)
     one = problem.num_products * config.tile_n
     num_a, num_b = operands(config, problem)
     scales = 16 * (num_a + num_b * math.ceil(config.tile_n / 128))
     two = config.persistent and 2 * one + scales <= 512
     assert plan.num_acc_stages == 1 + two
-    assert plan.tmem_sfa == plan.num_acc_stages * one
-    assert plan.tmem_sfb == plan.tmem_sfa + 16 * num_a
+    columns = [16] * num_a + [16 * math.ceil(config.tile_n / 128)] * num_b
+    at = itertools.accumulate(columns, initial=plan.num_acc_stages * one)
+    assert [operand.scales_tmem for operand in plan.operands] == list(at)[:-1]
     used = plan.num_acc_stages * one + scales
     assert plan.tmem_allocated == max(32, 2 ** math.ceil(math.log2(used)))
 
 
 def test_problems_with_equal_plans_share_a_kernel():
     """M and K are run-time values; what a plan takes for granted is not."""
-    plan = make_plan(Config(), gemm(256, 64, 512))
-    same = make_plan(Config(), gemm(512, 40, 1088))
+    plan = Plan(Config(), gemm(256, 64, 512))
+    same = Plan(Config(), gemm(512, 40, 1088))
     assert plan == same and hash(plan) == hash(same)
     for other in (gemm(258, 64, 512), gemm(256, 65, 512), dual(256, 64, 512)):
-        assert plan != make_plan(Config(), other)
-    assert plan != make_plan(Config(cluster_n=2), gemm(256, 64, 512))
+        assert plan != Plan(Config(), other)
+    assert plan != Plan(Config(cluster_n=2), gemm(256, 64, 512))
 
 
 @pytest.mark.parametrize(
@@ -146,12 +156,12 @@ def test_problems_with_equal_plans_share_a_kernel():
 )
 def test_boxes_of_groups_bring_few_rows_that_nobody_uses(tokens, tile, box):
     problem = group(*((m, 256, 512) for m in tokens))
-    assert choose_box_n(Config(cta_group=2, tile_n=tile), for_mma(problem, True)) == box
+    assert Plan(Config(cta_group=2, tile_n=tile), problem).box_n == box
 
 
 def test_a_problem_alone_has_boxes_of_its_tile():
     """What its tokens are is known at run time only."""
-    assert choose_box_n(Config(), for_mma(gemm(256, 3, 512), True)) == 64
+    assert Plan(Config(), gemm(256, 3, 512)).box_n == 64
 
 
 sizes = st.integers(1, 700)
@@ -209,7 +219,7 @@ class Driver:
 
     def get_max_active_clusters(self, size: int) -> int:
         Driver.asked.append(size)
-        return {4: 30}.get(size, submission.CLUSTERS[size - 1])
+        return {4: 30}.get(size, submission.CLUSTERS[size])
 
 
 @pytest.fixture
@@ -223,8 +233,8 @@ def no_answers_yet():
 
 def test_without_a_gpu_the_table_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    found = [submission.clusters_at_once(size) for size in range(1, 9)]
-    assert found == list(submission.CLUSTERS)
+    found = {size: submission.clusters_at_once(size) for size in submission.CLUSTERS}
+    assert found == submission.CLUSTERS
 
 
 def test_the_driver_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
@@ -260,8 +270,8 @@ def test_without_a_plausible_answer_the_table_says_how_many_clusters_fit(
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr(submission, "HardwareInfo", Driver)
     monkeypatch.setattr(Driver, "get_max_active_clusters", answer)
-    found = [submission.clusters_at_once(size) for size in range(1, 9)]
-    assert found == list(submission.CLUSTERS)
+    found = {size: submission.clusters_at_once(size) for size in submission.CLUSTERS}
+    assert found == submission.CLUSTERS
 
 
 def test_one_tile_more_than_fits_costs_a_wave():
@@ -271,7 +281,7 @@ def test_one_tile_more_than_fits_costs_a_wave():
     ratios = {}
     for persistent in (False, True):
         config = Config(cta_group=2, persistent=persistent)
-        tiles = 2 * submission.CLUSTERS[1]
+        tiles = 2 * submission.CLUSTERS[2]
         full, more = (
             submission.estimate(config, gemm(256 * n, 64, 8192)) for n in (tiles, tiles + 1)
         )
@@ -310,7 +320,7 @@ def test_another_gpu_is_not_asked(monkeypatch, no_answers_yet):
     """On a Hopper GPU that stands in for a B200 the number of its own clusters means nothing."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
-    assert submission.clusters_at_once(4) == submission.CLUSTERS[3]
+    assert submission.clusters_at_once(4) == submission.CLUSTERS[4]
 
 
 def test_the_dsl_still_answers_for_the_driver():
@@ -332,7 +342,7 @@ def words_of_calls(monkeypatch) -> list:
     calls: list = []
 
     def kernel_for(problem, config):
-        return calls.append, submission.order_of_words(problem, config.swap_ab)
+        return calls.append, submission.rows_of(problem, config)
 
     monkeypatch.setattr(submission, "kernel_for", kernel_for)
     return calls
@@ -350,11 +360,11 @@ def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
     (argument,) = calls
     addresses = [
-        tensor.data_ptr()
+        [tensor.data_ptr() for tensor in (b, sfb, a, sfa, c)]
         for (a, b, c), (sfa, sfb) in zip(data[0][::-1], data[2][::-1])
-        for tensor in (b, sfb, a, sfa, c)
     ]
-    assert words_in(argument) == [*addresses, 256, 16, 128, 1, 16, 128, 8, 64, 1, 8]
+    long, short = addresses
+    assert words_in(argument) == [*long, 256, 16, 128, 1, 16, *short, 128, 8, 64, 1, 8]
 
 
 def test_without_swap_ab_words_hold_tokens_first(monkeypatch):

@@ -5,7 +5,7 @@ import torch
 
 import b200
 from b200.chip.gpu import Gpu
-from tests.b200.checker.test_dependent_launch import _kernel, reader, writer
+from tests.b200.checker.test_dependent_launch import LET, _kernel, reader, writer
 
 
 def _gpu(schedule: str | None) -> Gpu:
@@ -29,6 +29,23 @@ def test_what_does_not_wait_comes_first(wait, right):
     numbers = torch.arange(64, dtype=torch.int32)
     assert torch.equal(x, numbers)  # the launch before has happened
     assert torch.equal(y, numbers if right else torch.full_like(y, -1))
+
+
+def passer(k):
+    """As `reader`, and lets its dependents start at once."""
+    k(LET)
+    reader(k)
+
+
+def test_the_launch_that_is_taken_back_finds_what_came_before_it():
+    """A third launch takes back the second, which needs what the first has written."""
+    numbers = torch.arange(64, dtype=torch.int32)
+    x, y, z = numbers - 100, torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    gpu = _gpu("pdl")
+    _launch(gpu, writer, {}, (x, y), False)
+    _launch(gpu, passer, {}, (x, y), True)
+    _launch(gpu, reader, {"wait": "all"}, (y, z), True)
+    assert torch.equal(y, numbers) and torch.equal(z, numbers)
 
 
 @pytest.mark.parametrize("let, dependent", [(False, True), (True, False)])

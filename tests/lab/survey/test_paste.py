@@ -246,7 +246,7 @@ def test_it_goes_on_behind_what_was_said(monkeypatch):
 )
 def test_operands_are_what_the_kernel_takes(problem):
     groups = paste.random_operands(problem, CPU)
-    for tensors, operands in zip(groups, submission.operands_of(problem), strict=True):
+    for tensors, operands in zip(groups, submission.forms_of(problem), strict=True):
         assert tensors.keys() == operands.keys()
         for key, operand in operands.items():
             submission.check_operand(key, operand, tensors[key])
