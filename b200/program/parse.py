@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
+from b200.isa import grammar
 from b200.program import calls, inlining, wmma
-from b200.program.modifiers import in_order
 from b200.program.module import (
     SINK,
     TYPE_BITS,
@@ -308,8 +308,11 @@ class _Body:
         if "{" in opcode:  # "op{a,b}" cannot occur; "op [x]" may be written "op[x]"
             opcode, rest = opcode.split("{", 1)[0], "{" + opcode.split("{", 1)[1] + rest
         if opcode.split(".")[0] == "call":
+            if opcode not in ("call", "call.uni"):
+                raise Unsupported(f"{self.loc}: {source}: call has no such modifier")
             return self._call(rest, pred, negated, source)
-        opcode = in_order(opcode)
+        if found := grammar.match(opcode):
+            opcode = found.name
         kind = opcode.split(".")[-1]
         operands, dual = [], False
         for i, token in enumerate(split_operands(rest)):
