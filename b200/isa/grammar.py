@@ -28,7 +28,7 @@ from pathlib import Path
 FOLDER = Path(__file__).with_name("forms")
 NEWEST = "9.5"  # PTX ISA of the newest ptxas that the rows were held against
 # Modifiers that keep their order among themselves.
-_KINDS = tuple(
+KINDS = tuple(
     re.compile(kind)
     for kind in (
         r"pred|[bu]f?\d+(x\d)?|[sf]\d+(f\d)?(x\d)?|tf32|u?e\d+m\d+(x\d)?",
@@ -42,9 +42,9 @@ _SET = re.compile(r"([A-Z][A-Z_0-9]+): (.*)")
 
 
 @cache
-def _kind(modifier: str) -> int:
+def kind_of(modifier: str) -> int:
     """The kind whose modifiers keep their order; -1 for one that may stand anywhere."""
-    return next((i for i, kind in enumerate(_KINDS) if kind.fullmatch(modifier)), -1)
+    return next((i for i, kind in enumerate(KINDS) if kind.fullmatch(modifier)), -1)
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _assign(modifiers: list[str], slots: tuple[Slot, ...], rest: bool = False) -
     def fill(k: int) -> bool:
         if k == len(modifiers):
             return all(slot.optional or i in places for i, slot in enumerate(slots))
-        kind = _kind(modifiers[k])
-        same = [places[i] for i in range(k) if kind >= 0 and _kind(modifiers[i]) == kind]
+        kind = kind_of(modifiers[k])
+        same = [places[i] for i in range(k) if kind >= 0 and kind_of(modifiers[i]) == kind]
         for i, slot in enumerate(slots):
             if modifiers[k] in slot.choices and i not in places and all(i > j for j in same):
                 places.append(i)
@@ -130,6 +130,12 @@ def _assign(modifiers: list[str], slots: tuple[Slot, ...], rest: bool = False) -
     return places if fill(0) else None
 
 
+def modifiers_of(mnemonic: str) -> frozenset[str]:
+    """All modifiers that forms of a mnemonic have."""
+    forms = table().get(mnemonic, ())
+    return frozenset(m for f in forms for slots in f.variants for s in slots for m in s.choices)
+
+
 # --- what is wrong with an opcode -----------------------------------------------------------------
 
 
@@ -142,9 +148,7 @@ def refusal(opcode: str) -> str:
     found = match(opcode)
     if found is not None:
         return f"{found.form.reason}, not modelled"
-    known = {
-        choice for form in forms for slots in form.variants for s in slots for choice in s.choices
-    }
+    known = modifiers_of(mnemonic)
     for modifier in modifiers:
         if modifier not in known:
             return f"{mnemonic} has no modifier .{modifier} that is known (PTX ISA {NEWEST})"

@@ -241,18 +241,13 @@ class _Body:
             self.scopes[-1].has_lines = True
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
-        elif not (wmma.is_wmma(text) and self._written_out(text)):
+        elif (lines := wmma.written_out(text, self._is_narrow)) is None:
             self.kernel.body.append(self._instruction(text))
-
-    def _written_out(self, text: str) -> bool:
-        """Take the statements that a wmma instruction stands for; whether it stands for any."""
-        if (lines := wmma.written_out(text, self._is_narrow)) is None:
-            return False
-        self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
-        for line in lines:
-            self._statement(line)
-        self.scopes.pop()
-        return True
+        else:
+            self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
+            for line in lines:
+                self._statement(line)
+            self.scopes.pop()
 
     def _is_narrow(self, name: str) -> bool:
         found = self._register(name)
