@@ -128,17 +128,44 @@ class Operands:
         if action != "mma":
             data = self._fragment(role, kind)
             address, stride = f"[{self.register('b64')}]", self.register("b32")
-            return ", ".join((data, address, stride) if action == "load" else (address, data, stride))
+            return ", ".join(
+                (data, address, stride) if action == "load" else (address, data, stride)
+            )
         d, *inputs, c = self.types
         a = inputs[0] if inputs else "f16"
-        return ", ".join((self._fragment("c", d), self._fragment("a", a), self._fragment("b", a), self._fragment("c", c)))
+        return ", ".join(
+            (
+                self._fragment("c", d),
+                self._fragment("a", a),
+                self._fragment("b", a),
+                self._fragment("c", c),
+            )
+        )
 
     def _fragment(self, role: str, kind: str) -> str:
         shape = next(x for x in self.modifiers if MATRIX.fullmatch(x))
         if role in "cd":
-            return self.registers("b64", 2) if kind == "f64" else self.registers("b32", 4 if kind == "f16" else 8)
-        share = next((f for (r, part), f in WMMA.items() if r == role and part in re.findall(r"[mn]\d+", shape)), 1)
-        number = {"f16": 8, "bf16": 4 * share, "s8": 2 * share, "u8": 2 * share, "tf32": 4, "f64": 1}[kind]
+            return (
+                self.registers("b64", 2)
+                if kind == "f64"
+                else self.registers("b32", 4 if kind == "f16" else 8)
+            )
+        share = next(
+            (
+                f
+                for (r, part), f in WMMA.items()
+                if r == role and part in re.findall(r"[mn]\d+", shape)
+            ),
+            1,
+        )
+        number = {
+            "f16": 8,
+            "bf16": 4 * share,
+            "s8": 2 * share,
+            "u8": 2 * share,
+            "tf32": 4,
+            "f64": 1,
+        }[kind]
         return self.registers("b64" if kind == "f64" else "b32", int(number))
 
 
