@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "b200.records",
         "b200.spaces",
         "b200.sparse",
+        "b200.isa",
     ),
     ("b200.occupancy",),  # of what hardware says
     ("b200.program",),

@@ -28,6 +28,11 @@ def full(value: int, dtype, n: int = 32) -> np.ndarray:
     return found
 
 
+def dtype_name(bits: int) -> str:
+    """Source of the dtype of a register's array; one of 128 bits holds Python ints."""
+    return "object" if bits == 128 else f"np.uint{bits}"
+
+
 def to_varying(value, dtype) -> np.ndarray:
     """A result as an array of 32, one value a lane."""
     if isinstance(value, np.ndarray):
@@ -114,7 +119,7 @@ class Operands:
         """n elements with the same value."""
         if code.startswith("0x"):
             return self._constant(np.full(n, int(code, 16), DTYPES[width]))
-        return f"full({code}, np.uint{width}, {n})"
+        return f"full({code}, {dtype_name(width)}, {n})"
 
     @staticmethod
     def _resize(code: str, varying: bool, kind: str, width: int) -> str:

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
+from b200.isa import grammar
 from b200.program import calls, inlining, wmma
-from b200.program.modifiers import in_order
 from b200.program.module import (
     SINK,
     TYPE_BITS,
@@ -241,18 +241,13 @@ class _Body:
             self.scopes[-1].has_lines = True
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
-        elif not (wmma.is_wmma(text) and self._written_out(text)):
+        elif (lines := wmma.written_out(text, self._is_narrow)) is None:
             self.kernel.body.append(self._instruction(text))
-
-    def _written_out(self, text: str) -> bool:
-        """Take the statements that a wmma instruction stands for; whether it stands for any."""
-        if (lines := wmma.written_out(text, self._is_narrow)) is None:
-            return False
-        self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
-        for line in lines:
-            self._statement(line)
-        self.scopes.pop()
-        return True
+        else:
+            self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
+            for line in lines:
+                self._statement(line)
+            self.scopes.pop()
 
     def _is_narrow(self, name: str) -> bool:
         found = self._register(name)
@@ -308,8 +303,11 @@ class _Body:
         if "{" in opcode:  # "op{a,b}" cannot occur; "op [x]" may be written "op[x]"
             opcode, rest = opcode.split("{", 1)[0], "{" + opcode.split("{", 1)[1] + rest
         if opcode.split(".")[0] == "call":
+            if opcode not in ("call", "call.uni"):
+                raise Unsupported(f"{self.loc}: {source}: call has no such modifier")
             return self._call(rest, pred, negated, source)
-        opcode = in_order(opcode)
+        if found := grammar.match(opcode):
+            opcode = found.name
         kind = opcode.split(".")[-1]
         operands, dual = [], False
         for i, token in enumerate(split_operands(rest)):

@@ -11,6 +11,7 @@ from b200.program import packing
 from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
 from b200.program.meeting import meeting
 from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
+from b200.program.operands import dtype_name
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
 from b200.registry import DTYPES, INLINE_NAMES
@@ -183,7 +184,7 @@ class Writer(PackWriter):
         ):
             code = self._resize(code, varying, kind, TYPE_BITS[reg.type])
         if self._varying(reg) and not varying and reg.type != "pred":
-            code = f"full({code}, np.uint{TYPE_BITS[reg.type]})"
+            code = f"full({code}, {dtype_name(TYPE_BITS[reg.type])})"
         mask, guard_varies = self._guard(op)
         if guard_varies is None:
             self._line(f"{name} = {code}", ins)
@@ -320,7 +321,7 @@ class Writer(PackWriter):
                 f"{name} = {name} & ~g | {code} & g" if kept else f"{name} = {code}", op.ins, indent
             )
         elif self._varying(reg):
-            value = f"to_varying({code}, np.uint{TYPE_BITS[reg.type]})"
+            value = f"to_varying({code}, {dtype_name(TYPE_BITS[reg.type])})"
             kept = f"merge({name}, {value}, g)" if op.ins.pred is not None else value
             self._line(f"{name} = {kept}", op.ins, indent)
         elif reg.type == "b128":

@@ -332,10 +332,11 @@ def _changes(w, at: np.ndarray, old, mask: int) -> bool:
         return True
     found = np.asarray(old)[active(mask)] if isinstance(old, np.ndarray) else np.array([old])
     places = at if at.size == found.size else np.broadcast_to(at, found.shape)
+    nbytes = 16 if found.dtype == object else found.itemsize  # ints of 128-bit registers
     for address, value in set(zip(places.tolist(), found.tolist())):
-        region = w.machine.memory.region(address, found.itemsize)
-        now = region.u8[address - region.base :][: found.itemsize].view(found.dtype)[0]
-        if int(now) != value:
+        region = w.machine.memory.region(address, nbytes)
+        now = region.u8[address - region.base :][:nbytes].tobytes()
+        if int.from_bytes(now, "little") != value:
             return True
     return False
 

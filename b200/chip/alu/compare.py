@@ -107,6 +107,8 @@ def setp(ins: Instr) -> Pure:
     mods.done()
     register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
     sources = (register, register) + ("pred",) * bool(combine)
+    if ins.dual and kind in ("f16", "bf16"):
+        raise mods.unsupported("PTX has a second predicate for f32, f64, pairs and integers only")
     if relation.packed:
         return build(sources, ("pred", "pred"), vector=_packed_setp(relation, combine))
     if not combine and not ins.dual:

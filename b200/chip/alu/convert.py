@@ -24,8 +24,9 @@ from b200.chip.alu.rounding import (
     sum_error,
 )
 from b200.effects import LooksAtLanes
+from b200.errors import Unsupported
 from b200.hardware import RANK_SHIFT
-from b200.program.module import Instr
+from b200.program.module import TYPE_BITS, Instr, Reg
 from b200.registry import DTYPES, FULL, Narrowing, Pure, Run, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
@@ -41,6 +42,7 @@ def cvt(ins: Instr) -> Pure:
         return convert_packed(mods)
     source = mods.type(*INTEGER_TYPES, *FLOATS)
     target = mods.type(*INTEGER_TYPES, *FLOATS)
+    _check_bytes(ins, source, target)
     if source in FLOATS:
         return _from_float(mods, source, target)
     return (
@@ -48,6 +50,14 @@ def cvt(ins: Instr) -> Pure:
         if target in FLOATS
         else _integers(mods, source, target)
     )
+
+
+def _check_bytes(ins: Instr, source: str, target: str) -> None:
+    """A byte from or to bf16 is in a register of 8 bits; other bytes may be in wider ones."""
+    for operand, kind, other in zip(ins.operands, (target, source), (source, target)):
+        if other == "bf16" and kind in ("u8", "s8") and isinstance(operand, Reg):
+            if TYPE_BITS[operand.type] != 8:
+                raise Unsupported(f"{ins.opcode}: the .{kind} must be in a register of 8 bits")
 
 
 # --- integers -------------------------------------------------------------------------------------
@@ -172,8 +182,8 @@ def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
     integral = mods.one(*TO_INTEGRAL, default="") if form == to else ""
     narrows = to.bits < form.bits or (form.bits == to.bits and form != to)
     mode = "rn"
-    if narrows:
-        mode = mods.one(*MODES)
+    if narrows or form.name == "bf16":  # of bf16 to wider types it changes nothing
+        mode = mods.one(*MODES, default="rn" if form.bits == 16 else None)
     ftz = "f32" in (form.name, to.name) and mods.flag("ftz")
     sat = to.name != "bf16" and mods.flag("sat")
     relu = to.bits == 16 and form.bits == 32 and mods.flag("relu")

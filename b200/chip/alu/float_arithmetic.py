@@ -111,7 +111,7 @@ def arithmetic(ins: Instr) -> Pure:
     if "f32" in mods.left and kind in ("f16", "bf16"):
         return _mixed(mods, op, kind)
     form = FLOATS[scalar_kind(kind)]
-    mode = mods.one(*(MODES if form.bits >= 32 else ("rn",)), default="rn")
+    mode = mods.one(*MODES, default="rn")
     ftz = kind in ("f32", "f16", "f16x2", "f32x2") and mods.flag("ftz")
     sat = kind in ("f32", "f16", "f16x2") and mods.flag("sat")
     relu = op == "fma" and form.bits == 16 and mods.flag("relu")

@@ -11,6 +11,8 @@ import numpy as np
 from b200.chip.memory.loads_stores import (
     address_array,
     by_window,
+    halves,
+    joined,
     kind_of,
     memory_scope,
     order_of,
@@ -68,7 +70,7 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
     if kind in ("f16", "bf16", "f32", "f64"):
         single = _float_op(op, kind, flush)
         return lambda old, b, c: single(old, b)
-    unsigned, signed = DTYPES[width], np.dtype(f"i{width // 8}")
+    unsigned, signed = DTYPES[min(width, 64)], np.dtype(f"i{min(width, 64) // 8}")
     view = signed if kind[0] == "s" else unsigned
     table = {
         "add": lambda o, b, c: o + b,
@@ -76,7 +78,7 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
         "or": lambda o, b, c: o | b,
         "xor": lambda o, b, c: o ^ b,
         "exch": lambda o, b, c: b,
-        "cas": lambda o, b, c: np.where(o == b, c, o),
+        "cas": lambda o, b, c: np.where((o == b).all(axis=1, keepdims=True), c, o),
         "min": lambda o, b, c: np.minimum(o.view(view), b.view(view)).view(unsigned),
         "max": lambda o, b, c: np.maximum(o.view(view), b.view(view)).view(unsigned),
         "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
@@ -97,22 +99,32 @@ def _turns(offsets: np.ndarray) -> list[slice]:
     return [slice(i, i + 1) for i in range(offsets.size)]
 
 
+def _itself(value):
+    return value
+
+
+def _elements(value, dtype) -> np.ndarray:
+    """An operand as [32 lanes, elements]."""
+    return np.stack([lanes(x, dtype) for x in (value if isinstance(value, tuple) else (value,))], 1)
+
+
 def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
     kind, space = kind_of(ins), space_of(ins)
-    if kind == "b128":
-        raise Unsupported("128-bit atomics are not modelled")
     op = next((m for m in ins.mods if m in _ATOMIC_OPS), "")
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
-    dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
+    dtype, size = DTYPES[min(TYPE_BITS[kind], 64)], TYPE_BITS[kind] // 8
     source = ins.operands[2 if ins.mods[0] == "atom" else 1]
     n = len(source.items) if isinstance(source, Vec) else 1
+    if wide := kind == "b128":
+        n, size = 2, 8
 
     def run(f, mask, address, b, c=None, policy=None):
         changed = False
         addresses = address_array(address)
-        given = np.stack([lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))], axis=1)
-        third = lanes(c, dtype)[:, None] if op == "cas" else None
+        split = halves if wide else _itself
+        given = _elements(split(b), dtype)
+        third = _elements(split(c), dtype) if op == "cas" else None
         old = np.zeros((32, n), dtype)
         for named, in_space, lanes_in in by_window(space, addresses, active(mask)):
             combine = to_global if named == "global" else to_shared
@@ -126,7 +138,7 @@ def _atomic(ins: Instr):
                         data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
         f.spin = None if changed else f.spin and QUIET
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
-        return result if n > 1 else result[0]
+        return joined(result) if wide else result if n > 1 else result[0]
 
     return run
 

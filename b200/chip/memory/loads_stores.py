@@ -328,6 +328,19 @@ def _write(f, mask: int, space: str, address, values: np.ndarray):
             )
 
 
+def halves(value) -> tuple:
+    """The low and the high 64 bits of a 128-bit register, an int or an array of ints."""
+    if isinstance(value, np.ndarray):
+        return (value & FULL64).astype(np.uint64), (value >> 64).astype(np.uint64)
+    return value & FULL64, value >> 64
+
+
+def joined(columns) -> np.ndarray:
+    """A 128-bit register of its low and high 64 bits: Python ints, since numpy has no such type."""
+    low, high = columns
+    return low.astype(object) | high.astype(object) << 64
+
+
 def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
     if kind[0] == "s" and TYPE_BITS[kind] < width:
         return values.view(f"i{TYPE_BITS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
@@ -350,8 +363,6 @@ def load(ins: Instr) -> Run:
     kind, space = kind_of(ins), space_of(ins)
     dst = ins.operands[0]
     items = dst.items if isinstance(dst, Vec) else (dst,)
-    if kind == "b128" and isinstance(dst, Vec):
-        raise Unsupported("vectors of 128-bit registers in a load are not modelled")
     n, dtype = len(items), DTYPES.get(TYPE_BITS[kind])
     nbytes = n * TYPE_BITS[kind] // 8
     widths = [TYPE_BITS.get(r.type, 32) if r is not None else TYPE_BITS[kind] for r in items]
@@ -377,7 +388,7 @@ def load(ins: Instr) -> Run:
                 return scalar(f, address)
             address = address_array(address)
         if dtype is None:
-            raise Unsupported("128-bit registers that differ between lanes are not modelled")
+            return joined(read_columns(f, mask, space, address, 2, np.uint64))
         columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return _extend(columns[0], kind, widths[0])
@@ -392,14 +403,14 @@ def store(ins: Instr) -> Run:
     if ins.has("bulk", "async"):
         raise Unsupported(f"{ins.opcode} is not modelled")
     kind, space = kind_of(ins), space_of(ins)
-    if kind == "b128":
-        raise Unsupported("128-bit registers in a store are not modelled")
-    dtype = DTYPES[TYPE_BITS[kind]]
-    bits = (1 << TYPE_BITS[kind]) - 1
+    dtype = DTYPES[min(TYPE_BITS[kind], 64)]
+    bits = (1 << 8 * dtype().itemsize) - 1
 
     def run(f, mask, address, value, policy=None):
         f.spin = None
         items = value if isinstance(value, tuple) else (value,)
+        if kind == "b128":
+            items = halves(value)
         columns = [
             (
                 x.astype(dtype, copy=False)
