@@ -93,6 +93,8 @@ class Operands:
 
     def _symbol(self, name: str) -> str:
         variable = self.out.kernel.variables.get(name) or self.out.program.variables.get(name)
+        if variable is None and name in self.out.program.functions:
+            return f"w.symbols[{name!r}]"
         if variable is None:
             raise Unsupported(f"symbol {name} is not a variable of the program")
         if variable.space == "shared":

@@ -113,7 +113,7 @@ def assertfail(ins: Instr) -> Run:
 
 
 _WHAT = {
-    "call": "a call through a pointer",
+    "call": "a call through a pointer that leads to no function of its type in the PTX",
     "call.malloc": "malloc in a kernel",
     "call.free": "free in a kernel",
     "call.cudaGraphSetConditional": "conditional nodes of graphs (cudaGraphSetConditional)",
