@@ -64,8 +64,17 @@ TORCH = (
         ("torch.autograd.profiler:profile",),
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
-    Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
-    Feature("CUDA graphs of torch", "torch.graphs:patch_torch"),
+    Feature(
+        "NVFP4 in torch._scaled_mm",
+        "torch.scaled_mm:patch",
+        ("torch:_scaled_mm", "torch.utils._python_dispatch:TorchDispatchMode"),
+    ),
+    Feature(
+        "CUDA graphs of torch",
+        "torch.graphs:patch_torch",
+        ("torch.utils._python_dispatch:TorchDispatchMode", "torch.cuda.graphs:CUDAGraph"),
+        ("torch.cuda:graph", "torch.cuda:CUDAGraph.capture_begin"),
+    ),
     Feature("a pattern in unwritten tensors", "torch.unwritten_tensors:patch", real_gpu=True),
 )
 

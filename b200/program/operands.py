@@ -21,6 +21,11 @@ def merge(old, new, mask: int) -> np.ndarray:
     return np.where(as_bools(mask), new, old)
 
 
+def dtype_of(bits: int) -> str:
+    """Python source of the type of a register's values; numpy has none of 128 bits."""
+    return "object" if bits == 128 else f"np.uint{bits}"
+
+
 def full(value: int, dtype, n: int = 32) -> np.ndarray:
     """np.full(n, value, dtype), in half the time."""
     found = np.empty(n, dtype)
@@ -115,8 +120,8 @@ class Operands:
     def _filled(self, code: str, width: int, n: int) -> str:
         """n elements with the same value."""
         if code.startswith("0x"):
-            return self._constant(np.full(n, int(code, 16), DTYPES[width]))
-        return f"full({code}, np.uint{width}, {n})"
+            return self._constant(np.full(n, int(code, 16), DTYPES.get(width, object)))
+        return f"full({code}, {dtype_of(width)}, {n})"
 
     @staticmethod
     def _resize(code: str, varying: bool, kind: str, width: int) -> str:

@@ -366,8 +366,9 @@ def load(ins: Instr) -> Run:
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(f, address)
             address = address_array(address)
-        if dtype is None:
-            raise Unsupported("128-bit registers that differ between lanes are not modelled")
+        if dtype is None:  # one register of 128 bits
+            low, high = read_columns(f, mask, space, address, 2, np.uint64)
+            return low.astype(object) | high.astype(object) << 64
         columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return _extend(columns[0], kind, widths[0])
@@ -382,14 +383,17 @@ def store(ins: Instr) -> Run:
     if ins.has("bulk", "async"):
         raise Unsupported(f"{ins.opcode} is not modelled")
     kind, space = kind_of(ins), space_of(ins)
-    if kind == "b128":
-        raise Unsupported("128-bit registers in a store are not modelled")
-    dtype = DTYPES[TYPE_BITS[kind]]
-    bits = (1 << TYPE_BITS[kind]) - 1
+    if kind == "b128" and isinstance(ins.operands[1], Vec):
+        raise Unsupported("vectors of 128-bit registers in a store are not modelled")
+    wide = kind == "b128"  # written as two words
+    dtype = np.uint64 if wide else DTYPES[TYPE_BITS[kind]]
+    bits = int(np.iinfo(dtype).max)
 
     def run(f, mask, address, value, policy=None):
         f.spin = None
         items = value if isinstance(value, tuple) else (value,)
+        if wide:
+            items = (value & bits, value >> 64 & bits)
         columns = [
             (
                 x.astype(dtype, copy=False)
