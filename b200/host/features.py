@@ -64,11 +64,7 @@ TORCH = (
         ("torch.autograd.profiler:profile",),
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
-    Feature(
-        "NVFP4 in torch._scaled_mm",
-        "torch.scaled_mm:patch",
-        ("torch:_scaled_mm", "torch.utils._python_dispatch:TorchDispatchMode"),
-    ),
+    Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
     Feature(
         "CUDA graphs of torch",
         "torch.graphs:patch_torch",

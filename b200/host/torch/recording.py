@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from b200.host.captures import Capture
 from b200.host.torch.device_arguments import on_gpu
 from b200.host.torch.devices import allocations
-from b200.host.torch.work import NOT_PERMITTED, watch
+from b200.host.torch.operations import Operation, is_dense, storage_of, use
+from b200.host.torch.work import NOT_PERMITTED
 
 _T = torch.Tensor
 _AS_THEY_ARE = torch._C.DisableTorchFunctionSubclass
@@ -28,8 +29,6 @@ _OTHER_MEMORY = ("resize_", "resize_as_", "set_", "detach_")  # change a tensor,
 
 class Recording(TorchDispatchMode):
     """Records the operations of its thread. capturing: whether the current queue is recorded."""
-
-    current: Recording | None = None  # the one that is entered
 
     def __init__(self, capture: Capture, capturing: Callable[[], bool]):
         super().__init__()
@@ -48,10 +47,10 @@ class Recording(TorchDispatchMode):
             return func(*args, **kwargs)
         written = _written(func, args, kwargs)
         result = _unchanged(func, args, kwargs, written) if written else func(*args, **kwargs)
-        given = [*filter(_is_dense, tree_leaves((args, kwargs)))]
-        there = {_storage(tensor) for tensor in given}
-        fresh = [t for t in tree_leaves(result) if _is_dense(t) and _storage(t) not in there]
-        self.made.update(map(_storage, fresh))
+        given = [*filter(is_dense, tree_leaves((args, kwargs)))]
+        there = {storage_of(tensor) for tensor in given}
+        fresh = [t for t in tree_leaves(result) if is_dense(t) and storage_of(t) not in there]
+        self.made.update(map(storage_of, fresh))
         self.capture.kept += fresh
         if written or fresh and name not in _NO_CONTENTS:
             again = functools.partial(func, *args, **kwargs)
@@ -59,11 +58,11 @@ class Recording(TorchDispatchMode):
         return result
 
     def __enter__(self):
-        Recording.current = self
+        use(self)
         return super().__enter__()
 
     def __exit__(self, *exception: Any) -> None:
-        Recording.current = None
+        use(None)
         super().__exit__(*exception)
 
     def record(self, operation: Operation) -> None:
@@ -73,54 +72,8 @@ class Recording(TorchDispatchMode):
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, _T)]
         if not tensors:
             return on_gpu.made
-        addresses = {_storage(tensor) for tensor in tensors if _is_dense(tensor)}
+        addresses = {storage_of(tensor) for tensor in tensors if is_dense(tensor)}
         return on_gpu.made or any(a in self.made or allocations.holds(a) for a in addresses)
-
-
-class Operation:
-    """One operation: what it reads and changes, and the tensors that take its new results."""
-
-    def __init__(
-        self,
-        name: str,
-        again: Callable[[], Any],
-        given: list[torch.Tensor],
-        written: list[torch.Tensor],
-        fresh: list[torch.Tensor],
-    ):
-        self.name, self.again = name, again
-        self.given, self.written, self.fresh = given, written, fresh
-
-    def __call__(self) -> None:
-        with _AS_THEY_ARE(), torch.no_grad():
-            there = {_storage(tensor) for tensor in self.given}
-            found = tree_leaves(self.again())
-            new = [t for t in found if _is_dense(t) and _storage(t) not in there]
-            for to, source in zip(self.fresh, new, strict=True):
-                to.detach().copy_(source)
-        if (looks := watch()) is not None:
-            looks.does(self.name, self.given, [*self.written, *self.fresh])
-
-
-def whole(name: str, function: Callable) -> Callable:
-    """`function`, of tensors on the GPU, as one operation: its own steps are not recorded."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        mode = Recording.current
-        if mode is None or mode.inside or not mode.capturing():
-            return function(*args, **kwargs)
-        mode.inside = True
-        try:
-            result = function(*args, **kwargs)
-        finally:
-            mode.inside = False
-        given = [*filter(_is_dense, tree_leaves((args, kwargs)))]
-        again = functools.partial(function, *args, **kwargs)
-        mode.record(Operation(name, again, given, [], [*filter(_is_dense, tree_leaves(result))]))
-        return result
-
-    return call
 
 
 def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
@@ -129,7 +82,7 @@ def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
     for number, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[number] if number < len(args) else kwargs.get(argument.name)
-            found += filter(_is_dense, tree_leaves(value))
+            found += filter(is_dense, tree_leaves(value))
     return found
 
 
@@ -146,11 +99,3 @@ def _unchanged(func: Any, args: tuple, kwargs: dict, written: list[torch.Tensor]
         if tensor.shape != copies[id(tensor)].shape:
             tensor.resize_(copies[id(tensor)].shape)
     return tree_map_only(_T, lambda t: back.get(id(t), t), result)
-
-
-def _is_dense(thing: Any) -> bool:
-    return isinstance(thing, _T) and thing.layout == torch.strided
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return _T.untyped_storage(tensor).data_ptr()

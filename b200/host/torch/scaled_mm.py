@@ -19,7 +19,7 @@ import torch
 from b200.formats import decode
 from b200.host.runtime import Runtime
 from b200.host.torch.devices import CudaTensor, as_cpu, as_cuda
-from b200.host.torch.recording import whole
+from b200.host.torch.operations import whole
 
 BLOCK = 16  # elements of K that share a scale
 ROWS_AT_ONCE = 1024  # dequantised at a time, which bounds the memory
