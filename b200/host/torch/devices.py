@@ -39,6 +39,7 @@ from torch.utils._pytree import tree_map_only
 from b200.errors import EmulatorError
 from b200.host.torch.aligned_storage import ALIGNMENT, align
 from b200.host.torch.device_arguments import DEVICE, names_cuda, on_gpu
+from b200.host.torch.overrides import Overrides
 from b200.host.torch.pinned import pin
 from b200.host.torch.work import READS, host_reads, watch
 
@@ -124,6 +125,9 @@ def special(function: Any, replacement: Any) -> None:
     _SPECIAL[function] = replacement
 
 
+overrides = Overrides(mark, allocations.holds)
+
+
 def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a CPU tensor."""
     with _ON_CPU():
@@ -149,7 +153,7 @@ class CudaTensor(torch.Tensor):
         args, kwargs, wanted = _device_argument(func, args, kwargs)
         looks = watch()
         given = looks.before(args, kwargs) if looks is not None else None
-        with _ON_CPU():
+        with _ON_CPU(), overrides.calling():
             result = func(*args, **kwargs)
         if looks is not None and given is not None:
             looks.after(func, given, kwargs, result)

@@ -20,6 +20,7 @@ from b200.host.torch.devices import (
     mark,
     move,
     move_to_cuda,
+    overrides,
     refuse_pin,
     relabel,
     torch_to,
@@ -103,7 +104,7 @@ def _factory(function):
         huge = _huge(function, args, kwargs)
         if huge is not None:
             return mark(huge)
-        with on_gpu.making(True):
+        with on_gpu.making(True), overrides.calling():
             result = function(*args, **kwargs)
         if type(result) is CudaTensor:
             return result
