@@ -217,10 +217,12 @@ class Waitable:
 
 
 def lanes(x, dtype) -> np.ndarray:
-    """An argument as an array of 32 elements of `dtype`."""
+    """An argument as an array of 32 elements of `dtype`, an unsigned type. A negative immediate is
+    its two's complement.
+    """
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype else x.astype(dtype)
-    return np.full(32, x, dtype)
+    return np.full(32, x & (1 << 8 * np.dtype(dtype).itemsize) - 1, dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -98,6 +98,8 @@ class Operands:
 
     def _symbol(self, name: str) -> str:
         variable = self.out.kernel.variables.get(name) or self.out.program.variables.get(name)
+        if variable is None and name in self.out.program.functions:
+            return f"w.symbols[{name!r}]"
         if variable is None:
             raise Unsupported(f"symbol {name} is not a variable of the program")
         if variable.space == "shared":
@@ -118,7 +120,7 @@ class Operands:
     def _filled(self, code: str, width: int, n: int) -> str:
         """n elements with the same value."""
         if code.startswith("0x"):
-            return self._constant(np.full(n, int(code, 16), DTYPES[width]))
+            return self._constant(np.full(n, int(code, 16), DTYPES.get(width, object)))
         return f"full({code}, {dtype_name(width)}, {n})"
 
     @staticmethod

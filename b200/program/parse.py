@@ -38,12 +38,15 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
 _INLINE_ASM = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
 _FURTHER_LOCS = re.compile(r"(?<=\n)\s*\.loc\s[^\n]*")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_MODULE_VARIABLE = re.compile(
+    r"^[ \t]*(?:\.(?:extern|visible|weak|common)\s*)*\.(?:shared|global|const)[\s.][^;]*;", re.M
+)
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
-_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.S)
+_REG = re.compile(r"\.reg\s*(?:\.v([24])\s*)?\.(\w+)\s+(.*)", re.S)
 _COMPONENTS = ("xr", "yg", "zb", "wa")  # names of a vector's elements (PTX ISA 6.4.3)
 _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
-_CALL_PARAMETER = re.compile(r"\.param\s+\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
+_CALL_PARAMETER = re.compile(r"\.param\s*\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
 SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
 _SPECIALS = frozenset(
     """
@@ -62,12 +65,13 @@ def parse(text: str) -> Program:
     """Parse a PTX module. Raises Unsupported for a call of a function that it does not have."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
-    text = _COMMENT.sub("", inlining.inlined(_INLINE_ASM.sub(_without_own_lines, text)))
+    text = inlining.inlined(_COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text)))
     target = re.search(r"\.target\s+([\w]+)", text)
     program = Program(target.group(1) if target else "", {}, {}, source)
+    program.functions = inlining.defined(text)
     entries = list(_ENTRY.finditer(text))
     head_end = entries[0].start() if entries else len(text)
-    for match in re.finditer(r"^[^\n;]*\.(?:shared|global|const)\s[^;]*;", text[:head_end], re.M):
+    for match in _MODULE_VARIABLE.finditer(text[:head_end]):
         if variable := declaration(match.group(0).strip().rstrip(";")):
             program.variables[variable.name] = variable
     for entry in entries:

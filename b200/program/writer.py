@@ -95,7 +95,7 @@ class Writer(PackWriter):
         if ins.mods[0] == "brx":
             return self._indexed_branch(block, ins)
         if ins.mods[0] == "trap":
-            self._line("w.trap()", ins)
+            self._line(f"if {self._guard(op)[0]}: w.trap()", ins)
         target = block.targets[ins.operands[0].name] if ins.mods[0] == "bra" else EXIT
         if ins.pred is None:
             self._line(f"return {target}", ins)
@@ -324,8 +324,6 @@ class Writer(PackWriter):
             value = f"to_varying({code}, {dtype_name(TYPE_BITS[reg.type])})"
             kept = f"merge({name}, {value}, g)" if op.ins.pred is not None else value
             self._line(f"{name} = {kept}", op.ins, indent)
-        elif reg.type == "b128":
-            self._line(f"{name} = {code}", op.ins, indent)
         else:
             self._line(f"{name} = to_uniform({code}, {mask})", op.ins, indent)
 
@@ -340,7 +338,7 @@ class Writer(PackWriter):
                 elif ins.pred is not None:
                     start = f"{name}.copy()"
                 else:
-                    start = f"np.zeros(32, np.uint{TYPE_BITS[dsts[i].type]})"
+                    start = f"np.zeros(32, {dtype_name(TYPE_BITS[dsts[i].type])})"
                 self._line(f"{name} = {start}", ins, indent)
         self._line(f"for i in active({mask}):", ins, indent)
         self._line(f"t = {call}", ins, indent + 1)

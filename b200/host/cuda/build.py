@@ -48,6 +48,7 @@ _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
 _LIGHT_ERROR = re.compile(
     r"error.*\b(?:torch|at|c10|pybind11|py|Tensor|TensorOptions|TORCH_\w+|AT_\w+|ATen/\S+"
     r"|torch/\S+|redefinition|already)\b"
+    r"|(?:operand|argument|object) types? (?:is|are): .*\b(?:torch|at|c10)::"
 )
 _PTXAS_LINE = re.compile(r"^ptxas [^\n]*, line \d+; error", re.M)
 _REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)

@@ -125,7 +125,7 @@ class Driver:
 
     def error_text(self, code: int, out: int, size: int) -> None:
         """CUDA's text, and in brackets why."""
-        text = refusals.NAMES.get(code, ("", "", "unrecognized error code"))[2]
+        text = refusals.text(code)
         reason = self.refused.get(code, "").replace("\n", " ")
         _write_text(out, size, f"{text} ({reason})" if code and reason else text)
 

@@ -64,6 +64,11 @@ def _scaled_mm():
     torch._scaled_mm(a, a.t(), scales, scales, out_dtype=torch.float16)
 
 
+def _graph():
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(4, device="cuda")
+
+
 def _dsl():
     runpy.run_path(str(ROOT / ".ci" / "doubled.py"))  # a kernel that asserts its result
 
@@ -111,6 +116,7 @@ USES: dict[str, Callable[[], object]] = {
     "torch.library kernels on cuda": _operator,
     "torch.profiler on cuda": lambda: torch.profiler.profile(),
     "NVFP4 in torch._scaled_mm": _scaled_mm,
+    "CUDA graphs of torch": _graph,
     "CuTe DSL": _dsl,
     "the DSL's alignment of CPU tensors": _from_dlpack,
     "CPU tensors as global memory of the DSL": _from_dlpack,
