@@ -21,8 +21,8 @@ from tests import ROOT
 # b200/, the lowest first. A module may import from its own package and from lower layers; those of
 # one layer do not know one another.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("b200.properties",),
     ("b200.effects",),
+    ("b200.properties",),
     (
         "b200.registry",
         "b200.formats",

@@ -27,7 +27,7 @@ from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
 from b200.chip.overlap import lets_start
 from b200.chip.state import Cluster, Region
-from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError
@@ -296,8 +296,8 @@ class Checker(Watcher):
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         return self.observer.mbarriers.history(mbarrier)
 
-    def waited_twice(self) -> list[WaitedTwice]:
-        return self.observer.mbarriers.waited_twice()
+    def slipped_waits(self) -> list[SlippedWait]:
+        return self.observer.mbarriers.slipped_waits()
 
     def undefined(self, what: str, missing: str, ins: Instr | None, nobodys: str) -> None:
         ins, observer = ins or self.observer.ins, self.observer

@@ -163,9 +163,12 @@ class Agent:
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
         self.looked: dict = {}
-        self.again: tuple | None = (
-            None  # (mbarrier, parity, instruction) of a wait as the one before
-        )
+        # (mbarrier, parity, instruction, that of the wait before) of a wait as the one before
+        self.again: tuple | None = None
+        self.waited: dict = {}  # mbarrier -> waits that have passed
+        # (mbarrier, wait) -> how often it has passed, and how often as another wait had before
+        self.passes: dict = {}
+        self.doubled: dict = {}
         self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
         # ld of global memory -> addresses of its latest executions, where warps are replicas
         self.loaded: dict[int, list[np.ndarray]] = {}

@@ -32,7 +32,7 @@ from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
 from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster, GlobalMemory
-from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product
 from b200.chip.watcher import Watcher
@@ -104,9 +104,9 @@ class Machine:
                 return found
         return None
 
-    def waited_twice(self) -> list[WaitedTwice]:
-        """Warps whose latest two waits passed with one parity, as far as it is recorded."""
-        return [found for watcher in self.watchers for found in watcher.waited_twice()]
+    def slipped_waits(self) -> list[SlippedWait]:
+        """Warps whose waits do not go with the phases of an mbarrier, as far as it is recorded."""
+        return [found for watcher in self.watchers for found in watcher.slipped_waits()]
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
         """Bytes at a generic address; local memory is that of the lowest lane."""
