@@ -311,14 +311,18 @@ def by_cluster(d: Draw) -> Program:
 
 def bar_then_flag(d: Draw) -> Program:
     """A warp hands over to another one of its CTA, and that to another CTA, or the reverse."""
+
+    def fence() -> list[Op]:
+        return d.fence() if d.chance(0.25) else []
+
     threads = [
-        [*d.writes(X, 7), Op("B", 0)],
+        [*d.writes(X, 7), *fence(), Op("B", 0)],
         [Op("B", 0), *d.signals(FLAG)],
         [*d.polls(FLAG), *([Op("B", 1)] if (further := d.chance(0.4)) else d.reads(X))],
     ]
     places = [(0, 0), (0, 1), (1, 0)]
     if further:
-        threads.append([Op("B", 1), *d.reads(X)])
+        threads.append([Op("B", 1), *fence(), *d.reads(X)])
         places.append((1, 1))
     made = tuple(Thread(*place, tuple(ops)) for place, ops in zip(places, threads))
     return Program(made, d.pick((1, 2)), "global", name="bar and flag")

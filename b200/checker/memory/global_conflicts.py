@@ -213,8 +213,9 @@ class GlobalConflicts:
             if access.kind in MORAL:
                 missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
         if access.writes:
-            whose = "warps of a CTA" if old.agent.cta is agent.cta else "CTAs"
-            diagnosis = f"two {whose} write the same address of global memory"
+            diagnosis = "two CTAs write the same address of global memory"
+            if old.agent.cta is agent.cta:
+                diagnosis = "two warps of a CTA write the same address of global memory"
             if order.startswith("and"):
                 diagnosis += f", {order}"
         else:
