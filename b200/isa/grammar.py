@@ -47,6 +47,10 @@ def kind_of(modifier: str) -> int:
     return next((i for i, kind in enumerate(KINDS) if kind.fullmatch(modifier)), -1)
 
 
+def is_type(modifier: str) -> bool:
+    return kind_of(modifier) == 0
+
+
 @dataclass(frozen=True)
 class Slot:
     """A place of a form: one of `choices`, which may be left out if `optional`."""
@@ -60,7 +64,8 @@ class Form:
     """A row of the table.
 
     text: its modifiers as written. operands: as written. reason: why it is not modelled, or "".
-    variants: its slots, once for each choice of the groups of several modifiers.
+    variants: its slots, once for each choice of the groups of several modifiers. chapter: the name
+    of its file.
     """
 
     mnemonic: str
@@ -68,6 +73,7 @@ class Form:
     operands: str
     reason: str
     variants: tuple[tuple[Slot, ...], ...]
+    chapter: str = ""
 
     @property
     def open(self) -> bool:
@@ -82,6 +88,11 @@ class Match:
     form: Form
     name: str
 
+    @property
+    def reason(self) -> str:
+        """Why it is not modelled, or ""."""
+        return self.form.reason
+
 
 @lru_cache(maxsize=8192)
 def match(opcode: str) -> Match | None:
@@ -95,11 +106,6 @@ def match(opcode: str) -> Match | None:
                 ]
                 return Match(form, ".".join((mnemonic, *named)))
     return None
-
-
-def is_modelled(opcode: str) -> bool:
-    """Whether the emulator executes an opcode."""
-    return (found := match(opcode)) is not None and not found.form.reason
 
 
 def _assign(modifiers: list[str], slots: tuple[Slot, ...], rest: bool = False) -> list[int] | None:
@@ -147,7 +153,7 @@ def refusal(opcode: str) -> str:
         return f"instruction {mnemonic} is not modelled"
     found = match(opcode)
     if found is not None:
-        return f"{found.form.reason}, not modelled"
+        return f"{found.reason}, not modelled"
     known = modifiers_of(mnemonic)
     for modifier in modifiers:
         if modifier not in known:
@@ -157,7 +163,7 @@ def refusal(opcode: str) -> str:
 
 def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
     """What is missing or too much, by the form that fits best."""
-    best: tuple[int, Form, list[str], list[Slot]] | None = None
+    best: tuple[tuple[int, int], Form, list[str], list[Slot]] | None = None
     for form in forms:
         for slots in form.variants:
             left, free = [], list(slots)
@@ -168,8 +174,9 @@ def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
                 else:
                     free.remove(slot)
             missing = [slot for slot in free if not slot.optional]
-            if best is None or len(left) + len(missing) < best[0]:
-                best = (len(left) + len(missing), form, left, missing)
+            distance = len(left) + len(missing), sum(not is_type(m) for m in left)
+            if best is None or distance < best[0]:
+                best = distance, form, left, missing
     assert best is not None
     _, form, left, missing = best
     if left:
@@ -189,7 +196,7 @@ def table() -> dict[str, tuple[Form, ...]]:
     """The forms of each mnemonic."""
     found: dict[str, list[Form]] = {}
     for path in sorted(FOLDER.glob("*.txt")):
-        for form in rows(path.read_text()):
+        for form in rows(path.read_text(), path.stem):
             found.setdefault(form.mnemonic, []).append(form)
     # a modelled form before one that is not, and one with a name before all that begins so
     order = {
@@ -198,7 +205,7 @@ def table() -> dict[str, tuple[Form, ...]]:
     return {name: tuple(forms) for name, forms in order.items()}
 
 
-def rows(text: str) -> Iterator[Form]:
+def rows(text: str, chapter: str = "") -> Iterator[Form]:
     """The forms that a text has."""
     sets: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
@@ -217,7 +224,14 @@ def rows(text: str) -> Iterator[Form]:
         modifiers = template[head.end() :]
         variants = tuple(_variants(modifiers.removesuffix(".*"), sets))
         for mnemonic in head[0].strip("()").split("|"):
-            yield Form(mnemonic, modifiers, operands.strip(), reason.strip(), variants)
+            yield Form(
+                mnemonic,
+                _expanded(modifiers, sets),
+                operands.strip(),
+                reason.strip(),
+                variants,
+                chapter,
+            )
 
 
 def _choices(words: list[str], sets: dict[str, tuple[str, ...]]) -> Iterator[str]:
@@ -225,6 +239,12 @@ def _choices(words: list[str], sets: dict[str, tuple[str, ...]]) -> Iterator[str
         if re.fullmatch(r"[A-Z][A-Z_0-9]{2,}", word) and word not in sets:
             raise ValueError(f"no set is called {word}")
         yield from sets.get(word, (word,))
+
+
+def _expanded(template: str, sets: dict[str, tuple[str, ...]]) -> str:
+    """A template with the choices of its sets in place of their names."""
+    alone = re.sub(r"\.([A-Z][A-Z_0-9]{2,})\b", r".(\1)", template)
+    return re.sub(r"[A-Z][A-Z_0-9]{2,}", lambda m: "|".join(sets.get(m[0], (m[0],))), alone)
 
 
 def _variants(template: str, sets: dict[str, tuple[str, ...]]) -> Iterator[tuple[Slot, ...]]:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from b200.errors import Unsupported
-from b200.isa import grammar
 from b200.program.flow import EXIT, post_dominators, reachable, where_arms_join
 from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Reg, Special, Vec
 from b200.registry import Entry, Pure, find
@@ -29,7 +27,6 @@ VARYING_SPECIALS = (
     "lanemask_ge",
     "lanemask_gt",
 )
-BRANCHES = ("bra", "brx", "ret", "exit", "trap")
 
 
 @dataclass
@@ -87,13 +84,10 @@ def destination_count(ins: Instr, entry: Entry, made) -> int:
 
 def make_op(ins: Instr) -> Op:
     """Look an instruction up and let its unit decode it."""
-    if not grammar.is_modelled(ins.opcode):
-        raise Unsupported(f"{ins.opcode}: {grammar.refusal(ins.opcode)}")
-    if ins.mods[0] in BRANCHES:
+    entry = find(ins.opcode)
+    if entry is None:
         srcs = [r for o in ins.operands for r in registers_of(o)]
         return Op(ins, None, None, (), tuple(srcs + ([ins.pred] if ins.pred else [])))
-    entry = find(ins.opcode)
-    assert entry is not None, f"{ins.opcode} has a form and no unit"
     made = entry.factory(ins)
     n = destination_count(ins, entry, made)
     dsts = [r for o in ins.operands[:n] for r in registers_of(o)]

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from b200.effects import Effect
+from b200.isa.grammar import is_type
 from b200.registry import effect_of
 
 TYPE_BITS = {
@@ -118,6 +119,15 @@ class Instr:
     def has(self, *mods: str) -> bool:
         """Whether the opcode has at least one of the modifiers."""
         return any(m in self.mods for m in mods)
+
+    def one(self, *mods: str) -> str:
+        """The modifier that is among `mods`, or ""."""
+        return next((m for m in self.mods if m in mods), "")
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The types among its modifiers, the result's first."""
+        return tuple(m for m in self.mods[1:] if is_type(m))
 
     @cached_property
     def effect(self) -> Effect:

@@ -87,7 +87,7 @@ def written_out(statement: str, is_narrow: Callable[[str], bool]) -> list[str] |
     """
     match = _STATEMENT.match(statement) if "wmma." in statement else None
     found = grammar.match(f"wmma.{match[2]}") if match else None
-    if match is None or found is None or found.form.reason:
+    if match is None or found is None or found.reason:
         return None
     words, operands = found.name.split(".")[1:], split_operands(match[3])
     if words[0] == "mma":

@@ -21,7 +21,6 @@ from b200.chip.memory.loads_stores import (
     spans,
 )
 from b200.effects import Updates
-from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
@@ -36,28 +35,24 @@ def _flush(values: np.ndarray) -> np.ndarray:
 
 def _float_op(op: str, kind: str, flush: bool = False):
     """Operation on values of a float format, rounded to nearest even; flush: f32 subnormals."""
-    names = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64"}
-    fmt = names[kind]
 
     def values(bits):
-        if fmt == "f32":
+        if kind == "f32":
             wide = bits.view(np.float32).astype(np.float64)
             return _flush(wide) if flush else wide
-        if fmt == "f64":
+        if kind == "f64":
             return bits.view(np.float64)
-        return decode(bits, fmt)
+        return decode(bits, kind)
 
     def back(x):
-        if fmt == "f32":
+        if kind == "f32":
             narrow = x.astype(np.float32)
             return (_flush(narrow).astype(np.float32) if flush else narrow).view(np.uint32)
-        if fmt == "f64":
+        if kind == "f64":
             return x.view(np.uint64)
-        return encode(x, fmt, saturate=False).astype(np.uint16)
+        return encode(x, kind, saturate=False).astype(np.uint16)
 
     functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
-    if op not in functions:
-        raise Unsupported(f"atomic .{op} of .{kind} is not modelled")
     return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
 
 
@@ -84,8 +79,6 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
         "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
         "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
     }
-    if op not in table:
-        raise Unsupported(f"atomic .{op} is not modelled")
     return table[op]
 
 
@@ -111,7 +104,7 @@ def _elements(value, dtype) -> np.ndarray:
 def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
     kind, space = kind_of(ins), space_of(ins)
-    op = next((m for m in ins.mods if m in _ATOMIC_OPS), "")
+    op = ins.one(*_ATOMIC_OPS)
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
     dtype, size = DTYPES[min(TYPE_BITS[kind], 64)], TYPE_BITS[kind] // 8
     source = ins.operands[2 if ins.mods[0] == "atom" else 1]
@@ -153,7 +146,7 @@ def _updates(ins: Instr) -> Updates:
         nbytes=(len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8,
         bits=TYPE_BITS[kind],
         policies=policies_of(ins, "L2"),
-        operation=next((m for m in ins.mods if m in _ATOMIC_OPS), ""),
+        operation=ins.one(*_ATOMIC_OPS),
         floats="f" in kind,
         returns=returns,
     )
@@ -168,6 +161,4 @@ def atom(ins: Instr) -> Run:
 @warp("red", states=_updates)
 def red(ins: Instr) -> Run:
     """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
-    if ins.has("async"):
-        raise Unsupported(ins.text)
     return _atomic(ins)

@@ -16,7 +16,7 @@ from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
 from b200.chip.memory.patterns import active_lanes, pattern_of
 from b200.chip.state import OF_A_PEER
 from b200.effects import Discards, Hints, Loads, Stores
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, FULL, Run, active, warp
@@ -39,7 +39,7 @@ def space_of(ins: Instr) -> str:
 
 
 def kind_of(ins: Instr) -> str:
-    return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
+    return ins.types[-1]
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -400,8 +400,6 @@ def load(ins: Instr) -> Run:
 @warp("st", states=_stores)
 def store(ins: Instr) -> Run:
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
-    if ins.has("bulk", "async"):
-        raise Unsupported(f"{ins.opcode} is not modelled")
     kind, space = kind_of(ins), space_of(ins)
     dtype = DTYPES[min(TYPE_BITS[kind], 64)]
     bits = (1 << 8 * dtype().itemsize) - 1

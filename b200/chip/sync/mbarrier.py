@@ -342,7 +342,7 @@ def mbarrier_arrive(ins: Instr) -> Run:
     """
     find = barrier_operand(ins)
     effect = _arrives(ins)
-    if effect.space == "shared::cluster" and ins.operands[0] is not SINK:
+    if effect.space == "shared::cluster" and any(o is not SINK for o in ins.operands[:1]):
         raise Unsupported(f"{ins.opcode} returns no state: its destination must be `_`")
     method = MBarrier.arrive_drop if effect.drops else MBarrier.arrive
     complete = not ins.has("noComplete")

@@ -97,7 +97,7 @@ def test_results_are_the_same(add, shuffle):
         ("ld.banana.u32 %r1, [%rd1]", "ld has no modifier .banana"),
         ("exit.uni", "exit has no modifier .uni"),
         ("atom.exch.u32 %r1, [%rd1], %r2", ".u32 does not go with"),
-        ("mbarrier.arrive.release.b64 _, [%rd1]", ".release does not go with"),
+        ("mbarrier.arrive.release.b64 _, [%rd1]", "one of .cluster, .cta is missing"),
         ("mul.u32 %r1, %r2, %r3", "one of .hi, .lo is missing"),
         ("cp.async.bulk.wait_group.sync_restrict::proxy::async 0", "PTX 9.5, not modelled"),
         ("tcgen05.mma.cta_group::1.sp.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, %p1", "sparse A"),
