@@ -34,6 +34,7 @@ from b200.effects import (
     MatrixStores,
     MeetsInCta,
     Multiplies,
+    OrdersGrids,
     PrefetchesTensormap,
     SetsRegisters,
     ShiftsRows,
@@ -253,6 +254,17 @@ def _alloc(ins: Instr, run):
     return timed
 
 
+def _grid_dependency(ins: Instr, run):
+    """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
+    waits = ins.has("wait")
+
+    def timed(w, *args):
+        w.clock.record.depends(w, waits)
+        return run(w, *args)
+
+    return timed
+
+
 def _tmem_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
@@ -336,4 +348,5 @@ WAITS: dict[type[Effect], Callable[..., Run]] = {
     TensorLoads: _tmem_access,
     TensorStores: _tmem_access,
     AllocatesTensor: _alloc,
+    OrdersGrids: _grid_dependency,
 }
