@@ -94,9 +94,12 @@ class Seats:
     """What is free on the SMs, and which CTA left each last: (time, its launch)."""
 
     def __init__(self, placement: Placement):
-        self.groups = [[sm.index for sm in group] for group in placement.groups]
-        self.room = {sm.index: [*sm.room, TMEM_COLUMNS] for sm in placement.sms}
-        self.resident = dict.fromkeys(self.room, 0)
+        self.groups = [np.array([sm.index for sm in group]) for group in placement.groups]
+        self.all = np.concatenate(self.groups)
+        self.room = np.zeros((len(self.all), 4), np.int64)
+        for sm in placement.sms:
+            self.room[sm.index] = (*sm.room, TMEM_COLUMNS)
+        self.resident = np.zeros(len(self.all), np.int64)
         self.left: dict[int, tuple[float, int]] = {}
         self.turn = 0
 
@@ -104,34 +107,30 @@ class Seats:
         """The SMs of the next cluster; None while there is no room. As Placement chooses: the least
         loaded SMs of a group, the groups by turns; a CTA alone takes any SM.
         """
-        groups = [list(self.room)] if grid.size == 1 else self.groups
-        best: tuple[int, int, list[int]] | None = None
+        groups = [self.all] if grid.size == 1 else self.groups
+        fits = np.all(self.room >= grid.need, axis=1)
+        best: tuple[int, int, np.ndarray] | None = None
         for i in range(len(groups)):
             number = (self.turn + i) % len(groups)
-            free = [sm for sm in groups[number] if self._fits(sm, grid)]
+            free = groups[number][fits[groups[number]]]
             if len(free) >= grid.size:
-                chosen = sorted(free, key=lambda sm: (self.resident[sm], sm))[: grid.size]
-                load = sum(self.resident[sm] for sm in chosen)
+                chosen = free[np.lexsort((free, self.resident[free]))[: grid.size]]
+                load = int(self.resident[chosen].sum())
                 if best is None or load < best[0]:
                     best = load, number, chosen
         if best is None:
             return None
         self.turn = (best[1] + 1) % len(groups)
         self._change(best[2], grid, 1)
-        return best[2]
+        return best[2].tolist()
 
-    def leave(self, sms: Iterable[int], grid: Grid, at: float, launch: int) -> None:
+    def leave(self, sms: list[int], grid: Grid, at: float, launch: int) -> None:
         self._change(sms, grid, -1)
-        for sm in sms:
-            self.left[sm] = at, launch
+        self.left.update(dict.fromkeys(sms, (at, launch)))
 
-    def _fits(self, sm: int, grid: Grid) -> bool:
-        return all(has >= need for has, need in zip(self.room[sm], grid.need))
-
-    def _change(self, sms: Iterable[int], grid: Grid, ctas: int) -> None:
-        for sm in sms:
-            self.resident[sm] += ctas
-            self.room[sm] = [has - ctas * need for has, need in zip(self.room[sm], grid.need)]
+    def _change(self, sms, grid: Grid, ctas: int) -> None:
+        self.resident[sms] += ctas
+        self.room[sms] -= np.multiply(grid.need, ctas)
 
 
 class Resident:
