@@ -278,6 +278,17 @@ def _alloc(ins: Instr, run):
     return timed
 
 
+def _grid_dependency(ins: Instr, run):
+    """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
+    waits = ins.has("wait")
+
+    def timed(w, *args):
+        w.clock.record.depends(w, waits)
+        return run(w, *args)
+
+    return timed
+
+
 def _tmem_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
@@ -366,12 +377,13 @@ WAITS: dict[type[Effect], Callable[..., Run]] = {
     TensorLoads: _tmem_access,
     TensorStores: _tmem_access,
     AllocatesTensor: _alloc,
+    OrdersGrids: _grid_dependency,
 }
 # What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
 # is given to takes the time (units.py), or what it waits for is done here at once.
 NO_TIME: tuple[type[Effect], ...] = (
     *(Exchanges, Elects, MultipliesInWarp, Transposes, LooksAtLanes, Jumps, Traps, Sleeps),
     *(Hints, Discards, CallsSystem, MeetsInWarp, Copies, ArrivesBehindCopies, CommitsGroup),
-    *(WaitsForGroups, RequestsWork, ReadsRequest, InvalidatesMbarrier, OrdersGrids),
+    *(WaitsForGroups, RequestsWork, ReadsRequest, InvalidatesMbarrier),
     *(EndsAllocation, FencesTensor, FencesTensormap, EditsTensormap, PublishesTensormap),
 )
