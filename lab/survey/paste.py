@@ -29,8 +29,8 @@ from submission import (
     Groups,
     Problem,
     bind,
-    launch,
     forms_of,
+    launch,
     problem_of,
     unpack,
 )
@@ -96,7 +96,7 @@ def random_operands(problem: Problem, device: torch.device) -> Groups:
     for operands in forms_of(problem):
         tensors = {}
         for key, operand in operands.items():
-            place = {"device": device, "size": operand.shape, "stride": operand.strides}
+            place = {"device": device, "size": operand.shape, "stride": operand.stride()}
             if key == "c":
                 tensors[key] = torch.empty_strided(**place, dtype=operand.dtype)
                 continue
