@@ -242,7 +242,7 @@ def survey(parser: Parser, options: Any) -> int:
         outcome.apply(path, rows)
     except (OSError, SaidError, table.TableError) as error:
         parser.error(str(error))
-    print(f"{path}: {len(rows)} rows")
+    print(f"{path}: {len(rows)} {'row' if len(rows) == 1 else 'rows'}")
     return 0
 
 
