@@ -91,7 +91,8 @@ def time_limit(trial: Trial) -> Iterator[None]:
 
 def random_operands(problem: Problem, device: torch.device) -> Groups:
     """Operands whose sums are exact in fp32, so that all orders of them agree: multiples of 1/256
-    below 2^16, where K is below 29,000. Codes are 0 to 1.5, scales 1/8, 1/4, 1/2 or 1; c is unset."""
+    below 2^16, where K is below 29,000. Codes are 0 to 1.5, scales 1/8 to 1 in octaves; c is unset.
+    """
     groups = []
     for operands in forms_of(problem):
         tensors = {}
