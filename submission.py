@@ -113,7 +113,7 @@ MAX_GROUPS = 58  # of a group gemm: `Group` takes up to 560 bytes of 32,764 for 
 CTA_M = 128  # rows of A of a CTA
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
-C_TYPE, C_BYTES = torch.float16, 2  # rounded to by `cvt_f16x2` and `cvt_f16`
+C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # or torch.bfloat16, "bf16", 2
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 LOG_K_BLOCK = K_BLOCK.bit_length() - 1
 K_BLOCKS = TILE_K // K_BLOCK
@@ -445,8 +445,8 @@ stmatrix_x4_trans = ptx(
 )
 
 # Arithmetic. The first value goes to the low half.
-cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)
-cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", "f", "h", pure=True)
+cvt_c_x2 = ptx(f"cvt.rn.{C_PTX}x2.f32 $0, $2, $1;", "ff", "r", pure=True)
+cvt_c = ptx(f"cvt.rn.{C_PTX}.f32 $0, $1;", "f", "h", pure=True)
 exp2_at_most_2_12 = ptx(
     "min.f32 $0, $1, 0f41400000;\nex2.approx.ftz.f32 $0, $0;", "f", "f", pure=True
 )
@@ -523,8 +523,8 @@ def tensormap_address(atom, *, loc=None, ip=None):
 
 
 def packed(values) -> list:
-    """fp16 of each pair of values, in a register."""
-    return [cvt_f16x2(low, high) for low, high in zip(values[::2], values[1::2])]
+    """Each pair of values as two elements of C, in a register."""
+    return [cvt_c_x2(low, high) for low, high in zip(values[::2], values[1::2])]
 
 
 def silu(values):
@@ -711,9 +711,8 @@ class Cta:
         # Rank in the cluster: (k_rank * cluster_n + n_rank) * cta_group + pair_rank.
         self.rank = uniform(cute.arch.block_idx_in_cluster()) if plan.cluster > 1 else Int32(0)
         self.pair_rank = mod(self.rank, plan.cta_group)  # 0: the leader of the pair
-        self.n_rank = mod(
-            div(self.rank, plan.cta_group), plan.cluster_n
-        )  # which of those sharing A
+        # Which tile of those that share A.
+        self.n_rank = mod(div(self.rank, plan.cta_group), plan.cluster_n)
         self.k_rank = div(self.rank, plan.ctas_per_split)  # which part of a K split
         # Its cluster's place in a round, and in the last round; tiles, and stages that it fills.
         self.slot = self.last_slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
@@ -1126,7 +1125,7 @@ class Cta:
             with cute.arch.elect_one():
                 self.prepare_barriers()
                 if const_expr(self.plan.split_k > 1):
-                    self.expect_partials(self.tile_at(Int32(0)))
+                    self.expect_partials()
             if const_expr(self.plan.cluster == 1):
                 cute.arch.barrier_arrive(barrier_id=PREFILL_BARRIER, number_of_threads=64)
 
@@ -1229,7 +1228,7 @@ class Cta:
         else:
             for i in cutlass.range_constexpr(plan.epi_n):
                 if columns_left > i:
-                    st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_f16(values[i]))
+                    st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_c(values[i]))
 
     def transpose(self, values: list, first: int) -> list:
         """16 columns x 32 rows, from column `first` of an epilogue tile on, through shared memory:
@@ -1268,10 +1267,11 @@ class Cta:
         # The difference may be negative, but not below -(split_k - 1), which div_up adds.
         return div_up(div_up(tile.width, self.plan.epi_n) - self.k_rank, self.plan.split_k)
 
-    def expect_partials(self, tile: Tile):
-        part_bytes = self.plan.num_products * WARPGROUP * self.plan.partial_bytes
-        owned_bytes = self.num_owned(tile) * ((self.plan.split_k - 1) * part_bytes)
-        cute.arch.mbarrier_arrive_and_expect_tx(self.bar(self.plan.partials_full), owned_bytes)
+    def expect_partials(self):
+        plan = self.plan
+        tile_bytes = (plan.split_k - 1) * plan.num_products * WARPGROUP * plan.partial_bytes
+        num_bytes = self.num_owned(self.tile_at(Int32(0))) * tile_bytes
+        cute.arch.mbarrier_arrive_and_expect_tx(self.bar(plan.partials_full), num_bytes)
 
     @cute.jit
     def add_parts(self, tile: Tile, acc_tmem):
@@ -1404,10 +1404,9 @@ class Kernel:
 
 
 @functools.cache
-def compile_kernel(plan: Plan):
-    """Kernel.__call__, compiled, for all problems with this plan."""
-    row = [0] * (2 * len(plan.operands) + 6)
-    return cute.compile(Kernel(plan), Words([row] * plan.num_groups))
+def compile_kernel(plan: Plan, num_words: int):
+    """Kernel.__call__, compiled, for all problems with this plan. num_words: of a row."""
+    return cute.compile(Kernel(plan), Words([[0] * num_words] * plan.num_groups))
 
 
 # ---- input ---------------------------------------------------------------------------------------
@@ -1516,18 +1515,19 @@ def read_problem(count: int, sizes: tuple, forms: tuple) -> Problem:
     """As `problem_of`, by the number of items, the sizes given, and what each group's tensors are:
     name, dtype, shape, strides."""
     shapes, is_gemv = [], False
+    names = "a", "b1" if count == 10 else "b", "c"  # sizes come from these
     for group, found in enumerate(forms):
-        by_key = {key: shape for key, _, shape, _ in found if not key.startswith("sf")}
-        for key, shape in by_key.items():
+        by_key = {key: shape for key, _, shape, _ in found}
+        for key in names:
+            name, shape = label(key, group, forms), by_key[key]
             is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
-            name = label(key, group, forms)
             expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
-        m, half_k, l = by_key["a"]
-        n, k = by_key["b1" if count == 10 else "b"][0], 2 * half_k
+        (m, half_k, l), (n, *_), c = (by_key[key] for key in names)
+        k = 2 * half_k
         expect(k % K_BLOCK == 0, label("a", group, forms), f"K a multiple of {K_BLOCK}", k)
         if sizes:
             expect(sizes[group] == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes[group])
-        is_gemv = count == 7 and n == GEMV_ROWS and by_key["c"][1] == 1
+        is_gemv = count == 7 and n == GEMV_ROWS and c[1] == 1
         shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
     problem = Problem(2 if count == 10 else 1, tuple(shapes), is_gemv)
     expect(len(forms) <= MAX_GROUPS, "sizes", f"at most {MAX_GROUPS} groups", len(forms))
@@ -1549,38 +1549,38 @@ def read_problem(count: int, sizes: tuple, forms: tuple) -> Problem:
 COMPILING = threading.Lock()
 
 
-def rows_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
-    """What takes the tensors of a group in the order of `Words`; and for each of its rows the
-    number of the group, and the words after the addresses."""
+def rows_of(problem: Problem, config: Config) -> tuple[list[str], list[tuple[int, list[int]]]]:
+    """The names of the tensors of a group in the order of `Words`; and of each row the number of
+    the group, and the words after the addresses."""
     own, shared = operand_names(problem)
     a, b = config.exchange(own, [shared])
-    pairs = [(name, f"sf{name}_permuted") for name in a + b]
     rows = []
     for group in longest_first(config, problem):
         shape = problem.groups[group]
         m, n = config.size(shape)
         rows.append((group, [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]))
-    return operator.itemgetter(*itertools.chain(*pairs), "c"), rows
+    return [*(key for name in a + b for key in (name, f"sf{name}_permuted")), "c"], rows
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config):
     """Kernel.__call__, compiled, for a problem in a configuration, and its `rows_of`."""
-    return compile_kernel(check(config, problem)), rows_of(problem, config)
+    names, rows = rows_of(problem, config)
+    return compile_kernel(check(config, problem), len(names) + len(rows[0][1])), (names, rows)
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group. ValueError if they are not on the current device,
     or if an address is illegal: TMA takes multiples of 16 bytes, wide stores to c of 32."""
     with COMPILING:  # by one thread at a time
-        kernel, (tensors_of, rows) = kernel_for(problem, config)
+        kernel, (names, rows) = kernel_for(problem, config)
     device = groups[0]["c"].device
     if device.type == "cuda":
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
     words = []
     for group, sizes in rows:
-        addresses = [tensor.data_ptr() for tensor in tensors_of(groups[group])]
+        addresses = [groups[group][name].data_ptr() for name in names]
         if functools.reduce(operator.or_, addresses) % 32:
             for key, tensor in groups[group].items():
                 name, multiple = label(key, group, groups), 32 if key == "c" else 16
@@ -1729,7 +1729,6 @@ def by_estimate(problem: Problem) -> Config:
 
 
 # ---- the choice ----------------------------------------------------------------------------------
-
 
 MODELLED = "modelled"
 
