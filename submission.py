@@ -108,12 +108,12 @@ from task import input_t, output_t
 CLUSTERS = {1: 148, 2: 74, 4: 33, 8: 15}
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
-PARAMETER_BYTES = 32_764  # of a kernel
+MAX_GROUPS = 58  # of a group gemm: `Group` takes up to 560 bytes of 32,764 for kernel parameters
 
 CTA_M = 128  # rows of A of a CTA
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
-C_TYPE, C_BYTES = torch.float16, 2  # rounded to by `cvt_f16x2` and `cvt_f16`
+C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # or torch.bfloat16, "bf16", 2
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 LOG_K_BLOCK = K_BLOCK.bit_length() - 1
 K_BLOCKS = TILE_K // K_BLOCK
@@ -416,9 +416,13 @@ mbarrier_expect_remote = ptx(
 )
 mbarrier_arrive_remote = ptx("mbarrier.arrive.release.cta.shared::cluster.b64 _, [$0];", "r")
 mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
-redux_or = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
+
+# An Int32 that all lanes have, by a reduction whose result ptxas knows to be uniform. Else it may
+# take the value for different from lane to lane; MMAs and copies then move each operand to a
+# uniform register, or get loops over lanes.
+uniform = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 
 # Prefetches of what has no pointer type: the address of a parameter, a number of bytes.
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
@@ -441,8 +445,8 @@ stmatrix_x4_trans = ptx(
 )
 
 # Arithmetic. The first value goes to the low half.
-cvt_f16x2 = ptx("cvt.rn.f16x2.f32 $0, $2, $1;", "ff", "r", pure=True)
-cvt_f16 = ptx("cvt.rn.f16.f32 $0, $1;", "f", "h", pure=True)
+cvt_c_x2 = ptx(f"cvt.rn.{C_PTX}x2.f32 $0, $2, $1;", "ff", "r", pure=True)
+cvt_c = ptx(f"cvt.rn.{C_PTX}.f32 $0, $1;", "f", "h", pure=True)
 exp2_at_most_2_12 = ptx(
     "min.f32 $0, $1, 0f41400000;\nex2.approx.ftz.f32 $0, $0;", "f", "f", pure=True
 )
@@ -519,8 +523,8 @@ def tensormap_address(atom, *, loc=None, ip=None):
 
 
 def packed(values) -> list:
-    """fp16 of each pair of values, in a register."""
-    return [cvt_f16x2(low, high) for low, high in zip(values[::2], values[1::2])]
+    """Each pair of values as two elements of C, in a register."""
+    return [cvt_c_x2(low, high) for low, high in zip(values[::2], values[1::2])]
 
 
 def silu(values):
@@ -542,13 +546,6 @@ def silu(values):
         over = mul_x2(pack_x2(second, first), pack_x2(shared, shared))  # 1 / (1 + h^2)
         found += unpack_x2(mul_x2(mul_x2(x, mul_x2(over, h)), h))
     return found
-
-
-def uniform(value):
-    """An Int32 that all lanes have, from a reduction over the warp, whose result ptxas knows to be
-    uniform. Else it may take the value for different from lane to lane; MMAs and copies then move
-    each operand to a uniform register, or get loops over lanes."""
-    return redux_or(value)
 
 
 def select(condition, a, b):
@@ -636,12 +633,6 @@ class Group(NamedTuple):
     l: Int32
 
 
-def parameter_bytes(num_operands: int, num_groups: int) -> int:
-    """Of the kernel, at most: of each `Group`, whose tensormaps are 128 bytes; 64 of the schedule
-    and for alignment."""
-    return num_groups * ((2 * 128 + 8) * num_operands + 8 + 5 * 4) + 64
-
-
 # ---- what a CTA knows at run time ----------------------------------------------------------------
 
 
@@ -697,13 +688,6 @@ class StageLoad:
     is_prefill: bool  # the cluster has not met: no wait, no multicast, only this CTA's barriers
 
 
-@dataclass(frozen=True)
-class EpilogueWarp:
-    quarter: Int32  # of the lanes of tensor memory
-    warpgroup: Int32
-    lane: Int32
-
-
 # ---- kernel --------------------------------------------------------------------------------------
 
 
@@ -727,9 +711,8 @@ class Cta:
         # Rank in the cluster: (k_rank * cluster_n + n_rank) * cta_group + pair_rank.
         self.rank = uniform(cute.arch.block_idx_in_cluster()) if plan.cluster > 1 else Int32(0)
         self.pair_rank = mod(self.rank, plan.cta_group)  # 0: the leader of the pair
-        self.n_rank = mod(
-            div(self.rank, plan.cta_group), plan.cluster_n
-        )  # which of those sharing A
+        # Which tile of those that share A.
+        self.n_rank = mod(div(self.rank, plan.cta_group), plan.cluster_n)
         self.k_rank = div(self.rank, plan.ctas_per_split)  # which part of a K split
         # Its cluster's place in a round, and in the last round; tiles, and stages that it fills.
         self.slot = self.last_slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
@@ -1108,9 +1091,12 @@ class Cta:
         plan = self.plan
         self.set_up(warp_id)
         self.setup_sync()
-        warp = EpilogueWarp(warp_id & 3, warp_id >> 2, Int32(cute.arch.lane_idx()))
+        # What an epilogue warp knows besides.
+        self.quarter = warp_id & 3  # of the lanes of tensor memory
+        self.warpgroup = warp_id >> 2
+        self.lane = Int32(cute.arch.lane_idx())
         tmem_base = ld_shared_b32(self.smem + plan.tmem_address)
-        quarter_tmem = tmem_base + ((warp.quarter * 32) << LANE_BIT)
+        quarter_tmem = tmem_base + ((self.quarter * 32) << LANE_BIT)
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(self.num_tiles, unroll=1):
             tile = self.tile_at(i)
@@ -1118,7 +1104,7 @@ class Cta:
                 if warp_id == TENSORMAP_WARP:
                     following = cutlass.min(i + 1, self.num_tiles - 1)
                     self.prefetch_tensormaps(self.tile_at(following))
-            self.finish_tile(warp, tile, quarter_tmem + acc.index * plan.acc_columns, acc)
+            self.finish_tile(tile, quarter_tmem + acc.index * plan.acc_columns, acc)
             if const_expr(plan.persistent):
                 # Only if a later tile takes this stage, so that each arrival is awaited.
                 if i + plan.num_acc_stages < self.num_tiles:
@@ -1139,7 +1125,7 @@ class Cta:
             with cute.arch.elect_one():
                 self.prepare_barriers()
                 if const_expr(self.plan.split_k > 1):
-                    self.expect_partials(self.tile_at(Int32(0)))
+                    self.expect_partials()
             if const_expr(self.plan.cluster == 1):
                 cute.arch.barrier_arrive(barrier_id=PREFILL_BARRIER, number_of_threads=64)
 
@@ -1170,12 +1156,12 @@ class Cta:
             mbarrier_arrive_remote(mapa(acc_empty, self.rank & -self.plan.cta_group))
 
     @cute.jit
-    def finish_tile(self, warp: EpilogueWarp, tile: Tile, acc_tmem, acc: PipelineState):
+    def finish_tile(self, tile: Tile, acc_tmem, acc: PipelineState):
         """Store a tile once it is complete, an epilogue tile at a time. Of a dual tile silu of the
         first one is ready when the second product is."""
         plan = self.plan
         epi_n, step = plan.epi_n, plan.warpgroups
-        begin = warp.warpgroup
+        begin = self.warpgroup
         # The second warpgroup has none in a narrow tile. It reads the first one in its place, which
         # is there, and `store` drops that: no columns are left at `n`.
         n = begin * epi_n
@@ -1187,15 +1173,15 @@ class Cta:
         cute.arch.mbarrier_wait(self.bar(plan.acc_full, acc.index), acc.phase)
         tcgen05_fence_after()
         if const_expr(plan.split_k > 1):
-            self.add_parts(warp, tile, acc_tmem)
+            self.add_parts(tile, acc_tmem)
         else:
             if const_expr(plan.gate_k_tiles > 0):
                 values = self.combine(self.read(first + plan.tile_n, 1), gates)
-                self.store(warp, tile, values, n)
+                self.store(tile, values, n)
                 begin = begin + step
             for i in cutlass.range(begin, div_up(tile.width, epi_n), step, unroll=1):
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
-                self.store(warp, tile, self.combine(sums), i * epi_n)
+                self.store(tile, self.combine(sums), i * epi_n)
 
     def read(self, tmem, num_products: int) -> list:
         """Sums of an epilogue tile of the first products, from this address on."""
@@ -1211,19 +1197,19 @@ class Cta:
         return [gate * up for gate, up in zip(gates, sums[-1])]
 
     @cute.jit
-    def store(self, warp: EpilogueWarp, tile: Tile, values: list, epi_column):
+    def store(self, tile: Tile, values: list, epi_column):
         """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
         values: of all columns, fp32, as `tcgen05_ld` gives them; they are rounded here and in
         `transpose`."""
         plan, group = self.plan, tile.group
         # A lane stores one row of all columns; via SMEM, of each 16 columns 16 rows of one column.
-        m = tile.m + warp.quarter * 32
+        m = tile.m + self.quarter * 32
         n = tile.n + epi_column
         if const_expr(plan.stores_via_smem):
-            m = m + (warp.lane & 1) * 16
-            n = n + (warp.lane >> 1)
+            m = m + (self.lane & 1) * 16
+            n = n + (self.lane >> 1)
         else:
-            m = m + warp.lane
+            m = m + self.lane
         columns_left = select(m < group.m, group.n - n, 0)
         # C is [l][shared][own] in memory.
         own, shared = plan.exchange(m, n)
@@ -1234,7 +1220,7 @@ class Cta:
         if const_expr(plan.wide_stores):
             for first in cutlass.range_constexpr(0, plan.epi_n, 16):
                 if const_expr(plan.stores_via_smem):
-                    words = self.transpose(warp, values, first)
+                    words = self.transpose(values, first)
                 else:
                     words = packed(values[first : first + 16])
                 if columns_left > first:
@@ -1242,21 +1228,21 @@ class Cta:
         else:
             for i in cutlass.range_constexpr(plan.epi_n):
                 if columns_left > i:
-                    st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_f16(values[i]))
+                    st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_c(values[i]))
 
-    def transpose(self, warp: EpilogueWarp, values: list, first: int) -> list:
+    def transpose(self, values: list, first: int) -> list:
         """16 columns x 32 rows, from column `first` of an epilogue tile on, through shared memory:
         each lane gets 16 rows of column lane / 2, two fp16 a word.
 
         A column is 64 bytes there: four pieces of 8 rows, at their number XOR bits 1 and 2 of the
         column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
         every bank once."""
-        number = warp.warpgroup * WARPGROUP + warp.quarter
+        number = self.warpgroup * WARPGROUP + self.quarter
         buffer = self.smem + self.plan.transposition + number * 1024
         # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
         upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
         lower = values[len(values) // 2 :][first // 2 : first // 2 + 8]
-        column, piece = warp.lane & 7, warp.lane >> 3
+        column, piece = self.lane & 7, self.lane >> 3
         to = buffer + column * 64 + ((piece ^ (column >> 1)) << 4)
         cute.arch.sync_warp()
         for octet in range(2):
@@ -1264,7 +1250,7 @@ class Cta:
             words = packed(upper[registers]) + packed(lower[registers])
             stmatrix_x4_trans(to + octet * 512, *words)
         cute.arch.sync_warp()
-        column, piece = warp.lane >> 1, (warp.lane & 1) * 2
+        column, piece = self.lane >> 1, (self.lane & 1) * 2
         line = buffer + column * 64
         swizzle = (column >> 1) & 3
         low = ld_shared_v4(line + ((piece ^ swizzle) << 4))
@@ -1281,50 +1267,51 @@ class Cta:
         # The difference may be negative, but not below -(split_k - 1), which div_up adds.
         return div_up(div_up(tile.width, self.plan.epi_n) - self.k_rank, self.plan.split_k)
 
-    def expect_partials(self, tile: Tile):
-        part_bytes = self.plan.num_products * WARPGROUP * self.plan.partial_bytes
-        owned_bytes = self.num_owned(tile) * ((self.plan.split_k - 1) * part_bytes)
-        cute.arch.mbarrier_arrive_and_expect_tx(self.bar(self.plan.partials_full), owned_bytes)
+    def expect_partials(self):
+        plan = self.plan
+        tile_bytes = (plan.split_k - 1) * plan.num_products * WARPGROUP * plan.partial_bytes
+        num_bytes = self.num_owned(self.tile_at(Int32(0))) * tile_bytes
+        cute.arch.mbarrier_arrive_and_expect_tx(self.bar(plan.partials_full), num_bytes)
 
     @cute.jit
-    def add_parts(self, warp: EpilogueWarp, tile: Tile, acc_tmem):
+    def add_parts(self, tile: Tile, acc_tmem):
         """Send what other parts own, then add theirs to the own and store these."""
         plan = self.plan
         split_k, epi_n, step = plan.split_k, plan.epi_n, plan.warpgroups
         for i in cutlass.range(div_up(tile.width, epi_n), unroll=1):
             owner, number = mod(i, split_k), div(i, split_k)
-            if owner != self.k_rank and mod(number, step) == warp.warpgroup:
+            if owner != self.k_rank and mod(number, step) == self.warpgroup:
                 sums = self.read(acc_tmem + i * epi_n, plan.num_products)
-                self.send(warp, sums, owner, number)
-        for number in cutlass.range(warp.warpgroup, self.num_owned(tile), step, unroll=1):
+                self.send(sums, owner, number)
+        for number in cutlass.range(self.warpgroup, self.num_owned(tile), step, unroll=1):
             column = (number * split_k + self.k_rank) * epi_n
             sums = self.read(acc_tmem + column, plan.num_products)
             # The first wait is for the partial sums of all.
             cute.arch.mbarrier_wait(self.bar(plan.partials_full), 0)
             for sender in cutlass.range_constexpr(split_k - 1):
                 for product in cutlass.range_constexpr(plan.num_products):
-                    at = self.partial(warp, sender, number, product) + warp.lane * 16
+                    at = self.partial(sender, number, product) + self.lane * 16
                     quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, epi_n, 4)]
                     received = itertools.chain(*quads)
                     sums[product] = [a + b for a, b in zip(sums[product], received)]
-            self.store(warp, tile, self.combine(sums), column)
+            self.store(tile, self.combine(sums), column)
 
-    def partial(self, warp: EpilogueWarp, sender, number, product: int):
+    def partial(self, sender, number, product: int):
         """Address, in the owner of an epilogue tile, of what this quarter of `sender` sends.
         number: of the epilogue tile, among those of its owner."""
         plan = self.plan
         index = (sender * plan.owned_epi_tiles + number) * plan.num_products + product
-        index = index * WARPGROUP + warp.quarter
+        index = index * WARPGROUP + self.quarter
         return self.smem + plan.partials + index * plan.partial_bytes
 
-    def send(self, warp: EpilogueWarp, sums: list, owner, number):
+    def send(self, sums: list, owner, number):
         """Send this part of an epilogue tile to its owner. Sender 0 is the part after the owner."""
         split_k = self.plan.split_k
         rank = self.rank + (owner - self.k_rank) * self.plan.ctas_per_split
         sender = mod(self.k_rank - owner + (split_k - 1), split_k)
         barrier = mapa(self.bar(self.plan.partials_full).toint(), rank)
         for product, values in enumerate(sums):
-            to = mapa(self.partial(warp, sender, number, product), rank) + warp.lane * 16
+            to = mapa(self.partial(sender, number, product), rank) + self.lane * 16
             for n in range(0, self.plan.epi_n, 4):
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
 
@@ -1417,10 +1404,9 @@ class Kernel:
 
 
 @functools.cache
-def compile_kernel(plan: Plan):
-    """Kernel.__call__, compiled, for all problems with this plan."""
-    row = [0] * (2 * len(plan.operands) + 6)
-    return cute.compile(Kernel(plan), Words([row] * plan.num_groups))
+def compile_kernel(plan: Plan, num_words: int):
+    """Kernel.__call__, compiled, for all problems with this plan. num_words: of a row."""
+    return cute.compile(Kernel(plan), Words([[0] * num_words] * plan.num_groups))
 
 
 # ---- input ---------------------------------------------------------------------------------------
@@ -1470,31 +1456,22 @@ def operand_names(problem: Problem) -> tuple[list[str], str]:
     return ["b1", "b2"] if problem.num_products == 2 else ["b"], "a"
 
 
-class Form(NamedTuple):
-    """What a tensor is, or must be."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
 @functools.cache
-def forms_of(problem: Problem) -> list[dict[str, Form]]:
-    """What the tensors of each group must be, by name."""
+def forms_of(problem: Problem) -> Groups:
+    """What the tensors of each group must be: tensors on no device."""
 
-    def dense(dtype: torch.dtype, order: tuple[int, ...], *shape: int) -> Form:
+    def dense(dtype: torch.dtype, order: tuple[int, ...], *shape: int) -> torch.Tensor:
         """order: dimensions, the outermost in memory first."""
-        steps = itertools.accumulate([shape[dim] for dim in order[:0:-1]], operator.mul, initial=1)
-        strides = dict(zip(reversed(order), steps))
-        return Form(dtype, shape, tuple(strides[dim] for dim in range(len(shape))))
+        stored = torch.zeros([shape[dim] for dim in order], dtype=dtype, device="meta")
+        return stored.permute([order.index(dim) for dim in range(len(order))])
 
     own_names, shared_name = operand_names(problem)
     groups = []
     for shared, own, k, l in problem.groups:
+        c = (own, shared) if problem.is_gemv else (shared, own)
+        forms = {"c": dense(C_TYPE, (2, 0, 1), *c, l)}
         rows = dict.fromkeys(own_names, own)
         rows[shared_name] = GEMV_ROWS if problem.is_gemv else shared
-        c = (own, shared) if problem.is_gemv else (shared, own)
-        forms = {"c": dense(torch.float16, (2, 0, 1), *c, l)}
         for name, extent in rows.items():
             forms[name] = dense(torch.float4_e2m1fn_x2, (2, 0, 1), extent, k // 2, l)
             atoms = 32, 4, ceil_div(extent, ATOM_ROWS), 4, k // K_BLOCK, l
@@ -1525,7 +1502,7 @@ def problem_of(data, groups: Groups) -> Problem:
             device = device or tensor.device
             expect(tensor.device == device, name, device, tensor.device)
     forms = tuple(
-        tuple((key, Form(t.dtype, t.shape, t.stride())) for key, t in tensors.items())
+        tuple((key, t.dtype, t.shape, t.stride()) for key, t in tensors.items())
         for tensors in groups
     )
     sizes = data[3] if len(data) == 4 else ()
@@ -1534,39 +1511,37 @@ def problem_of(data, groups: Groups) -> Problem:
 
 
 @functools.cache
-def read_problem(count: int, sizes: tuple, forms: tuple[tuple[tuple[str, Form], ...], ...]):
-    """As `problem_of`: from the number of items, the sizes given, and the forms of each group."""
+def read_problem(count: int, sizes: tuple, forms: tuple) -> Problem:
+    """As `problem_of`, by the number of items, the sizes given, and what each group's tensors are:
+    name, dtype, shape, strides."""
     shapes, is_gemv = [], False
-    for group, by_key in enumerate(map(dict, forms)):
-        for key, (_, shape, _) in by_key.items():
+    names = "a", "b1" if count == 10 else "b", "c"  # sizes come from these
+    for group, found in enumerate(forms):
+        by_key = {key: shape for key, _, shape, _ in found}
+        for key in names:
+            name, shape = label(key, group, forms), by_key[key]
             is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
-            if not key.startswith("sf"):  # whose shapes follow from these
-                name = label(key, group, forms)
-                expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
-        m, half_k, l = by_key["a"].shape
-        n, k = by_key["b1" if count == 10 else "b"].shape[0], 2 * half_k
+            expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
+        (m, half_k, l), (n, *_), c = (by_key[key] for key in names)
+        k = 2 * half_k
         expect(k % K_BLOCK == 0, label("a", group, forms), f"K a multiple of {K_BLOCK}", k)
         if sizes:
             expect(sizes[group] == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes[group])
-        is_gemv = count == 7 and n == GEMV_ROWS and by_key["c"].shape[1] == 1
+        is_gemv = count == 7 and n == GEMV_ROWS and c[1] == 1
         shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
     problem = Problem(2 if count == 10 else 1, tuple(shapes), is_gemv)
-    most = PARAMETER_BYTES * len(forms) // parameter_bytes(problem.num_products + 1, len(forms))
-    expect(len(forms) <= most, "sizes", f"at most {most} groups", len(forms))
-    for group, (found, expected) in enumerate(zip(forms, forms_of(problem))):
-        for key, form in found:
-            check_form(label(key, group, forms), form, expected[key])
+    expect(len(forms) <= MAX_GROUPS, "sizes", f"at most {MAX_GROUPS} groups", len(forms))
+    for group, expected in enumerate(forms_of(problem)):
+        for key, dtype, shape, strides in forms[group]:
+            name, must = label(key, group, forms), expected[key]
+            expect(dtype == must.dtype, name, f"dtype {must.dtype}", dtype, TypeError)
+            expect(shape == must.shape, name, f"shape {list(must.shape)}", list(shape))
+            triples = zip(
+                shape, strides, must.stride()
+            )  # a stride counts if there are two elements
+            is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
+            expect(is_dense, name, f"strides {list(must.stride())}", list(strides))
     return problem
-
-
-def check_form(name: str, found: Form, expected: Form):
-    """TypeError or ValueError if they differ. Strides count only where there is more than one
-    element along them."""
-    expect(found.dtype == expected.dtype, name, f"dtype {expected.dtype}", found.dtype, TypeError)
-    expect(found.shape == expected.shape, name, f"shape {list(expected.shape)}", list(found.shape))
-    triples = zip(found.shape, expected.strides, found.strides)
-    is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
-    expect(is_dense, name, f"strides {list(expected.strides)}", list(found.strides))
 
 
 # ---- host launch ---------------------------------------------------------------------------------
@@ -1574,38 +1549,38 @@ def check_form(name: str, found: Form, expected: Form):
 COMPILING = threading.Lock()
 
 
-def rows_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
-    """What takes the tensors of a group in the order of `Words`; and for each of its rows the
-    number of the group, and the words after the addresses."""
+def rows_of(problem: Problem, config: Config) -> tuple[list[str], list[tuple[int, list[int]]]]:
+    """The names of the tensors of a group in the order of `Words`; and of each row the number of
+    the group, and the words after the addresses."""
     own, shared = operand_names(problem)
     a, b = config.exchange(own, [shared])
-    pairs = [(name, f"sf{name}_permuted") for name in a + b]
     rows = []
     for group in longest_first(config, problem):
         shape = problem.groups[group]
         m, n = config.size(shape)
         rows.append((group, [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]))
-    return operator.itemgetter(*itertools.chain(*pairs), "c"), rows
+    return [*(key for name in a + b for key in (name, f"sf{name}_permuted")), "c"], rows
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config):
     """Kernel.__call__, compiled, for a problem in a configuration, and its `rows_of`."""
-    return compile_kernel(check(config, problem)), rows_of(problem, config)
+    names, rows = rows_of(problem, config)
+    return compile_kernel(check(config, problem), len(names) + len(rows[0][1])), (names, rows)
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group. ValueError if they are not on the current device,
     or if an address is illegal: TMA takes multiples of 16 bytes, wide stores to c of 32."""
     with COMPILING:  # by one thread at a time
-        kernel, (tensors_of, rows) = kernel_for(problem, config)
+        kernel, (names, rows) = kernel_for(problem, config)
     device = groups[0]["c"].device
     if device.type == "cuda":
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
     words = []
     for group, sizes in rows:
-        addresses = [tensor.data_ptr() for tensor in tensors_of(groups[group])]
+        addresses = [groups[group][name].data_ptr() for name in names]
         if functools.reduce(operator.or_, addresses) % 32:
             for key, tensor in groups[group].items():
                 name, multiple = label(key, group, groups), 32 if key == "c" else 16
@@ -1740,23 +1715,20 @@ def legal_configs(problem: Problem) -> list[Config]:
     return found
 
 
-def mechanisms(config: Config) -> list[str]:
-    """Which levers besides the tile are not as in the plainest configuration."""
-    defaults = vars(Config(tile_n=config.tile_n))
-    return [name for name, value in vars(config).items() if value != defaults[name]]
-
-
 def by_estimate(problem: Problem) -> Config:
     """The configuration by the cost model: of those close to the best estimate, that with the
-    fewest CTAs in a cluster, then the fewest mechanisms, then the best estimate."""
+    fewest CTAs in a cluster, then the fewest levers besides the tile, then the best estimate."""
     estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
     limit = CLOSE * min(estimates.values())
+
+    def levers(config: Config) -> int:
+        return len(vars(config).items() - vars(Config(tile_n=config.tile_n)).items())
+
     close = [config for config, cycles in estimates.items() if cycles <= limit]
-    return min(close, key=lambda c: (c.cluster, len(mechanisms(c)), estimates[c]))
+    return min(close, key=lambda config: (config.cluster, levers(config), estimates[config]))
 
 
 # ---- the choice ----------------------------------------------------------------------------------
-
 
 MODELLED = "modelled"
 

@@ -42,8 +42,6 @@ ROOT = Path(submission.__file__).parent
 COMPILE = """
 import pickle, sys
 import submission
-for check in ("check_operand", "check_form"):  # as it was called, as it is: tensors have no dtypes
-    setattr(submission, check, lambda *_: None)
 work, path = pickle.load(sys.stdin.buffer), sys.argv[1]
 found = []
 for data, fields in work:
@@ -59,21 +57,32 @@ with open(path, "wb") as file:
 """
 
 
-def meta(shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty(shape, device="meta")
+def codes(rows: int, k: int, batch: int) -> torch.Tensor:
+    stored = torch.zeros((batch, rows, k // 2), dtype=torch.float4_e2m1fn_x2, device="meta")
+    return stored.permute(1, 2, 0)
+
+
+def scales(rows: int, k: int, batch: int) -> torch.Tensor:
+    in_memory = batch, -(-rows // 128), k // 64, 32, 4, 4
+    stored = torch.zeros(in_memory, dtype=torch.float8_e4m3fn, device="meta")
+    return stored.permute(3, 4, 1, 5, 2, 0)
 
 
 def data_of(sizes: list[tuple[int, ...]], kind: str) -> tuple:
     """What custom_kernel is given for (m, n, k, l) of each group, as tensors without memory."""
-    operands = []
+    operands, pairs = [], []
     for m, n, k, batch in sizes:
-        vector = kind == "gemv"
-        a, c = meta((m, k // 2, batch)), meta((m, 1 if vector else n, batch))
-        operands.append((a, meta((128 if vector else n, k // 2, batch)), c))
-    a, b, c = operands[0]
+        rows = 128 if kind == "gemv" else n
+        stored = (batch, m, 1 if kind == "gemv" else n)
+        c = torch.zeros(stored, dtype=torch.float16, device="meta").permute(1, 2, 0)
+        operands.append((codes(m, k, batch), codes(rows, k, batch), c))
+        pairs.append((scales(m, k, batch), scales(rows, k, batch)))
+    (a, b, c), (sfa, sfb) = operands[0], pairs[0]
     if kind == "group":
-        return operands, None, [(a, a)] * len(operands), sizes
-    return (a, b, b, a, a, a, a, a, a, c) if kind == "dual" else (a, b, a, a, a, a, c)
+        return operands, None, pairs, sizes
+    if kind == "dual":
+        return (a, b, b, None, None, None, sfa, sfb, sfb, c)
+    return (a, b, None, None, sfa, sfb, c)
 
 
 def work() -> dict[str, tuple[tuple, dict | None]]:

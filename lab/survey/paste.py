@@ -29,8 +29,8 @@ from submission import (
     Groups,
     Problem,
     bind,
-    launch,
     forms_of,
+    launch,
     problem_of,
     unpack,
 )
@@ -91,12 +91,13 @@ def time_limit(trial: Trial) -> Iterator[None]:
 
 def random_operands(problem: Problem, device: torch.device) -> Groups:
     """Operands whose sums are exact in fp32, so that all orders of them agree: multiples of 1/256
-    below 2^16, where K is below 29,000. Codes are 0 to 1.5, scales 1/8, 1/4, 1/2 or 1; c is unset."""
+    below 2^16, where K is below 29,000. Codes are 0 to 1.5, scales 1/8 to 1 in octaves; c is unset.
+    """
     groups = []
     for operands in forms_of(problem):
         tensors = {}
         for key, operand in operands.items():
-            place = {"device": device, "size": operand.shape, "stride": operand.strides}
+            place = {"device": device, "size": operand.shape, "stride": operand.stride()}
             if key == "c":
                 tensors[key] = torch.empty_strided(**place, dtype=operand.dtype)
                 continue

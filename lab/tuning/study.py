@@ -68,11 +68,11 @@ def scales_last(key: str) -> tuple[bool, str]:
     return key.startswith("sf"), key
 
 
-def zeros(form: submission.Form, placement: int) -> torch.Tensor:
+def zeros(form: torch.Tensor, placement: int) -> torch.Tensor:
     stored = torch.int16 if form.dtype == torch.float16 else torch.uint8
     before = placement * APART // stored.itemsize
     flat = torch.zeros(before + math.prod(form.shape), dtype=stored).view(form.dtype)
-    return flat.as_strided(form.shape, form.strides, before)
+    return flat.as_strided(form.shape, form.stride(), before)
 
 
 @dataclass(frozen=True)

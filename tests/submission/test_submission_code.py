@@ -21,7 +21,7 @@ from lab.code import disassembly
 from lab.kernel_cases import KEEP_CODE, dual, gemm
 from lab.survey.plans import candidates
 from lab.tuning.shapes import benchmarks
-from submission import Config, Plan, parameter_bytes
+from submission import MAX_GROUPS, Config, Plan
 from tests.submission.submission_support import epilogue_warps
 
 ROOT = Path(submission.__file__).parent
@@ -109,8 +109,11 @@ def test_no_local_memory_and_registers_to_spare(code, name):
     threads = 32 * (epilogue_warps(config, problem) + 2)  # beside them the load and the MMA warp
     assert registers * threads <= 65_536
     ((parameters,),) = info[PARAMETERS]
-    declared = parameter_bytes(problem.num_products + 1, len(problem.groups))
-    assert parameters <= declared <= parameters + 64 + 8
+    # Tensormaps of 128 bytes, addresses of 8, sizes of 4; the schedule, and gaps for alignment.
+    operands, groups = problem.num_products + 1, len(problem.groups)
+    a_group = 2 * 128 * operands + 8 * (operands + 1) + 4 * 5
+    assert groups * a_group + 16 <= parameters <= groups * a_group + 16 + 56
+    assert operands > 2 or MAX_GROUPS * a_group + 16 + 56 <= 32_764 < (MAX_GROUPS + 1) * a_group
 
 
 @pytest.fixture(scope="module")

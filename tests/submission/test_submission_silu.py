@@ -21,7 +21,7 @@ def _gates(x: cute.Tensor, y: cute.Tensor, c: cute.Tensor):
     first = 2 * (cute.arch.block_idx()[0] * THREADS + cute.arch.thread_idx()[0])
     gates = submission.silu([x[first], x[first + 1]])
     for i in cutlass.range_constexpr(2):
-        c[first + i] = submission.cvt_f16(gates[i] * y[first + i])
+        c[first + i] = submission.cvt_c(gates[i] * y[first + i])
 
 
 @cute.jit

@@ -127,11 +127,11 @@ def test_what_is_not_written_differs(monkeypatch, capsys):
 
 def test_what_the_call_before_made_differs(monkeypatch, capsys):
     """One that computes from the inputs of the call before, as one that reads too early does."""
-    chip, seen = Chip(monkeypatch, {PLAIN: 1.0, SPLIT: 1.0}), []
+    chip, seen, of_inputs = Chip(monkeypatch, {PLAIN: 1.0, SPLIT: 1.0}), [], {}
 
     def bind(problem, groups, config):
         def call():
-            value = float(groups[0]["a"].view(torch.uint8).float().mean())
+            value = of_inputs.setdefault(groups[0]["a"].data_ptr(), float(len(of_inputs)))
             seen.append(value)
             stale = seen[-2] if config == SPLIT else value
             groups[0]["c"].fill_(stale)
