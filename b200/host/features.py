@@ -66,6 +66,7 @@ TORCH = (
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
     Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
+    Feature("products with out_dtype", "torch.products:patch"),
     Feature(
         "CUDA graphs of torch",
         "torch.graphs:patch_torch",

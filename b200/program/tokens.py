@@ -10,7 +10,8 @@ from b200.program.constants import EXPRESSION, constant
 from b200.program.module import TYPE_BITS, Pointer, Variable
 
 _VARIABLE = re.compile(
-    r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
+    r"\.(param|shared|global|const|local)\s*(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+))?\s*"
+    r"(?:\.attribute\([^)]*\)\s*)?"
     r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*"
     r"((?:\[\d*\])*)\s*(?:=\s*(.*))?",
     re.S,

@@ -47,17 +47,17 @@ class TensorBoxes:
 
     __slots__ = tuple("address tensormap region boxes whole rows smem_bytes tx_bytes".split())
 
-    def __init__(self, warp, form: Form, address: int, coords: tuple):
+    def __init__(self, warp, form: Form, address: int, coords: tuple, stores: bool = False):
         self.address = address
         t = self.tensormap = tensormap_at(warp, address)
         if t.interleave:
             raise Unsupported(f"interleaved layouts of TMA are not modelled: {t}")
-        self.region = t.allocation(warp.machine.memory)
         self.boxes = form.boxes(t, [signed(c) for c in coords])
+        self.region = t.allocation(warp.machine.memory, self.boxes if stores else ())
         for box in self.boxes:
             tma_box.check_coords(t, box)
         self.whole = [t.holds(box) for box in self.boxes]
-        if t.address + t.extent > self.region.base + self.region.size:
+        if not self.region.base <= t.address <= self.region.base + self.region.size - t.extent:
             self.spans()  # a box outside is a fault now, not when it has its effect
         self.rows = t.box_rows * len(self.boxes)
         self.smem_bytes = (self.rows - 1) * t.pitch + t.smem_row_bytes
@@ -191,7 +191,7 @@ def tensor_reduce(ins: Instr) -> Run:
 
 
 def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int):
-    access = TensorBoxes(warp, form, address, coords)
+    access = TensorBoxes(warp, form, address, coords, stores=True)
     t = access.tensormap
     if t.element.name == "b4x16_p64" or form.op and t.element.bits < 8:
         raise Fault(

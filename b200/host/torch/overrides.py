@@ -1,4 +1,4 @@
-"""Kernels that a program puts behind torch's own operators on the GPU (torch.library, key "CUDA").
+"""Kernels of a program behind torch's own operators on the GPU (torch.library, key "CUDA").
 
 Tensors on the GPU reach torch's dispatcher as the CPU's, so it is not told of such a kernel. While
 a function of torch works on tensors on the GPU, a mode looks at each operation below autograd and

@@ -82,8 +82,8 @@ class Launcher:
 
     def _scratch(self, ctas: int, queue: int) -> list[Any]:
         """Memory for the whole launch: of the kernel, which `triton.set_allocator` makes, and of a
-        profiler, or zeros where nobody has set an allocator for one (as Triton 3.8's driver has it).
-        The last two parameters.
+        profiler: zeros where nobody has set an allocator for one, as by Triton 3.8's driver. The
+        last two parameters.
         """
         allocation = importlib.import_module("triton.runtime._allocation")
         is_set = getattr(allocation, "has_profile_allocator", lambda: True)

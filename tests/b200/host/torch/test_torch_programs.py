@@ -255,3 +255,18 @@ def test_kernels_of_a_library_take_the_place_of_torchs_on_the_gpu(capsys):
     finally:
         library._destroy()
     assert (-torch.ones(2, device="cuda")).tolist() == [-1, -1] and len(called) == before
+
+
+@pytest.mark.parametrize("name", ["mm", "bmm", "addmm", "baddbmm"])
+def test_products_with_a_wider_result(name):
+    """bf16 itself would keep 8 bits of the sums."""
+    shape = (2,) if "b" in name.removeprefix("addmm") else ()
+    a, b = (torch.randn(*shape, 8, 8).bfloat16() for _ in range(2))
+    c = [torch.randn(*shape, 8, 8)] if "add" in name else []
+    wanted = (a.double() @ b.double() + sum(c)).float()
+    given = [t.cuda() for t in (*c, a, b)]
+    found = getattr(torch, name)(*given, out_dtype=torch.float32)
+    assert found.is_cuda and found.dtype == torch.float32
+    assert torch.allclose(found.cpu(), wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(RuntimeError, match="out_dtype must be the same"):
+        getattr(torch, name)(*given, out_dtype=torch.float64)
