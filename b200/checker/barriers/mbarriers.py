@@ -259,7 +259,6 @@ class Mbarriers:
         look in front of each wait does so every time.
         """
         ins = self.observer.ins
-        agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
         if before[:2] != (parity, barrier.phases):
             return False
         agent.doubled[barrier, ins] = agent.doubled.get((barrier, ins), 0) + 1
@@ -307,6 +306,7 @@ class Mbarriers:
         self.event(barrier, agent, f"wait for parity {parity} over")
         before = agent.waits.get(barrier)
         agent.waited[barrier] = agent.waited.get(barrier, 0) + 1
+        agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
         if before is not None and before[::2] == (parity, ins):
             agent.again = barrier, parity, ins, ins
         elif before is not None and self._asks_again(agent, barrier, parity, before):
