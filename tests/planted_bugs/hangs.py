@@ -1,4 +1,4 @@
-"""Deadlocks that say why: a warp has lost count of phases, or what it waits for cannot come."""
+"""Warps that lose count of phases, or wait for what cannot come: what is said names the reason."""
 
 from __future__ import annotations
 
@@ -178,6 +178,30 @@ def leaves_early(bug: bool) -> Source:
     return k
 
 
+def mailbox_without_answer(bug: bool) -> Source:
+    """A mailbox is written three times before its reader looks for the first time."""
+    k = begin(64, FULL, EMPTY, GO)
+
+    def write():
+        for i in range(3):
+            k(f"mov.u32 %r5, {i};")
+            k("st.shared.u32 [%r1+2048], %r5;", "write")
+            arrive(k, FULL, "arrive")
+            if not bug:
+                k.wait(f"%r1+{EMPTY}", i & 1)
+
+    def read():
+        for i in range(1 if bug else 3):
+            k.wait(f"%r1+{FULL}", i & 1, "wait")
+            k("ld.shared.u32 %r6, [%r1+2048];")
+            arrive(k, EMPTY)
+
+    k.only(0, write)
+    k.only(32, read)
+    store_own(k, "%r0")
+    return k
+
+
 def barrier_of_half(bug: bool) -> Source:
     """Half of the warps meet at a barrier between rounds, the other half at that of the next."""
     k = start(128)
@@ -258,6 +282,16 @@ PLANTED = [
         ("which arrived for its earlier phases at", "has left"),
         ("wait", "arrive"),
         64,
+    ),
+    PlantedBug(
+        "mailbox_without_answer",
+        "a mailbox is written again without an answer of its reader",
+        mailbox_without_answer,
+        "protocol",
+        ("a wait was overtaken", "phase 0 comes next for the warp, and phases to 2 are over"),
+        ("wait", "arrive"),
+        ints(64),
+        numbers(64),
     ),
     PlantedBug(
         "barrier_of_half",
