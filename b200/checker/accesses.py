@@ -89,6 +89,7 @@ class Barrier:
     answers: Barrier B -> (warp, instruction) of the latest arrival on this mbarrier by a warp whose
     latest wait was on B.
     looks: warp -> (its epoch, instruction) of its wait for the latest completed phase.
+    waited: numbers of the phases that some warp has waited for.
     """
 
     __slots__ = (
@@ -110,6 +111,7 @@ class Barrier:
         "uses",
         "answers",
         "looks",
+        "waited",
     )
 
     def __init__(
@@ -120,6 +122,7 @@ class Barrier:
         self.uses: dict = {}
         self.answers: dict = {}
         self.looks: dict = {}
+        self.waited: set[int] = set()
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING

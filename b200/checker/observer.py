@@ -11,6 +11,7 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from b200.checker import naming as words
@@ -41,6 +42,7 @@ from b200.checker.products.products import Products
 from b200.checker.tensor.tensor_memory import TensorRules
 from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment, WarpState
+from b200.chip.hang_cause import two_places
 from b200.chip.state import CTA, Cluster
 from b200.chip.tensors import LiveTensors
 from b200.effects import FencesTensor
@@ -96,6 +98,7 @@ class Observer:
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         # Of the clusters that run, their CTAs and warps:
         self.clusters: dict[Cluster, ClusterState] = {}
+        self.mixed = ""  # two places from which warps have met at a barrier, in words
         self.agents: dict[WarpState, Agent] = {}
         self.shared_rules: dict[CTA, SharedRules] = {}
         self.tensor_rules: dict[CTA, TensorRules] = {}
@@ -172,6 +175,7 @@ class Observer:
         """Let go of what is kept of a cluster that runs no more. What rules for the whole launch
         ask of it later, the agents of its warps have.
         """
+        self._note_mixed_barriers(cluster)
         for cta in cluster.ctas:
             for warp in cta.warps:
                 self.agents.pop(warp, None)
@@ -302,7 +306,26 @@ class Observer:
         self.unwritten.tell("the launch did not come to its end")
         self.products.finish()
         self.findings.tell()
+        self._tell_of_mixed_barriers()
+
+    def _tell_of_mixed_barriers(self) -> None:
+        """A race for want of a barrier, where warps have met at two of them: say so."""
+        for cluster in self.clusters:
+            self._note_mixed_barriers(cluster)
+        for i, found in enumerate(self.findings):
+            if self.mixed and found.kind == "race" and _lacks_barrier(found):
+                details = *found.details, f"there is one: {self.mixed}"
+                self.findings[i] = replace(found, details=details)
+
+    def _note_mixed_barriers(self, cluster: Cluster) -> None:
+        """Note the first barrier at which warps of a CTA have met from several lines."""
+        barriers = (b for cta in cluster.ctas for b in cta.named_barriers.values())
+        self.mixed = self.mixed or next(filter(None, map(two_places, barriers)), "")
 
     def _executed(self) -> list[Instr]:
         code, hits = self.machine.code, self.machine.hits
         return [op.ins for b, n in zip(code.structure, hits) if n for op in b.ops]
+
+
+def _lacks_barrier(finding: Finding) -> bool:
+    return any(detail.startswith("missing: a barrier") for detail in finding.details)

@@ -114,7 +114,7 @@ class Mbarriers:
         ins = self.observer.machine.code.structure[fragment.pc].ops[0].ins
         name, who, parity = barrier.name(), words.name(agent), mbarrier.phase
         last, phases, before = agent.waits.get(barrier, (1, 0, None))
-        if before is not None and last == parity:
+        if before is not None and last == parity and phases:  # none is over: it passed at once
             other = call(before) if before is not ins else ""
             return WaitedTwice(name, who, parity, call(ins), other)
         if barrier.phases < phases + 2 or last == parity:
@@ -259,7 +259,6 @@ class Mbarriers:
         look in front of each wait does so every time.
         """
         ins = self.observer.ins
-        agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
         if before[:2] != (parity, barrier.phases):
             return False
         agent.doubled[barrier, ins] = agent.doubled.get((barrier, ins), 0) + 1
@@ -305,8 +304,10 @@ class Mbarriers:
         agent, ins = observer.agent(warp), observer.ins
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
+        self.overtaken.passes(barrier, agent, parity, ins)
         before = agent.waits.get(barrier)
         agent.waited[barrier] = agent.waited.get(barrier, 0) + 1
+        agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
         if before is not None and before[::2] == (parity, ins):
             agent.again = barrier, parity, ins, ins
         elif before is not None and self._asks_again(agent, barrier, parity, before):

@@ -9,6 +9,10 @@ Where another warp that waits for the same phase leads, the next phase comes aft
 The slow warp must then fall back by a whole phase. The first kernels of CUTLASS' tutorials, in
 which all warps wait and one issues, rely on it that none does. That is a portability remark.
 
+In this run, too, a wait may look late: the phase that comes next for the warp and two more are
+over, the parity is right, and the wait passes. If nobody has waited for the phases in between, and
+nothing else orders what completed them before the wait, what they handed over is lost.
+
 A stage that somebody forgets to wait for lets other waits be overtaken, too. So the rule speaks
 only where no other error was found: the first cause is said, and said alone.
 """
@@ -16,6 +20,8 @@ only where no other error was found: the first cause is said, and said alone.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, PORTABILITY
@@ -34,6 +40,34 @@ class Overtaken:
     def __init__(self, observer: Observer):
         self.observer = observer
         self.seen: dict[tuple, tuple] = {}
+
+    def passes(self, barrier: Barrier, agent, parity: int, ins) -> None:
+        """A wait of a warp is about to pass, and to learn what the latest phase hands over."""
+        latest = barrier.phases - 1
+        before, due, _ = agent.waits.get(barrier, (1, 0, None))
+        skipped = range(due, latest)
+        unseen = parity != before and len(skipped) > 1 and barrier.waited.isdisjoint(skipped)
+        if unseen and not _knows(agent, barrier.passed[ORDER]):
+            self._tell_late(barrier, agent, ins, due, latest)
+        if latest >= 0:
+            barrier.waited.add(latest)
+
+    def _tell_late(self, barrier: Barrier, agent, ins, due: int, latest: int) -> None:
+        completed = [event for event in barrier.events if event[4] == latest]
+        last = f", the latest by {completed[-1][2]} at {completed[-1][3]}" if completed else ""
+        self.observer.found(
+            "protocol",
+            "a wait was overtaken: the phase that it waits for and the two after it are over "
+            "before it looks",
+            (
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"it is {barrier.name()}: phase {due} comes next for the warp, and phases to "
+                f"{latest} are over{last}",
+                "nobody has waited for the phases in between: what they handed over is lost",
+                "missing: an answer of each warp that waits, which who completes a phase waits for",
+            ),
+            ins,
+        )
 
     def completed(self, barrier: Barrier, last) -> None:
         """A phase of the mbarrier is over, by instruction `last`. Each warp that waited for the
@@ -76,3 +110,10 @@ class Overtaken:
             last,
             PORTABILITY if led else ERROR,
         )
+
+
+def _knows(agent, clock: np.ndarray) -> bool:
+    """Whether a warp knows all of a clock."""
+    mine = agent.clock[ORDER]
+    n = min(mine.size, clock.size)
+    return bool((clock[:n] <= mine[:n]).all()) and not clock[n:].any()

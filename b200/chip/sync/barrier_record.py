@@ -79,6 +79,11 @@ class OvertakenWait(NamedTuple):
         )
 
     def __str__(self):
+        if self.last.startswith("commit") and not self.waits:
+            return (
+                f"the {self.mbarrier} got {self.phases} commits and no wait: {self.who} waits at "
+                f"{self.where} for parity {self.parity}, that of the last commit but one"
+            )
         return (
             f"{self.who} was overtaken by two phases: it waits for parity {self.parity} of the "
             f"{self.mbarrier}, at {self.where}"

@@ -3,7 +3,7 @@
     python -m tests.b200.explore.against_force [PROGRAMS] [FIRST SEED]
 
 draws programs of which some order ends well, prints how often each verdict meets each truth, and ends
-with status 1 if a verdict is false.
+with status 1 if a verdict is false. Ctrl-C ends it early.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple
 
 import torch
@@ -73,18 +73,20 @@ def judge(first: int) -> Iterator[Judged]:
 def main(programs: int = PROGRAMS, first: int = 0) -> int:
     seen: Counter[tuple[str, str]] = Counter()
     false = 0
-    for number, judged in enumerate(judge(first), 1):
-        seen[judged.verdict, judged.truth] += 1
-        if judged.false:
-            false += 1
-            print(f"FALSE: seed {judged.seed}: {judged.verdict}, but it {judged.truth}")
-            print(judged.program, *judged.said, sep="\n")
-        if number == programs:
-            break
+    try:
+        for judged in islice(judge(first), programs):
+            seen[judged.verdict, judged.truth] += 1
+            if judged.false:
+                false += 1
+                print(f"FALSE: seed {judged.seed}: {judged.verdict}, but it {judged.truth}")
+                print(judged.program, *judged.said, sep="\n", flush=True)
+    except KeyboardInterrupt:
+        pass  # what was judged so far is told
     for (said, is_so), n in sorted(seen.items()):
         print(f"{said:14} of a program that {is_so:7} {n:6}")
-    share = sum(n for (said, _), n in seen.items() if said == INCOMPLETE) / programs
-    print(f"{programs} programs, {false} false verdicts, {share:.1%} incomplete")
+    total = sum(seen.values())
+    share = sum(n for (said, _), n in seen.items() if said == INCOMPLETE) / max(1, total)
+    print(f"{total} programs, {false} false verdicts, {share:.1%} incomplete")
     return int(false > 0 or share > AT_MOST)
 
 
