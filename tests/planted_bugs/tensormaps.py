@@ -193,7 +193,7 @@ PLANTED = [
         "a tensormap that the host has copied into global memory is used without a fence",
         of_the_host,
         "tensormap",
-        ("tensormap", "by the host, or by an earlier launch", "a kernel parameter"),
+        ("tensormap (portability)", "by the host, or by an earlier launch", "a kernel parameter"),
         ("load",),
         _arguments_of_the_host,
         _expected,
