@@ -131,7 +131,7 @@ class Checker(Watcher):
         """
         again = self._again(code, *arguments)
         unwritten = self.observer.unwritten
-        unwritten.tell(unwritten.reaches(partial(again, "")) if again is not None else None)
+        unwritten.tell(unwritten.reaches(again) if again is not None else None)
 
     def _look_at_partly_written(self, code, *arguments):
         """The launch has read tensor memory of which a part was written: report if a result
@@ -140,7 +140,7 @@ class Checker(Watcher):
         again = self._again(code, *arguments)
         if again is None:
             return
-        reached = self.observer.unwritten.reaches(partial(again, "tensor"), shared=True)
+        reached = self.observer.unwritten.reaches(partial(again, where="tensor"), shared=True)
         if reached:
             partly_written.tell(self.observer, reached)
 
@@ -157,7 +157,7 @@ class Checker(Watcher):
             if again is None:
                 observer.not_judged.append(UNKNOWN.format(NAMES[where]))
                 continue
-            reached = observer.unwritten.reaches(partial(again, where), shared=True)
+            reached = observer.unwritten.reaches(partial(again, where=where), shared=True)
             for i, found in enumerate(findings):
                 if present[i] == where:
                     findings[i] = _judged(found, reached)
@@ -176,7 +176,7 @@ class Checker(Watcher):
         machine.symbols, machine.workspace = self.machine.symbols, self.machine.workspace
         plain = translate(code.program, code.kernel)
 
-        def again(where: str, byte: int) -> object:
+        def again(byte: int, where: str = "") -> object:
             machine.unwritten_smem = byte if where == "shared" else 0xFF
             machine.unwritten_tmem = byte if where == "tensor" else 0xFF
             memory.put_behind(byte if where == "behind" else 0xFF)

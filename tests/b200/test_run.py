@@ -23,7 +23,9 @@ READ = "ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; "
 CLEAN = kernel(
     READ + "ld.global.u32 %r1, [%rd1+4]; st.global.u32 [%rd2], %r1;", [".u64 a", ".u64 b"]
 )
-BEHIND = CLEAN.replace("[%rd1+4]", "[%rd1+256]")  # a remark: portability
+REMARKED = CLEAN.replace(  # portability: lane 0 is not in its own membermask
+    "st.global", "mov.u32 %r2, -2; shfl.sync.idx.b32 %r1, %r1, 0, 31, %r2; st.global"
+)
 SLOT = ".shared .align 128 .b8 slot[128];\n.shared .align 8 .b8 bar[8];"
 # The slot is written while its load is under way, and read when that has landed. The load is 128
 # bytes of numbers; what is stored survives where the load lands first, as in the usual order.
@@ -61,7 +63,7 @@ def launching(text: str, after: str = "") -> str:
 
 STATUSES = {
     "clean": (launching(CLEAN), 0, "grid (1, 1, 1)"),
-    "a remark": (launching(BEHIND), 0, "protocol (portability): 4 bytes at"),
+    "a remark": (launching(REMARKED), 0, "protocol (portability): lanes 0x00000001 execute it"),
     "an error": (launching(RACE), 1, "race: "),
     "the script's own": (launching(CLEAN, "sys.exit(3)"), 3, "grid (1, 1, 1)"),
     "a text": (launching(CLEAN, "sys.exit('no')"), 1, "no\n"),
@@ -115,7 +117,7 @@ def test_a_module(tmp_path, fork_server):
 
 
 def test_equal_launches_are_printed_once(run):
-    done = run(launching(CLEAN, f"launch({CLEAN!r}); launch({BEHIND!r})"))
+    done = run(launching(CLEAN, f"launch({CLEAN!r}); launch({REMARKED!r})"))
     assert done.stderr.count("grid (1, 1, 1)") == 2 and "2 times: b200: k, grid" in done.stderr
 
 

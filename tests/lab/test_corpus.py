@@ -11,7 +11,7 @@ import pytest
 
 from lab import corpus
 from tests import ROOT
-from tests.b200.test_run import BEHIND, CLEAN, RACE, launching
+from tests.b200.test_run import CLEAN, RACE, REMARKED, launching
 
 RACE_FOUND = {"severity": "error", "kind": "race", "loc": "/there/a.py:7", "diagnosis": "d"}
 REMARK = {**RACE_FOUND, "severity": "portability", "kind": "protocol"}
@@ -156,7 +156,7 @@ def test_tests_are_run_by_pytest(tmp_path):
 
 
 def test_programs_are_run(tmp_path, capsys, monkeypatch):
-    scripts = {"remark.py": BEHIND, "race.py": RACE, "other.py": CLEAN}
+    scripts = {"remark.py": REMARKED, "race.py": RACE, "other.py": CLEAN}
     folder = tmp_path / "owner+name"
     folder.mkdir()
     for name, text in scripts.items():

@@ -498,5 +498,6 @@ class SharedRules:
             new,
             None,
             severity,
-            "" if severity == NOTE else "shared",
+            # What the tensor core or a copy reads may come later than this order has it.
+            "shared" if new.kind == "generic" else "",
         )

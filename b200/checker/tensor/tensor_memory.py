@@ -385,5 +385,5 @@ class TensorRules:
             ),
             new,
             None,
-            nobodys="tensor",
+            nobodys="tensor" if new.kind == "load" else "",
         )
