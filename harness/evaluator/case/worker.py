@@ -22,7 +22,7 @@ from harness.evaluator.case.failures import (
 )
 from harness.evaluator.case.guard import Guard, ProgramStarted
 from harness.evaluator.case.job import Job, Outcome
-from harness.evaluator.case.modes import benchmark, diff, profile, test, tune
+from harness.evaluator.case.modes import benchmark, diff, profile, test, together, tune
 from harness.evaluator.case.timing import WrongResult
 
 MODES: dict[str, Callable[[Job], Outcome]] = {
@@ -32,6 +32,7 @@ MODES: dict[str, Callable[[Job], Outcome]] = {
     "profile": profile.run,
     "diff": diff.run,
     "tune": tune.run,
+    "together": together.run,
 }
 ALIKE_ON_HOPPER = ("test", "benchmark", "leaderboard", "profile")
 
