@@ -71,7 +71,7 @@ TORCH = (
         "CUDA graphs of torch",
         "torch.graphs:patch_torch",
         ("torch.utils._python_dispatch:TorchDispatchMode", "torch.cuda.graphs:CUDAGraph"),
-        ("torch.cuda:graph",),
+        ("torch.cuda:CUDAGraph", "torch.cuda:graph"),
     ),
     Feature("a pattern in unwritten tensors", "torch.unwritten_tensors:patch", real_gpu=True),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from b200 import pictures
-from harness.diagnosis import drawing, launched, moved, places
+from harness.diagnosis import drawing, launched, moved, places, slips  # noqa: F401  registers
 from harness.diagnosis.hypotheses import HYPOTHESES
 from harness.diagnosis.launched import Launched
 from harness.diagnosis.view import Operand, View, operand
@@ -162,7 +162,7 @@ def _why(plane: Plane, inputs: str) -> list[str]:
         return lines
     tried = sum(1 for _ in _all(plane.view(places[:1])))
     gives = f"none of {tried} known mistakes gives {'the others' if of else 'this output'}"
-    return [*lines, f"  {gives} (harness/diagnosis/hypotheses.py lists them)"]
+    return [*lines, f"  {gives} (harness/diagnosis/hypotheses.py and slips.py list them)"]
 
 
 def _other_inputs(inputs: str) -> str:

@@ -175,18 +175,19 @@ class View:
         self, which: int = 0, swap=(), scales: dict | None = None, pitch: dict | None = None
     ) -> np.ndarray:
         """float64 [S, K]: the products that add up to an element. swap: of operands "a", "b" the
-        nibbles; scales: operand -> arguments of scales_at, or None for scales of 1; pitch: operand
-        -> bytes from a row to the next.
+        nibbles; scales: operand -> arguments of scales_at, or None for scales of 1, and "of": the
+        operand whose scales are read; pitch: operand -> bytes from a row to the next.
         """
-        parts = []
+        parts, operands = [], {"a": self.a, "b": self.b[which]}
         for name, operand, rows in (("a", self.a, self.m), ("b", self.b[which], self.n)):
             values = operand.elements(rows, self.l, name in swap, (pitch or {}).get(name))
             how = (scales or {}).get(name, {})
             if how is not None:
                 how = dict(how)
                 row_map = how.pop("rows", None)
-                at = rows if row_map is None else np.minimum(row_map(rows), operand.rows - 1)
-                values = values * operand.scales_at(at, self.l, **how).repeat(16, axis=1)
+                source = operands[how.pop("of", name)]
+                at = rows if row_map is None else np.minimum(row_map(rows), source.rows - 1)
+                values = values * source.scales_at(at, self.l, **how).repeat(16, axis=1)
             parts.append(values)
         return parts[0] * parts[1]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from b200 import pictures
 from b200.command_line import UNWRITTEN
-from harness.evaluator import devices, made_by, protocol, running, trials
+from harness.evaluator import devices, made_by, protocol, running, together, trials
 from harness.evaluator.arguments import UsageError, parse
 from harness.evaluator.case import configs
 from harness.evaluator.cases import Case, CaseError
@@ -81,7 +81,10 @@ def _main(
         reports.append(JsonReport(device, arguments.mode, arguments.output, by))
     else:
         reports.append(TextReport(device, arguments.mode, show_output=arguments.output))
-    status = protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports))
+    # behind a pipe is a runner that counts the cases
+    board = arguments.mode in ("test", "leaderboard") and not pipe and device.kind != "hopper"
+    more = together.further if board else None
+    status = protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports, more))
     if arguments.mode != "leaderboard" or pipe:  # behind a pipe is a runner that has taken it
         return status
     refused = _lint(arguments, chosen)

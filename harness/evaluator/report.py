@@ -281,7 +281,7 @@ class TextReport:
         sources = dict.fromkeys(o.modelled["range_from"] for _, o in self._done if o.modelled)
         if sources:
             print("\nranges:", "; ".join(sources))
-        left = self._count - len(self._done)
+        left = max(0, self._count - len(self._done))  # what is called in one process comes on top
         not_run = f", {left} not finished" if left else ""
         print(
             f"\n{passed} of {len(self._done)} {self._said()}{not_run} in {took:.0f} s on"

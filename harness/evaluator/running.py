@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from harness.evaluator.case.job import Job, Outcome
@@ -12,6 +12,8 @@ from harness.evaluator.cases import Case
 from harness.evaluator.pool import Pool
 from harness.evaluator.progress import Progress
 from harness.evaluator.protocol import PopcornReport
+
+Further = Callable[[Sequence[Job], Sequence[Case], Sequence[Outcome]], Iterable[tuple[Case, Job]]]
 
 
 class Report(Protocol):
@@ -33,11 +35,13 @@ def run(
     method: str,
     workers: int,
     reports: Sequence[Report],
+    further: Further | None = None,
 ) -> list[Outcome]:
     """Run the cases, each in its own process, and hand the outcomes to the reports in order.
 
-    jobs: one a case. method, workers: see Pool. Where this is interrupted, what is finished is
-    handed over before the exception goes on.
+    jobs: one a case. method, workers: see Pool. further: what is run after them, and handed over
+    where it goes wrong. Where this is interrupted, what is finished is handed over before the
+    exception goes on.
     """
     progress = Progress([f"{case.problem.short} {case.text}" for case in chosen])
     pipes = [report.descriptor for report in reports if isinstance(report, PopcornReport)]
@@ -58,6 +62,10 @@ def run(
                 hand_over(case, outcome)
                 if any(report.stop for report in reports):
                     break
+        for case, job in further(jobs, chosen, outcomes) if further else ():
+            with contextlib.closing(Pool(method, 1, close=pipes).run([job])) as results:
+                if not (outcome := next(results)).good:
+                    hand_over(case, outcome)
     except (KeyboardInterrupt, SystemExit):
         for index, outcome in sorted(pool.finished.items()):
             hand_over(chosen[index], outcome)

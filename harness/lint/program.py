@@ -10,6 +10,7 @@ from harness.lint import boards
 from harness.lint.reach import ENTRY, reached
 from harness.lint.submission import Found, Submission, dotted
 
+REFERENCE = ("ref_kernel", "_scaled_mm")  # of reference.py, of all four boards
 PIP = re.compile(r"\bpip3?\b.*\binstall\b", re.DOTALL)
 STARTERS = re.compile(r"(^|\.)(run|call|check_call|check_output|Popen|system|popen|getoutput)$")
 
@@ -110,5 +111,21 @@ def prints(submission: Submission) -> Iterator[Found]:
             "prints in a call: a report shows 16,384 characters of it, a ranked run none, and"
             " printing a tensor waits for the GPU within the timed calls",
             tuple(sorted(lines)),
+            "note",
+        )
+
+
+def computes_reference(submission: Submission) -> Iterator[Found]:
+    """A call that computes what the boards hold its result against."""
+    lines = tuple(
+        node.lineno
+        for node in reached(submission, ENTRY)
+        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in REFERENCE
+    )
+    if lines:
+        yield Found(
+            "a call computes the reference's result by the reference's own functions"
+            f" ({', '.join(REFERENCE)}): who returns that measures no kernel",
+            tuple(sorted(set(lines))),
             "note",
         )

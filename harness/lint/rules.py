@@ -67,6 +67,12 @@ RULES = (
     ),
     Rule("tvm-ffi", "no option that needs apache-tvm-ffi", boards.IMAGE, program.tvm_ffi),
     Rule("installs", "no package is installed at run time", boards.GUARD, program.installs),
+    Rule(
+        "reference",
+        "a call does not compute with the reference's functions",
+        boards.HARNESS,
+        program.computes_reference,
+    ),
     Rule("prints", "a call prints nothing to stdout", boards.REPORT, program.prints),
     Rule("kernelguard", "kernelguard does not filter it", boards.PRECHECK, guard.verdict),
 )

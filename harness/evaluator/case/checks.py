@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from harness.evaluator.case.timing import SEED_STEP_REPEATS, Bench, WrongResult, plan
+from harness.evaluator.case.timing import SEED_STEP_REPEATS, WrongResult, plan
 
 Kernel = Callable[[Any], Any]
 Generate = Callable[[int], Any]
 
 LEFT = 0.005  # of the elements, from which what c held before is no coincidence
 SECOND_CALL = "second call, on other inputs at other addresses (seed {seed}): "
+IN_ONE_PROCESS = (
+    "call {number} in one process, on {name}, after calls for other shapes (as on a board; each"
+    " alone is right: does what is kept between calls, as compiled kernels, know all sizes?): "
+)
 SHARED_RESULT = (
     "the second call changed what the first had returned: calls share an output, and the"
     " leaderboards read the outputs of up to 50 calls only after the last"
@@ -97,27 +100,50 @@ def check_twice(kernel: Kernel, generate: Generate, seed: int, wait: Callable[[]
 def recheck(problem: str, kernel: Kernel, generate: Generate, seed: int) -> str:
     """The checks of a leaderboard: a call on a copy of the inputs, then one as it is timed, on the
     inputs themselves (gemv: on new ones), held against a copy made before. Returns a note on the
-    results, "" for none. Raises WrongResult.
+    results and on inputs that the kernel changed, "" for none. Raises WrongResult, also where the
+    two calls share an output.
 
     One of the up to 50 inputs and one of the up to 1000 repeats: where nothing is measured a call
     takes seconds to minutes.
     """
     from reference import check_implementation
+    from utils import clone_data
 
-    once = replace(plan(problem, "leaderboard"), calls=1, repeats=1)
-    bench = Bench(kernel, generate, check_implementation, _NoClock())
-    bench.run(once, seed)
-    return bench.note
+    data = generate(seed)
+    given, output, note = call_and_check(kernel, data, lambda: None)
+    note = "\n".join(filter(None, [note, _changed(data, given)]))
+    if plan(problem, "leaderboard").fresh_inputs:
+        data = generate(seed + SEED_STEP_REPEATS)
+    copies = clone_data(data)
+    again = kernel(data)
+    right, message = check_implementation(copies, again)
+    if not right:
+        raise WrongResult(message)
+    if _memory(output) & _memory(again):
+        raise WrongResult(SHARED_RESULT)
+    return note
 
 
-class _NoClock:
-    """Nothing is timed."""
+def _memory(output: Any) -> set[int]:
+    """Where the tensors of a result lie."""
+    if isinstance(output, (list, tuple)):
+        return set().union(*map(_memory, output))
+    return {output.untyped_storage().data_ptr()}
 
-    def prepare(self, clear_gib: float) -> None:
-        pass
 
-    def time(self, work: Callable[[], Any]) -> tuple[float, Any]:
-        return 1.0, work()
+def in_one_process(kernel: Kernel, data: Iterable[tuple[str, Any]], wait: Callable) -> None:
+    """A call for each shape, as a board makes them in one process, and for the first one again.
+    data: the name of each shape, and its inputs. Raises WrongResult, and what the kernel raises.
+    """
+    for number, (name, given) in enumerate(data):
+        stage = IN_ONE_PROCESS.format(name=name, number=number + 1)
+        try:
+            call_and_check(kernel, given, wait)
+        except WrongResult as wrong:
+            raise WrongResult(stage + str(wrong)) from None
+        except Exception as error:
+            error.stage = stage  # type: ignore[attr-defined]  # for who reports it
+            raise
 
 
 def _changed(data: Any, given: Any) -> str:

@@ -23,7 +23,8 @@ class Job:
 
     sweep_constants: the range of a modelled time is of the constants at their ends. constants: of
     the emulator's clock, in place of its own. count: tune ranks so many configurations. config: of
-    test and tune: run with the configuration that has these fields.
+    test and tune: run with the configuration that has these fields. together: of mode "together",
+    the shapes that one process calls, in this order.
     """
 
     mode: str
@@ -45,6 +46,7 @@ class Job:
     constants: tuple[tuple[str, float], ...] = ()
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
+    together: tuple[CaseArgs, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -80,3 +82,7 @@ class Outcome:
     def good(self) -> bool:
         """Whether nothing wrong was found; what was not checked counts as right."""
         return self.status in GOOD
+
+    def add(self, remark: str) -> None:
+        """One more line of the message, if it is one."""
+        self.message = "\n".join(filter(None, [self.message, remark]))

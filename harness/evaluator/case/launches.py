@@ -1,4 +1,4 @@
-"""A case has to launch something: else its result says nothing of a kernel."""
+"""A case has to launch something that its result comes from: else that says nothing of a kernel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from harness.evaluator.case.timing import WrongResult
 NO_LAUNCH = (
     "custom_kernel launched nothing {where}: what it returns was computed elsewhere, and says"
     " nothing of a kernel"
+)
+
+NOT_FROM_LAUNCHES = (
+    "note: the result is right although none of the launches was carried out: the host computes it,"
+    " so it says nothing of a kernel"
 )
 
 
@@ -31,3 +36,35 @@ def launching(job: Job, kernel: Callable[[Any], Any], gpu: Any) -> Callable[[Any
         return output
 
     return call
+
+
+def without_launches(kernel: Callable[[Any], Any], data: Any, gpu: Any) -> str:
+    """A note on a kernel whose result is right where none of its launches is carried out, "" for
+    any other. The last call of a case: what a program keeps of its launches is wrong afterwards.
+    """
+    import torch
+
+    from b200.chip.launch import Launch
+    from reference import check_implementation
+    from utils import clone_data, outputs_of
+
+    before = len(gpu.launches)
+    given = clone_data(data)
+    for c in outputs_of(given):
+        c.fill_(float("nan"))
+
+    def skipped(program, kernel, grid, block, cluster, smem, params) -> Launch:
+        return Launch(kernel.name, grid, block, cluster, smem)
+
+    gpu.execute = skipped
+    try:
+        output = kernel(given)
+        outputs = output if isinstance(output, (list, tuple)) else [output]
+        if len(gpu.launches) == before or any(bool(torch.isnan(each).any()) for each in outputs):
+            return ""
+        right = check_implementation(data, output)[0]
+    except Exception:  # noqa: BLE001  it has met what its kernel has not written
+        return ""
+    finally:
+        del gpu.execute, gpu.launches[before:]
+    return NOT_FROM_LAUNCHES if right else ""

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from b200 import pictures
@@ -22,8 +23,10 @@ from harness.evaluator.case.failures import (
 )
 from harness.evaluator.case.guard import Guard, ProgramStarted
 from harness.evaluator.case.job import Job, Outcome
-from harness.evaluator.case.modes import benchmark, diff, profile, test, tune
+from harness.evaluator.case.modes import benchmark, diff, profile, test, together, tune
 from harness.evaluator.case.timing import WrongResult
+from harness.evaluator.cases import format_args
+from task import PROBLEMS
 
 MODES: dict[str, Callable[[Job], Outcome]] = {
     "test": test.run,
@@ -32,8 +35,23 @@ MODES: dict[str, Callable[[Job], Outcome]] = {
     "profile": profile.run,
     "diff": diff.run,
     "tune": tune.run,
+    "together": together.run,
 }
 ALIKE_ON_HOPPER = ("test", "benchmark", "leaderboard", "profile")
+
+
+NUMBERS = ("test", "leaderboard", "together")  # modes that hold a result against the reference
+DIFFER = " elements differ"  # of utils.mismatch_report
+NEXT = (
+    'next: python eval.py diff {problem} --submission {submission} --case "{case}" (which mistake)'
+)
+
+
+def next_step(job: Job) -> str:
+    """The command that says what a kernel with wrong numbers may have computed."""
+    problem, file = PROBLEMS[job.problem].short, Path(job.submission)
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return NEXT.format(problem=problem, submission=shown, case=format_args(job.args))
 
 
 class OutOfTime(BaseException):
@@ -64,6 +82,8 @@ def execute(job: Job) -> Outcome:
         if not isinstance(error, told) and not hasattr(error, "kind"):
             with suppress(OSError, ValueError):  # it may have closed stderr
                 print_traceback(error)
+    if outcome.status == "fail" and job.mode in NUMBERS and DIFFER in outcome.message:
+        outcome.add(next_step(job))
     if guard.stopped:
         outcome = Outcome("error", guard.stopped[0])
     outcome.seconds = time.perf_counter() - begin

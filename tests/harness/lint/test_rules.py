@@ -54,6 +54,7 @@ FORBIDDEN = [
     ("tvm-ffi", "refused", f"import cutlass.cute as cute\nk = cute.compile(f, enable_tvm_ffi=True)\n{ENTRY}", 2, "tvm"),
     ("installs", "refused", f"import os\nos.system('pip install x')\n{ENTRY}", 2, "installs packages"),
     ("installs", "refused", f"import subprocess as s, sys\ns.run([sys.executable, '-m', 'pip', 'install', 'x'])\n{ENTRY}", 2, "pip"),
+    ("reference", "note", "import reference\ndef custom_kernel(data):\n    return reference.ref_kernel(data)\n", 3, "measures no kernel"),
     ("prints", "note", "def say(x):\n    print(x)\ndef custom_kernel(data):\n    say(data)\n", 2, "16,384 characters"),
     ("kernelguard", "refused", f"import torch\ntorch.cuda.synchronize = lambda: None\n{ENTRY}", 0, "kernelguard filters it"),
 ]  # fmt: skip

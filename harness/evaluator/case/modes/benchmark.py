@@ -8,6 +8,7 @@ from harness.evaluator.case import emulated
 from harness.evaluator.case.checks import recheck
 from harness.evaluator.case.emulated import Kernel
 from harness.evaluator.case.job import Job, Outcome
+from harness.evaluator.case.launches import without_launches
 from harness.evaluator.case.loading import load, make_inputs
 from harness.evaluator.case.timing import Bench, CudaClock, plan
 
@@ -31,6 +32,7 @@ def run(job: Job) -> Outcome:
         return outcome
     timed = emulated.time_call(job, kernel, checked=False, status="pass")
     timed.message = timed.message or notes[0]
+    timed.add(without_launches(kernel, make_inputs(job), gpu))
     return timed
 
 

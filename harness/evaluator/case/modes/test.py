@@ -7,7 +7,7 @@ from __future__ import annotations
 from harness.evaluator.case import emulated
 from harness.evaluator.case.checks import check_twice
 from harness.evaluator.case.job import Job, Outcome
-from harness.evaluator.case.launches import launching
+from harness.evaluator.case.launches import launching, without_launches
 from harness.evaluator.case.loading import load, make_inputs
 
 
@@ -16,9 +16,12 @@ def run(job: Job) -> Outcome:
     if job.device == "emulator":
         gpu, kernel = emulated.start(job, kernel)
         counted = launching(job, kernel, gpu)
-        return emulated.check(
+        outcome = emulated.check(
             job, gpu, lambda: check_twice(counted, lambda s: make_inputs(job, s), job.seed, _here)
         )
+        if outcome.good:
+            outcome.add(without_launches(kernel, make_inputs(job), gpu))
+        return outcome
     import torch
 
     wait = torch.cuda.synchronize
