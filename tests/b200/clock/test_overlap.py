@@ -13,7 +13,7 @@ from b200.clock import Options, overlap
 from b200.clock.call_time import gaps_us, reported
 from b200.clock.devices import B200
 from b200.hardware import SM_COUNT, SMEM_BYTES
-from lab.h200 import dependent
+from lab.h200 import dependent, dependent_model
 from tests.b200.checker.test_dependent_launch import LET, WAIT, _kernel
 
 C = B200.constants("nominal", {})
@@ -111,10 +111,10 @@ SOME = [
 @pytest.mark.parametrize("of", SOME, ids=str)
 def test_the_h200s_table(of):
     """Each measured time within 15 %; `python -m lab dependent` prints all of them."""
-    measured = {m.how: m.us for m in dependent.read() if dependent.Asked(*_key(m)) == of}
+    measured = {m.how: m.us for m in dependent_model.read() if dependent.Asked(*_key(m)) == of}
     assert set(measured) == set(dependent.HOW)
     for how, us in measured.items():
-        assert dependent.model(of, how) == pytest.approx(us, rel=0.15), how
+        assert dependent_model.model(of, how) == pytest.approx(us, rel=0.15), how
 
 
 def _key(m: dependent.Measured) -> tuple:
