@@ -104,9 +104,9 @@ def benchmark_means(records: list[dict]) -> str:
         keys = ("time_us", "low_us", "high_us", "best_known_us")
         us, low, high, best = (mean(r[key] for r in own) for key in keys)
         apart = mean(beliefs.apart_us(r) for r in own)
-        of = f"{us:.2f}", f"{apart:.2f}", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"
+        of = f"{us:.2f} ({apart:.2f})", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"
         rows.append((problem.short, *of))
-    header = "problem", f"{kind(records)} us", "calls apart", "range", "best published us"
+    header = "problem", f"{kind(records)} us (apart)", "range", "best published us"
     return markdown.table(header, rows)
 
 
