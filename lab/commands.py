@@ -32,6 +32,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "evidence": ("lab.evidence", "forms of the kernel that nobody has relied on"),
     "figures": ("lab.tables.figures", "the generated tables of README and docs"),
     "h200": ("lab.h200", "rigs on an H200 that feed the clock's constants"),
+    "h200_dependent": ("lab.h200.dependent_model", "launches that overlap by an H200's clock"),
     "h200_model": ("lab.h200.model", "load pipelines of packs by the clock of an H200"),
     "house": ("lab.house", "which modules stand on which, and circles"),
     "host_path": ("lab.host_path", "what a call costs on the host"),

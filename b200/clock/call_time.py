@@ -27,7 +27,8 @@ SWEPT = "all constants at their fast and at their slow ends"
 class Reported:
     """Modelled microseconds of a call as a benchmark would report them.
 
-    low_us, high_us: the range of the time, from the errors that the clock makes on published times
+    apart_us: the same, if no launch started before the one before it has ended. low_us, high_us:
+    the range of the time, from the errors that the clock makes on published times
     of kernels of this kind (spread.py); with `Options.sweep_constants`, the time with the constants
     at the ends of their ranges. range_from: which of the two it is, in words. kernel_kind: of the
     longest launch (kind.py). policies: of the caches, which are not timed (policy.py). kernel_us:
@@ -38,6 +39,7 @@ class Reported:
     """
 
     time_us: float
+    apart_us: float
     low_us: float
     high_us: float
     range_from: str
@@ -61,13 +63,17 @@ def in_graph_us(kernel_us: float, c: Constants) -> float:
     return kernel_us + c.launch_gap_us - QUEUE_MORE_US
 
 
+def apart_gaps_us(records: Sequence[Timeline], calls: int, c: Constants) -> float:
+    """The gaps of a call, if no launch starts before the one before it has ended."""
+    return c.launch_gap_us * (len(records) - (calls == 1))
+
+
 def gaps_us(records: Sequence[Timeline], calls: int, c: Constants) -> float:
     """What a call takes longer than its kernels alone, between their ends and starts. It is less
     where launches overlap, and below 0 where more than the gap is hidden.
     """
-    gaps = c.launch_gap_us * (len(records) - (calls == 1))
     if len(records) * calls == 1 or not any(record.dependent for record in records):
-        return gaps
+        return apart_gaps_us(records, calls, c)
     before = c.launch_gap_us if calls > 1 else 0.0  # behind what stands in the queue before
     row = queue_us(records, calls, records[0].options.gpu.placement(), c)
     return (before + row) / calls - sum(record.time_us for record in records)
@@ -93,7 +99,8 @@ def reported(launches: Sequence, calls: int) -> Reported:
     def total(end: str, kernel: float) -> float:
         return sum(us for _, us in parts(end, kernel))
 
-    time_us = total("nominal", sum(r.time_us for r in records))
+    kernel_us = sum(r.time_us for r in records)
+    time_us = total("nominal", kernel_us)
     kernel_kind = kind.of(longest)
     policies = sorted({name for record in records for name in policy.of(record)})
     nominal = longest.options.gpu.constants("nominal", longest.options.constants)
@@ -107,15 +114,18 @@ def reported(launches: Sequence, calls: int) -> Reported:
         range_from = found.text
     return Reported(
         time_us=time_us,
+        apart_us=time_us
+        - gaps_us(records, calls, nominal)
+        + apart_gaps_us(records, calls, nominal),
         low_us=low_us,
         high_us=high_us,
         range_from=range_from,
         kernel_kind=kernel_kind,
         policies=policies,
-        kernel_us=sum(r.time_us for r in records),
+        kernel_us=kernel_us,
         cupti_us=sum(as_cupti_shows_us(r.time_us, nominal) for r in records),
         floor_us=sum(floor_us(r) for r in records),
         bound_by=bound_by(longest),
         calls=calls,
-        parts=parts("nominal", sum(r.time_us for r in records)),
+        parts=parts("nominal", kernel_us),
     )

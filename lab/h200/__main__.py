@@ -1,7 +1,7 @@
 """python -m lab h200 NAME [ARGUMENTS]: a rig of this folder, on an H200.
 
-The names: clusters, depth, ingest, launch, memory, mixed, sharing, stores, written; code_cost,
-fence_cost, issue_cost, load_cost.
+The names: clusters, dependent, depth, ingest, launch, memory, mixed, sharing, stores, written;
+code_cost, fence_cost, issue_cost, load_cost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import runpy
 import sys
 
 RIGS = (
-    *("clusters", "depth", "ingest", "launch", "memory", "mixed", "sharing", "stores", "written"),
+    *("clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "sharing"),
+    *("stores", "written"),
     *("code_cost", "fence_cost", "issue_cost", "load_cost"),
 )
 

@@ -1,10 +1,8 @@
 """What programmatic dependent launch saves between two launches of a queue.
 
     python -m lab h200 dependent [--out FILE]
-    python -m lab dependent [--measured FILE] [--out FILE]
 
-On an H200 the first measures it. The second needs no GPU: it models the same launches by the clock
-of an H200, beside what was measured.
+`python -m lab h200_dependent` (dependent_model.py) puts the clock's times beside those.
 
 A CTA of 192 threads does `before` steps (a product and a sum, one after the other), executes
 griddepcontrol.wait, and does `work` steps. off: launched without the attribute. The others are with
@@ -14,24 +12,15 @@ before the wait, or as the last one. us: a launch, of many in a queue.
 
 from __future__ import annotations
 
-import json
 import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from b200 import records
-from b200.clock import digest, overlap
-from b200.clock.call_time import QUEUE_MORE_US
-from b200.clock.devices import H200
-from b200.command_line import Parser, writable
-from b200.hardware import SMEM_RESERVED
 from b200.hopper.rewrite import TARGET
 from lab.h200.probe import command
 
-FILE = Path(__file__).resolve().parents[2] / "docs" / "results" / "h200-dependent.json"
-THREADS, CALLS, MODELLED = 192, 300, 30
+THREADS, CALLS = 192, 300
 TRIGGERS = ("none", "first", "before the wait", "last")  # by the kernel's parameter `early`
 HOW = ("off", *TRIGGERS)
 PLACES = (  # CTAs of a cluster, of a grid, KB of shared memory of a CTA
@@ -98,12 +87,6 @@ def asked() -> Iterator[Asked]:
             yield Asked(*place, *steps)
 
 
-def _parameters(of: Asked, how: str, out: int) -> bytes:
-    early = TRIGGERS.index(how) if how in TRIGGERS else 0
-    return struct.pack("<QIII", out, of.work, early, of.before)
-
-
-# --- on an H200 -----------------------------------------------------------------------------------
 def measure() -> list[Measured]:
     import torch
 
@@ -118,76 +101,25 @@ def measure() -> list[Measured]:
         for how in HOW:
             shape = Shape((of.grid, 1, 1), block, cluster, of.smem_kb << 10, how != "off")
             image.prepare(shape)
-            params = _parameters(of, how, out.data_ptr())
+            early = TRIGGERS.index(how) if how in TRIGGERS else 0
+            params = struct.pack("<QIII", out.data_ptr(), of.work, early, of.before)
             us = queue_us(lambda _, shape=shape, params=params: image.enqueue(shape, params), CALLS)
             found.append(Measured(**asdict(of), how=how, us=us))
     return found
 
 
-# --- by the clock ---------------------------------------------------------------------------------
-# Of the kernel itself what was measured without the attribute is taken: how well the clock knows a
-# chain of products is another question. A step takes (6.07 - 1.60) us / 1980, and two CTAs on an SM
-# (33 clusters of 4, of which 30 find SMs of their own) (6.33 - 1.60) / (6.07 - 1.60) times as long.
-# In front of the first step and behind the last one the clock has 0.04 and 0.06 us.
-STEP_US, FRONT_US, BEHIND_US, DEMAND = 2.258e-3, 0.04, 0.06, 1.058 / 2
+def table(results: list[Measured]) -> str:
+    """A line for each kind of launch."""
+    return lines(results, [f"{m.us:.2f}" for m in results])
 
 
-def grid_of(of: Asked, how: str) -> overlap.Grid:
-    wait = FRONT_US + of.before * STEP_US
-    done = wait + of.work * STEP_US
-    trigger = {"first": FRONT_US, "before the wait": wait, "last": done}.get(how)
-    part = overlap.Part(done + BEHIND_US, wait, trigger)
-    need = (of.smem_kb << 10) + SMEM_RESERVED, THREADS, 1, 0
-    parts = (part,) * (of.grid // of.cluster)
-    return overlap.Grid(parts, of.cluster, need, how != "off", DEMAND, 0.0)
-
-
-def model(of: Asked, how: str) -> float:
-    """Modelled microseconds of a launch, the mean of many."""
-    # The constants of an H200 have the gap in a graph; these calls come from a queue.
-    gap = H200.constants("nominal", {}).launch_gap_us + QUEUE_MORE_US
-    c = H200.constants("nominal", {"launch_gap_us": gap})
-    grids = [grid_of(of, how)] * MODELLED
-    return overlap.Queue(grids, H200.placement(), c, H200.clock_ghz).run()[-1] / MODELLED
-
-
-def model_all() -> list[Measured]:
-    return [Measured(**asdict(of), how=how, us=model(of, how)) for of in asked() for how in HOW]
-
-
-# --- tables ---------------------------------------------------------------------------------------
-def table(results: list[Measured], beside: list[Measured] | None = None) -> str:
-    """A line for each kind of launch. beside: measured, in front of what is modelled."""
-    lines = ["| cluster | grid | KB | before | work | " + " | ".join(HOW) + " |", "|---" * 10 + "|"]
+def lines(results: list[Measured], cells: list[str]) -> str:
+    """A table with a cell for each result; those of a launch side by side."""
+    found = ["| cluster | grid | KB | before | work | " + " | ".join(HOW) + " |", "|---" * 10 + "|"]
     for i in range(0, len(results), len(HOW)):
-        row, r = results[i : i + len(HOW)], results[i]
-        cells = [f"{m.us:.2f}" for m in row]
-        if beside is not None:
-            pairs = zip(beside[i : i + len(HOW)], row)
-            cells = [f"{real.us:.2f}, {m.us:.2f} ({m.us / real.us - 1:+.0%})" for real, m in pairs]
-        first = f"| {r.cluster} | {r.grid} | {r.smem_kb} | {r.before} | {r.work} | "
-        lines.append(first + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def read(path: Path = FILE) -> list[Measured]:
-    return [Measured(**row) for row in json.loads(path.read_text())["results"]]
-
-
-def main(argv: list[str]) -> int:
-    parser = Parser("python -m lab dependent", (__doc__ or "").splitlines()[0])
-    parser.add_argument("--measured", type=Path, default=FILE, metavar="FILE", help="of an H200")
-    parser.add_argument("--out", type=writable, metavar="FILE", help="write the times as JSON")
-    options = parser.parse_args(argv)
-    measured, modelled = read(options.measured), model_all()
-    print(f"us a launch: measured on an H200, modelled (error)\n{table(modelled, measured)}")
-    off = [abs(m.us / real.us - 1) for m, real in zip(modelled, measured, strict=True)]
-    beyond = sum(error > 0.15 for error in off)
-    print(f"\n{len(off)} times: mean error {sum(off) / len(off):.1%}, {beyond} beyond 15 %")
-    if options.out:
-        made = {"made_by": digest.made_by(), "results": [asdict(m) for m in modelled]}
-        records.write(options.out, made)
-    return 0
+        of = list(asdict(results[i]).values())[:5]
+        found.append("| " + " | ".join([*map(str, of), *cells[i : i + len(HOW)]]) + " |")
+    return "\n".join(found)
 
 
 if __name__ == "__main__":

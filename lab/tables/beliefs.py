@@ -12,6 +12,7 @@ from harness.evaluator.compare import confidence
 from harness.evaluator.ladder import errors as ladder
 from lab.evidence import rows as evidence_rows
 from lab.tables import markdown, others, peers
+from task import PROBLEMS
 
 # Constant of the clock -> what it is, in words.
 CHIP = {
@@ -140,7 +141,27 @@ def mechanism(name: str, record: dict[str, Any]) -> tuple[str, str, str]:
     return f"modelled without {name}, shapes: {len(gains)}", text, "[tuning.md](lab/tuning.md)"
 
 
-def kernel(evidence: dict, losses: list[dict], mutations: dict, ablation: dict) -> str:
+def apart_us(record: dict[str, Any]) -> float:
+    """The time of a call that waits for the end of the one before it."""
+    return record.get("apart_us", record["time_us"])
+
+
+def overlapping(records: list[dict]) -> tuple[str, str, str]:
+    """Of the problems that are timed by calls back to back, what is gained where these overlap."""
+    found = []
+    for problem in PROBLEMS.values():
+        own = [r for r in records if r["problem"] == problem.name and r.get("calls", 1) > 1]
+        if own:
+            together = statistics.geometric_mean(r["time_us"] for r in own)
+            apart = statistics.geometric_mean(apart_us(r) for r in own)
+            found.append(f"{problem.short} {together:.2f} ({apart:.2f})")
+    name = "calls back to back that overlap (apart), modelled us; no ruling of the boards is known"
+    return name, ", ".join(found), "[timing.md](lab/timing.md#launches-that-overlap)"
+
+
+def kernel(
+    evidence: dict, losses: list[dict], mutations: dict, ablation: dict, benchmark: list[dict]
+) -> str:
     """What is known of the kernel besides its times."""
     read = evidence_rows.read(evidence)
     caught = sum(kind["caught"] for kind in mutations["kinds"])
@@ -163,5 +184,6 @@ def kernel(evidence: dict, losses: list[dict], mutations: dict, ablation: dict) 
             "[tuning.md](lab/tuning.md)",
         ),
         *(mechanism(name, ablation) for name in names),
+        overlapping(benchmark),
     ]
     return markdown.table(("of the kernel", "value", "witness"), found)

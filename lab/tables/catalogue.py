@@ -103,8 +103,11 @@ def benchmark_means(records: list[dict]) -> str:
         own = [r for r in timed(records) if r["problem"] == problem.name]
         keys = ("time_us", "low_us", "high_us", "best_known_us")
         us, low, high, best = (mean(r[key] for r in own) for key in keys)
-        rows.append((problem.short, f"{us:.2f}", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"))
-    return markdown.table(("problem", f"{kind(records)} us", "range", "best published us"), rows)
+        apart = mean(beliefs.apart_us(r) for r in own)
+        of = f"{us:.2f} ({apart:.2f})", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"
+        rows.append((problem.short, *of))
+    header = "problem", f"{kind(records)} us (apart)", "range", "best published us"
+    return markdown.table(header, rows)
 
 
 # --- python -m lab calibrate --------------------------------------------------------------------
@@ -251,7 +254,7 @@ TABLES = {
     "beliefs-differences": Table(LADDER, ("ladder.jsonl",), beliefs.differences),
     "beliefs-kernel": Table(
         ABLATION,
-        ("evidence.json", "losses.jsonl", "mutations.json", "ablation.json"),
+        ("evidence.json", "losses.jsonl", "mutations.json", "ablation.json", "benchmark.jsonl"),
         beliefs.kernel,
     ),
     "beliefs-tries": Table(ABLATION, ("ablation.json",), beliefs.first_tries),
