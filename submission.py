@@ -1413,28 +1413,19 @@ def compile_kernel(plan: Plan, num_words: int):
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 
-# Names of what `data` has, by how many that are; "": it does not count.
+# Names of what `data` has, by how many that are; "_" does not count.
 NAMES = {
-    7: ("a", "b", "", "", "sfa_permuted", "sfb_permuted", "c"),  # gemv, gemm
-    10: (
-        "a",
-        "b1",
-        "b2",
-        *("",) * 3,
-        "sfa_permuted",
-        "sfb1_permuted",
-        "sfb2_permuted",
-        "c",
-    ),  # dual
+    7: "a b _ _ sfa_permuted sfb_permuted c".split(),  # gemv, gemm
+    10: "a b1 b2 _ _ _ sfa_permuted sfb1_permuted sfb2_permuted c".split(),  # dual gemm
 }
-NAMES_OF_GROUP = "a", "b", "c", "sfa_permuted", "sfb_permuted"
+NAMES_OF_GROUP = "a b c sfa_permuted sfb_permuted".split()
 
 
 def unpack(data) -> tuple[Groups, output_t]:
     """For each group the tensors that count: codes, scales, c; and what is to be returned."""
     count = len(data) if isinstance(data, (tuple, list)) else 0
     if count in NAMES:
-        tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name}
+        tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name != "_"}
         return [tensors], tensors["c"]
     parts = [data[0], data[2], data[3]] if count == 4 else []
     if parts and all(isinstance(part, (tuple, list)) for part in parts):
