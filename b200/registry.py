@@ -1,11 +1,12 @@
 """The table of instructions: every PTX mnemonic the emulator executes, and who executes it.
 
-A unit registers a *factory* under an opcode prefix. The factory runs once for each instruction of a
-program, when the program is translated; it decodes the modifiers and returns what is executed each
-time. The longest registered prefix (in whole dot-separated parts) wins, so `tcgen05.mma.sp` can
-stand beside `tcgen05.mma`. With the factory it registers what the instruction does to the world, an
-effect (effects.py) or `states(ins)`, which returns it. Whoever looks at a run reads effects, no
-opcodes: a new instruction is added in one file, and everything that looks at runs sees it.
+Which forms there are, isa/forms says. A unit registers a *factory* under the first words of forms.
+The factory runs once for each instruction of a program, when the program is translated; it decodes
+the modifiers, which are those of a form, and returns what is executed each time. The longest prefix
+(in whole dot-separated parts) wins, so `cvt.pack` can stand beside `cvt`. With the factory it
+registers what the instruction does to the world, an effect (effects.py) or `states(ins)`, which
+returns it. Whoever looks at a run reads effects, no opcodes: a new instruction is a row and a
+factory, and everything that looks at runs sees it.
 
 A factory has one of three styles:
 
@@ -40,6 +41,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from b200.effects import Effect, Jumps, Traps
+from b200.errors import Unsupported
+from b200.isa import grammar
 
 FULL = 0xFFFFFFFF
 DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -150,17 +153,22 @@ def warp(
     return _register("warp", prefixes, states, **options)
 
 
+@lru_cache(maxsize=8192)
 def find(opcode: str) -> Entry | None:
-    """The entry with the longest prefix of `opcode`, an instruction's mnemonic, or None."""
-    parts = tuple(opcode.split("."))
-    for n in range(len(parts), 0, -1):
-        if (entry := TABLE.get(parts[:n])) is not None:
-            return entry
-    return None
+    """The entry of an instruction; None for control flow. Unsupported, with the reason, for an
+    opcode that no modelled form has.
+    """
+    form = grammar.match(opcode)
+    if form is None or form.reason:
+        raise Unsupported(f"{opcode}: {grammar.refusal(opcode)}")
+    parts = tuple(form.name.split("."))
+    if parts[0] in FLOW:
+        return None
+    return next(TABLE[parts[:n]] for n in range(len(parts), 0, -1) if parts[:n] in TABLE)
 
 
 def effect_of(ins: Any) -> Effect:
-    """What an instruction does to the world. KeyError for one that nobody executes."""
+    """What an instruction does to the world."""
     entry = find(ins.opcode)
     if entry is None:
         return FLOW[ins.mods[0]]
@@ -217,10 +225,12 @@ class Waitable:
 
 
 def lanes(x, dtype) -> np.ndarray:
-    """An argument as an array of 32 elements of `dtype`."""
+    """An argument as an array of 32 elements of `dtype`, an unsigned type. A negative immediate is
+    its two's complement.
+    """
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype else x.astype(dtype)
-    return np.full(32, x, dtype)
+    return np.full(32, x & (1 << 8 * np.dtype(dtype).itemsize) - 1, dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -7,8 +7,7 @@ after SIGTERM.
 Remarks (portability, notes) are printed and change nothing.
 
 What goes wrong in the usual order of warps and completions may go right in another, and on a GPU by
-its timing: a program that fails is run once more with `--schedule late`, and if it is right then,
-that is said.
+its timing: a program that fails is run once more with `--schedule late` (second_run.py).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -36,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import b200
-from b200 import last_words
+from b200 import last_words, second_run
 from b200.checker.finding import ERROR, SHOWN, explained
 from b200.command_line import UNWRITTEN, USAGE, cannot_write, undecodable
 from b200.hopper.errors import HopperError
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
 TERMINATED = 143
 GRACE = 3.0  # seconds from SIGTERM to the end of the process
 CUDA = (".cu", ".cpp", ".cc")
-LATE = "late"
-LONGEST = 300  # seconds of a run that is worth another
 LONGEST_NAME = 80  # of a file that is named by a kernel
 SILENT = 30.0  # seconds of one launch before it is said where it is
 _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
@@ -74,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"b200 run: {error}", file=sys.stderr)
         return USAGE
     with telling_where(gpu):
-        status, failure = _status_of(options)
+        status, failure, stopped = _status_of(options)
     _tell(gpu.launches, options.all_findings)
     idle = "" if status or gpu.launches or options.may_launch_nothing else _only_defines(options)
     for text in _last_words(gpu, status, idle):
@@ -93,8 +89,8 @@ def run(options: argparse.Namespace) -> int:
         why = failure or "\n".join(b200.unasked())
         status = _write_report(options.report, status, why, gpu.launches)
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
-    if failure and usual and options.again and time.monotonic() - started < LONGEST:
-        _run_late(options, failure, [str(error) for error in errors])
+    if failure and usual and options.again and time.monotonic() - started < second_run.LONGEST:
+        second_run.tell(options, failure, stopped)
     return status
 
 
@@ -206,8 +202,10 @@ def _not_there(options: argparse.Namespace) -> str:
     return "" if found else f"-m {options.module}: there is no such module"
 
 
-def _status_of(options: argparse.Namespace) -> tuple[int, str]:
-    """Run the script: its exit status, and what went wrong in a line, "" if nothing did."""
+def _status_of(options: argparse.Namespace) -> tuple[int, str, bool]:
+    """Run the script: its exit status, what went wrong in a line, "" if nothing did, and whether
+    that is a launch that came to no end.
+    """
     from b200.host.cuda.errors import BuildError
 
     try:
@@ -222,7 +220,7 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str]:
             if where := explained(kinds):
                 print(f"b200 run: {where}", file=sys.stderr)
         launched = isinstance(error, b200.EmulatorError) and error.kind in ("fault", "deadlock")
-        return 1, str(error).partition("\n")[0] if launched else ""
+        return 1, str(error).partition("\n")[0] if launched else "", launched
     except SystemExit as error:
         if error.code == TERMINATED:
             raise
@@ -231,12 +229,12 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str]:
         return _ended(error.code)
     except Exception as error:  # noqa: BLE001  the script's own, told as Python would
         _print_without_our_frames(error)
-        return 1, f"{type(error).__name__}: {error}".partition("\n")[0]
+        return 1, f"{type(error).__name__}: {error}".partition("\n")[0], False
 
 
-def _ended(code: object) -> tuple[int, str]:
+def _ended(code: object) -> tuple[int, str, bool]:
     status = code if isinstance(code, int) else int(code is not None)
-    return status & 0xFF, f"exit status {status}" if status else ""
+    return status & 0xFF, f"exit status {status}" if status else "", False
 
 
 def start(script: Path, arguments: Sequence[str], sources: Sequence[Path] = ()) -> int:
@@ -342,31 +340,8 @@ def _report(status: int, failure: str, launches: Sequence[Launch]) -> dict[str, 
         "status": status,
         "failure": failure,
         "launches": len(launches),
+        "incomplete": list(
+            dict.fromkeys(text for launch in launches for text in launch.incomplete)
+        ),
         "findings": list({repr(f): f for f in known}.values()),
     }
-
-
-def _run_late(options: argparse.Namespace, failure: str, errors: Sequence[str]) -> None:
-    """Run the script once more, with completions as late as can be; says whether that is right."""
-    command = [sys.executable, "-m", "b200", "run", "--schedule", LATE, "--no-check"]
-    command += [*(("-m", options.module) if options.module else (options.script,))]
-    command += ["--", *options.arguments]
-    limit = 2 * LONGEST
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return
-    if done.returncode:
-        return
-    hazard = "\n  hazard: ".join(error.replace("\n", "\n  ") for error in errors[:3])
-    print(
-        f"b200: right by timing: the usual order ends with {failure}; with --schedule {LATE}, where"
-        " asynchronous operations complete as late as they may, the program is right. A GPU's"
-        " timing decides which of the two it does.\n  hazard: "
-        + (
-            from_here(hazard) or f"{failure}: it holds only while what it does not wait for is slow"
-        ),
-        file=sys.stderr,
-    )

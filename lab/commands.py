@@ -7,6 +7,7 @@ own, finds that.
 boards/        times that a leaderboard or a profiler gave, beside the modelled ones
 calibrations/  the clock beside published tables of a B200
 code/          the machine code that the kernel compiles to
+conformance/   the instruction table beside ptxas
 corpus.py      public programs, run as they are
 emulation/     how fast the emulator is, of two source trees
 evidence/      what the kernel takes for granted, and who has relied on it
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 COMMANDS = {  # name -> module that is run, and what it says
     "calibrate": ("lab.calibrations", "the clock beside published tables of a B200"),
+    "conformance": ("lab.conformance", "the instruction table beside ptxas"),
     "corpus": ("lab.corpus", "public scripts, run as they are: right or wrong"),
     "emulation_speed": ("lab.emulation.speed", "two source trees: CPU s, results"),
     "evidence": ("lab.evidence", "forms of the kernel that nobody has relied on"),

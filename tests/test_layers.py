@@ -21,12 +21,12 @@ from tests import ROOT
 # b200/, the lowest first. A module may import from its own package and from lower layers; those of
 # one layer do not know one another.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("b200.effects",),
+    ("b200.effects", "b200.errors", "b200.isa"),
+    ("b200.properties",),
     (
         "b200.registry",
         "b200.formats",
         "b200.command_line",
-        "b200.errors",
         "b200.hardware",
         "b200.pictures",
         "b200.checkout",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from b200.checker.memory.shared_flags import SharedFlags
 from b200.checker.vector_clocks import (
     HB,
     NEVER,
@@ -32,7 +33,8 @@ class Record:
     kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ...
     text: what the access does, in words.
     barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
-    lanes: those that make a generic access, each its own; 0 if the warp makes it as one.
+    lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
+    the strong reads of other warps that have received this strong write.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Record:
         "inside",
         "start",
         "lanes",
+        "readers",
     )
 
     def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
@@ -63,6 +66,7 @@ class Record:
         self.epoch = agent.now()
         self.turn = agent.turn
         self.lanes = 0
+        self.readers: list[Record] = []
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load
@@ -238,7 +242,7 @@ class ClusterState:
         # (CTA rank, first column) -> the CTA's parts of a pair's allocations there, in order
         self.pairs: dict[tuple[int, int], list[Record]] = {}
         self.meetings: dict[tuple, Meeting] = {}  # (what, generation) -> meeting
-        self.flags: dict = {}  # (CTA rank, offset) -> clock of the latest release there
+        self.flags = SharedFlags()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
         # CTA rank -> component of an mbarrier there -> the latest commit of another CTA to it

@@ -7,7 +7,6 @@ asynchronous operations. The findings are in `launch.findings`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,7 @@ from b200.chip.machine import Machine
 from b200.chip.operations import Effect, Operation
 from b200.chip.overlap import lets_start
 from b200.chip.state import Cluster, Region
-from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError
@@ -38,15 +37,10 @@ from b200.program.translated import Translated
 
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
-# A load of shared memory that nothing has written, or a value of a lane that has exited, until it
-# is known what depends on it.
-LOADED, UNDECIDED = "uninitialised", PORTABILITY
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _unchecked(code: Translated) -> Translated:
-    """The same kernel without the checker's wrappers."""
-    return translate(code.program, code.kernel)
+UNKNOWN = "whether a result depends on {} that nobody has written was not looked at"
+# Kind of a finding about what PTX leaves undefined, by whose bytes are read
+KINDS = {"": "protocol", "shared": "uninitialised", "behind": "unwritten"}
+NAMES = {"shared": "shared memory", "tensor": "tensor memory", "behind": "memory behind a tensor"}
 
 
 class CheckedFragment(Fragment):
@@ -119,7 +113,7 @@ class Checker(Watcher):
         observer.finish()
         nans.look(observer, partial(self._again, *again))
         keeps = observer.keeps()
-        self._judge_loads(*again)
+        self._judge_reads(*again)
         observer.findings.arrange()
         launch.findings = observer.findings
         launch.stores = observer.stores
@@ -137,7 +131,7 @@ class Checker(Watcher):
         """
         again = self._again(code, *arguments)
         unwritten = self.observer.unwritten
-        unwritten.tell(unwritten.reaches(again) if again is not None else None)
+        unwritten.tell(unwritten.reaches(partial(again, "")) if again is not None else None)
 
     def _look_at_partly_written(self, code, *arguments):
         """The launch has read tensor memory of which a part was written: report if a result
@@ -146,46 +140,50 @@ class Checker(Watcher):
         again = self._again(code, *arguments)
         if again is None:
             return
-        reached = self.observer.unwritten.reaches(partial(again, tensor=True), shared=True)
+        reached = self.observer.unwritten.reaches(partial(again, "tensor"), shared=True)
         if reached:
             partly_written.tell(self.observer, reached)
 
-    def _judge_loads(self, code, *arguments):
-        """Judge loads of shared memory that nothing has written. A kernel may mask or drop the
-        loaded values; if a result depends on them, the load is an error.
+    def _judge_reads(self, code, *arguments):
+        """Judge reads of what nobody has written: shared and tensor memory, bytes behind a tensor,
+        values of lanes that have exited. A kernel may mask or drop what it reads there; if a result
+        depends on it, the read is an error, else a note.
         """
-        findings = self.observer.findings
-        loads = [i for i, f in enumerate(findings) if f.kind == LOADED and f.severity == UNDECIDED]
-        again = self._again(code, *arguments) if loads else None
-        if again is None:
-            return
-        reached = self.observer.unwritten.reaches(again, shared=True)
-        for i in loads:
-            found = findings[i]
-            diagnosis, details = found.diagnosis, found.details
-            if reached:
-                details = (*details, reached)
-            else:
-                diagnosis += ", on which no result of the launch depends"
-            severity = ERROR if reached else NOTE
-            findings[i] = replace(found, diagnosis=diagnosis, details=details, severity=severity)
+        observer = self.observer
+        findings, undecided = observer.findings, observer.undecided
+        present = [undecided.get((f.kind, f.loc, f.other)) for f in findings]
+        for where in dict.fromkeys(filter(None, present)):
+            again = self._again(code, *arguments)
+            if again is None:
+                observer.not_judged.append(UNKNOWN.format(NAMES[where]))
+                continue
+            reached = observer.unwritten.reaches(partial(again, where), shared=True)
+            for i, found in enumerate(findings):
+                if present[i] == where:
+                    findings[i] = _judged(found, reached)
 
     def _again(self, code, *arguments) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
-        each byte of shared memory, or of tensor memory, set to the function's argument. None if
-        that is impossible, because what the launch before has written is missing.
+        each byte that nobody has written in some memory ("shared", "tensor" or "behind") set to the
+        function's argument. None if that is impossible, because what the launch before has written
+        is missing.
         """
         order = self.machine.order.again(self.machine.dependent)
         if order is None or self.observer.unwritten.unknown:
             return None
-        machine = Machine(self.machine.memory, order)
+        memory = self.machine.memory
+        machine = Machine(memory, order)
         machine.symbols, machine.workspace = self.machine.symbols, self.machine.workspace
-        plain = _unchecked(code)
+        plain = translate(code.program, code.kernel)
 
-        def again(byte: int, tensor: bool = False) -> object:
-            machine.unwritten_smem = 0xFF if tensor else byte
-            machine.unwritten_tmem = byte if tensor else 0xFF
-            return machine.launch(plain, *arguments)
+        def again(where: str, byte: int) -> object:
+            machine.unwritten_smem = byte if where == "shared" else 0xFF
+            machine.unwritten_tmem = byte if where == "tensor" else 0xFF
+            memory.put_behind(byte if where == "behind" else 0xFF)
+            try:
+                return machine.launch(plain, *arguments)
+            finally:
+                memory.put_behind(0xFF)
 
         return again
 
@@ -217,6 +215,7 @@ class Checker(Watcher):
         unwritten = self.observer.unwritten
         if unwritten.reads and unwritten.unknown:
             found.append(unwritten.unknown)
+        found += self.observer.not_judged
         return list(dict.fromkeys([*found, *self.observer.coverage.left_out()]))
 
     def _with_findings(self, error: EmulatorError) -> EmulatorError:
@@ -297,23 +296,26 @@ class Checker(Watcher):
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         return self.observer.mbarriers.history(mbarrier)
 
-    def waited_twice(self) -> list[WaitedTwice]:
-        return self.observer.mbarriers.waited_twice()
+    def slipped_waits(self) -> list[SlippedWait]:
+        return self.observer.mbarriers.slipped_waits()
 
-    def undefined(self, what: str, missing: str, ins: Instr | None, wrong: bool) -> None:
-        ins = ins or self.observer.ins
+    def undefined(self, what: str, missing: str, ins: Instr | None, nobodys: str) -> None:
+        ins, observer = ins or self.observer.ins, self.observer
         works = "it works on today's chips; PTX leaves it undefined: another chip may differ"
-        self.observer.found(
-            LOADED if wrong else "protocol",
+        kind = KINDS[nobodys]
+        observer.found(
+            kind,
             what,
             (
                 f"this access: {words.line(ins)}",
-                *(() if wrong else (works,)),
+                *(() if nobodys else (works,)),
                 f"missing: {missing}",
             ),
             ins,
-            severity=UNDECIDED if wrong else PORTABILITY,
+            severity=PORTABILITY,
         )
+        if nobodys:
+            observer.undecided[kind, words.line(ins), ""] = nobodys
 
     def exits(self, state: WarpState, lanes: int) -> None:
         if state.live == 0:
@@ -324,6 +326,16 @@ class Checker(Watcher):
             if followed:
                 return
             self.observer.warp_exited(state)
+
+
+def _judged(found: Finding, reached: str) -> Finding:
+    """A finding about a read of what nobody has written. reached: a result that depends on it, in
+    words, "" if none does.
+    """
+    if reached:
+        return replace(found, details=(*found.details, reached), severity=ERROR)
+    diagnosis = f"{found.diagnosis}, on which no result of the launch depends"
+    return replace(found, diagnosis=diagnosis, severity=NOTE)
 
 
 def _quoted(findings: list[Finding]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Findings: the checker's messages about a launch, each reported once."""
+"""Findings: the checker's messages about a launch, each reported once, at its gravest."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def explained(kinds: Iterable[str]) -> str:
 
 
 class Findings(list):
-    """The findings of a launch: one for each pair of lines and kind, at most LIMIT. `dropped`
-    counts the findings beyond LIMIT.
+    """The findings of a launch: for each pair of lines and kind the gravest, at most LIMIT.
+    `dropped` counts the findings beyond LIMIT.
     """
 
     def __init__(self):
         super().__init__()
-        self.keys: set[tuple] = set()
+        self.keys: dict[tuple, int] = {}  # key -> number of its finding; LIMIT if dropped
         self.dropped = 0
 
     def tell(self) -> None:
@@ -93,9 +93,20 @@ class Findings(list):
                 details = (d() if callable(d) else d for d in finding.details)
                 self[i] = replace(finding, details=tuple(details))
 
+    def graver(self, key: tuple, severity: str) -> int | None:
+        """The number of the finding that was reported with this key, if it was less grave; else
+        None.
+        """
+        number = self.keys.get(key)
+        if number is None or number >= len(self):
+            return None
+        rank = SEVERITIES.index
+        return number if rank(severity) < rank(self[number].severity) else None
+
     def arrange(self) -> None:
         """Sort: errors first, then by severity, then in the order in which they were found."""
         self.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+        self.keys = dict.fromkeys(self.keys, LIMIT)
 
     def new(self, *key) -> bool:
         """Whether to report a finding with this key: not if one was reported before, nor
@@ -103,7 +114,7 @@ class Findings(list):
         """
         if key in self.keys:
             return False
-        self.keys.add(key)
+        self.keys[key] = min(len(self), LIMIT)
         if len(self) >= LIMIT:
             self.dropped += 1
             return False

@@ -299,7 +299,7 @@ def first_cause(new: Record | None, old: Record | None) -> str:
                     f"{parity} of the {barrier.name()}, has failed: "
                 )
         if agent.again is not None:
-            barrier, parity, ins = agent.again
+            barrier, parity, ins, _ = agent.again
             if barrier in about or barrier is next(reversed(agent.waits), None):
                 return (
                     f"{name(agent)} has waited twice in a row for parity {parity} of the "

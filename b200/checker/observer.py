@@ -20,7 +20,7 @@ from b200.checker.barriers.cancellations import Cancellations
 from b200.checker.barriers.mbarriers import Mbarriers
 from b200.checker.barriers.overtaken import Overtaken
 from b200.checker.barriers.signals import Signals
-from b200.checker.finding import ERROR, NOTE, Finding, Findings
+from b200.checker.finding import ERROR, LIMIT, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
 from b200.checker.given import Given
 from b200.checker.launches import idle_launch, lifetime
@@ -50,7 +50,7 @@ from b200.registry import FULL
 if TYPE_CHECKING:
     from b200.checker.checked import Checker
 
-ALIKE = 3  # findings of one kind about one line
+ALIKE = 3  # findings of one kind and severity about one line
 
 
 class Observer:
@@ -82,6 +82,9 @@ class Observer:
         self.repeats = Repeats(self)
         self.overflows = Overflows(self)
         self.dependence: DependentLaunch | None = None
+        # key of a finding -> memory that nobody has written, on which a result may depend
+        self.undecided: dict[tuple[str, str, str], str] = {}
+        self.not_judged: list[str] = []  # where that could not be found out
         self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
         self.stores = Stores() if checker.keep_stores else None
@@ -199,9 +202,16 @@ class Observer:
         new: Record | None,
         old: Record | None,
         severity: str = ERROR,
+        nobodys: str = "",
     ) -> None:
-        """A rule for clusters reports what record `new` does against record `old`."""
+        """A rule for clusters reports what record `new` does against record `old`. nobodys: memory
+        that nobody has written and `new` reads: "shared" or "tensor"; then the severity is that
+        which holds if nobody can find out whether a result depends on it.
+        """
         before = len(self.findings)
+        if nobodys:
+            assert new is not None
+            self.undecided[kind, words.line(new.ins), words.line(old.ins) if old else ""] = nobodys
         if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
             diagnosis = words.first_cause(new, old) + diagnosis
         self.found(
@@ -220,8 +230,9 @@ class Observer:
         has followed.
         """
         key = finding.kind, finding.loc, finding.other
-        if self.findings.new(*key) and self.alike[key[:2]] < ALIKE:
-            self.alike[key[:2]] += 1
+        alike = finding.kind, finding.loc, finding.severity
+        if self.findings.new(*key) and self.alike[alike] < ALIKE:
+            self.alike[alike] += 1
             self.remarks[len(self.findings)] = trail
             self.findings.append(finding)
         self.products.remarked(finding)
@@ -248,14 +259,20 @@ class Observer:
     ) -> None:
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)
+        lesser = self.findings.graver(key, severity)
         if self.following is not None and self.following.follower is not None:
-            if key in self.findings.keys:
+            if key in self.findings.keys and lesser is None:
                 return
             raise Departed
-        if self.findings.new(*key) and self.alike[kind, loc] < ALIKE:
-            self.alike[kind, loc] += 1
-            details = (*details, *words.calls(ins, other))
-            self.findings.append(Finding(kind, diagnosis, tuple(details), loc, also, severity))
+        details = (*details, *words.calls(ins, other))
+        if lesser is not None:
+            self.findings[lesser] = Finding(kind, diagnosis, details, loc, also, severity)
+        elif self.findings.new(*key):
+            if self.alike[kind, loc, severity] < ALIKE:
+                self.alike[kind, loc, severity] += 1
+                self.findings.append(Finding(kind, diagnosis, details, loc, also, severity))
+            else:
+                self.findings.keys[key] = LIMIT
 
     # --- the end --------------------------------------------------------------------------------
     def warp_exited(self, state: WarpState) -> None:

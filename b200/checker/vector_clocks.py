@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.memory.spoken import Spoken
-from b200.checker.scopes import DISTANCES
+from b200.checker.scopes import CTA, DISTANCES
 from b200.registry import FULL
 
 if TYPE_CHECKING:
@@ -155,23 +155,28 @@ class Agent:
         self.snapshot: np.ndarray | None = None
         self.fenced: np.ndarray | None = None  # clock at the latest fence
         self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
-        self.acquired: np.ndarray | None = None  # what relaxed waits brought, for the next fence
+        # distance -> what relaxed waits for that far have brought, for the next fence
+        self.acquired: dict[int, np.ndarray] = {}
         self.relaxed_wait: Instr | None = None  # the latest of these
         self.streams: dict[str, Stream] = {}
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
         self.looked: dict = {}
-        self.again: tuple | None = (
-            None  # (mbarrier, parity, instruction) of a wait as the one before
-        )
+        # (mbarrier, parity, instruction, that of the wait before) of a wait as the one before
+        self.again: tuple | None = None
+        self.waited: dict = {}  # mbarrier -> waits that have passed
+        # (mbarrier, wait) -> how often it has passed, and how often as another wait had before
+        self.passes: dict = {}
+        self.doubled: dict = {}
         self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
         # ld of global memory -> addresses of its latest executions, where warps are replicas
-        self.loaded: dict[tuple, list[np.ndarray]] = {}
+        self.loaded: dict[int, list[np.ndarray]] = {}
         self.copies: dict = {}  # target of a cp.async -> what it last copied there, and when
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
+        self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
@@ -214,7 +219,8 @@ class Agent:
 
     def forget(self) -> None:
         """The cluster has ended: forget copies of the clock."""
-        self.snapshot = self.weak = self.acquired = None
+        self.snapshot = self.weak = None
+        self.acquired.clear()
 
     def now(self) -> int:
         """The epoch of an access that the warp makes now."""
@@ -292,10 +298,13 @@ class Agent:
         self.clock = join(self.clock, clock)
         self._changed()
 
-    def acquire_relaxed(self, clock: np.ndarray, ins: Instr) -> None:
-        """Join the clock of a relaxed wait: all but memory. A later fence may bring memory."""
+    def acquire_relaxed(self, clock: np.ndarray, ins: Instr, far: int = CTA) -> None:
+        """Join the clock of a relaxed wait: all but memory. A later fence whose scope reaches as
+        far may bring memory.
+        """
         self.acquire_barrier(order_of(clock))
-        self.acquired = clock.copy() if self.acquired is None else join(self.acquired, clock)
+        have = self.acquired.get(far)
+        self.acquired[far] = clock.copy() if have is None else join(have, clock)
         self.relaxed_wait = ins
 
     def acquire_barrier(self, clock: np.ndarray) -> None:
@@ -337,17 +346,18 @@ class Agent:
         self._raise(TENSOR, PENDING)
         self._raise(AFTER, HB)
 
-    def fence_memory(self, scope: int, acquires: bool = True, releases: bool = True) -> None:
-        """fence.acq_rel, fence.sc, membar: relaxed operations before and after the fence
-        now order memory.
+    def fence_acquire(self, scope: int) -> None:
+        """fence.acquire, and the first half of fence.acq_rel, fence.sc, membar: relaxed operations
+        before the fence order memory, as far as its scope reaches.
         """
-        if acquires and self.acquired is not None:
-            self.acquire_barrier(self.acquired)
-            self.acquired = None
-        if releases:
-            for distance in range(scope + 1):
-                self._raise(FENCED + distance, HB)
-            # The epoch before is for releases by some lanes after the fence (_release_of).
-            self.clock[FENCED : FENCED + scope + 1, self.component] = self.epoch + 1
-            self.epoch += 2
-            self.fenced = self.clock[:SHARED_ROWS].copy()
+        for far in [far for far in self.acquired if far <= scope]:
+            self.acquire_barrier(self.acquired.pop(far))
+
+    def fence_release(self, scope: int) -> None:
+        """fence.release, and the other half: relaxed operations behind the fence order memory."""
+        for distance in range(scope + 1):
+            self._raise(FENCED + distance, HB)
+        # The epoch before is for releases by some lanes after the fence (_release_of).
+        self.clock[FENCED : FENCED + scope + 1, self.component] = self.epoch + 1
+        self.epoch += 2
+        self.fenced = self.clock[:SHARED_ROWS].copy()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 
-from b200.chip.hang import explain, headline, instruction
+from b200.chip.hang import explain, headline
+from b200.chip.hang_cause import instruction
 from b200.chip.polls import Poll
 from b200.program.module import Instr
 from b200.program.names import readable

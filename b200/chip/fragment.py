@@ -85,7 +85,7 @@ class WarpState:
 @dataclass(eq=False)
 class Join:
     """A place where diverged lanes meet: `waiting` are due at block `pc`, `arrived` are there. at:
-    the block of the branch.
+    the block of the branch. pc is EXIT where they meet nowhere; parent_pc: where they meet next.
     """
 
     at: int
@@ -149,7 +149,9 @@ class Fragment:
         """Divergent branch: lanes `taken` go to `target`, others to `after`; all meet at `meet`."""
         others = self.mask & ~taken
         join = Join(self.pc, meet, self.mask, 0, self.join, self.reconv)
-        self.join, self.reconv = join, meet
+        self.join = join
+        if meet != EXIT:
+            self.reconv = meet
         if target == meet != EXIT:
             join.arrived, self.mask = taken, others
             return after
@@ -158,10 +160,17 @@ class Fragment:
             join.arrived = others
         else:
             sibling = type(self)(self.machine, self.state, others, after)
-            sibling.join, sibling.reconv, sibling.time = join, meet, self.time
+            sibling.join, sibling.reconv, sibling.time = join, self.reconv, self.time
             sibling.R = self.R
-            self.machine.enqueue(sibling)
+            sibling.start(after)
         return target
+
+    def start(self, pc: int) -> None:
+        """Begin at a block, at which it may already be due to meet others."""
+        after = self.arrive_or_exit(pc) if pc == self.reconv != EXIT else pc
+        if after is not None:
+            self.pc = after
+            self.machine.enqueue(self)
 
     def gather(self) -> None:
         """Before an aligned instruction is executed: wait for the other lanes of the warp that are
@@ -280,11 +289,6 @@ class Fragment:
         for place in (*gathering, *self.state.meetings.values()):
             place.notify()
 
-    def retire(self, lanes: int) -> None:
-        """Some lanes exit; the fragment goes on with the others."""
-        self.mask &= ~lanes
-        self._leave(lanes)
-
     def arrive_or_exit(self, pc: int) -> int | None:
         """Called at the end of a region or of the kernel. Returns the block that the fragment goes
         on with; None if it ends.
@@ -294,9 +298,9 @@ class Fragment:
                 self.state.fragments.remove(self)
                 self._leave(self.mask)
                 return None
-            join = self.join
-            if join is None or pc != self.reconv:
+            if self.join is None or pc != self.reconv:
                 return pc
+            join = self._next_meeting()
             join.arrived |= self.mask
             self.time = join.time = max(join.time, self.time)
             if join.arrived != join.waiting:
@@ -307,13 +311,28 @@ class Fragment:
             if self.reconv != pc:
                 return pc
 
+    def _next_meeting(self) -> Join:
+        """The join at which the fragment has come to meet others. It leaves the branches within
+        whose arms have no place to meet, where others may wait for it.
+        """
+        for join in self.joins():
+            if join.pc == EXIT:
+                join.waiting &= ~self.mask
+            else:
+                if join is not self.join:
+                    self.join = join
+                    self._reconsider()
+                return join
+        raise AssertionError("a fragment meets others at a join")
+
     def _leave(self, lanes: int):
         """Lanes have exited: nobody waits for them any more."""
         join = self.join
         left = self.machine.code.structure[self.pc if join is None else join.at]
         self.state.exits.append((lanes, left.ops[-1].ins))
+        for each in self.joins():
+            each.waiting &= ~lanes
         while join is not None:
-            join.waiting &= ~lanes
             if join.waiting and join.waiting == join.arrived:
                 rest = type(self)(self.machine, self.state, join.waiting, join.pc)
                 rest.R = self.R
@@ -323,10 +342,7 @@ class Fragment:
                     max(join.time, self.time),
                 )
                 join.waiting = 0  # taken over
-                pc = rest.arrive_or_exit(rest.pc) if rest.reconv == rest.pc else rest.pc
-                if pc is not None:
-                    rest.pc = pc
-                    self.machine.enqueue(rest)
+                rest.start(rest.pc)
                 break
             join = join.parent
         self.machine.lanes_exited(self.state, lanes)

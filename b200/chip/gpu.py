@@ -57,7 +57,6 @@ class Gpu:
         self.attributes: dict[int, bytes] = {}
         self.repeated = Repeated(self.memory)
         self._modules: dict[str, Program] = {}
-        self._translated: dict[tuple[int, str, type | None], Translated] = {}
         self._variables = ModuleVariables()
         self._grid = (ctypes.c_uint32 * 2)()
 
@@ -164,15 +163,12 @@ class Gpu:
         return self._variables.place(program, self.memory)
 
     def _translate(self, program: Program, kernel: Kernel) -> Translated:
-        key = (id(program), kernel.name, self.machine.writer_type)
-        if key not in self._translated:
-            try:
-                self._translated[key] = translate(program, kernel, self.machine.writer_type)
-            except Unsupported as error:
-                raise EmulatorError(
-                    "unsupported", f"{error}\n  kernel {readable(kernel.name)}"
-                ) from None
-        return self._translated[key]
+        try:
+            return translate(program, kernel, self.machine.writer_type)
+        except Unsupported as error:
+            raise EmulatorError(
+                "unsupported", f"{error}\n  kernel {readable(kernel.name)}"
+            ) from None
 
 
 @contextlib.contextmanager

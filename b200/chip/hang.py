@@ -7,12 +7,12 @@ It reads the machine's state, and the history of the mbarriers where the machine
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
 
 from b200.chip.fragment import ClusterBarrier
 from b200.chip.hang_bytes import announced_and_brought, wrong_bytes
+from b200.chip.hang_cause import Cause, sure_cause, two_places, where
 from b200.chip.hang_order import holders, not_arrived, rank
 from b200.chip.memory.loads_stores import space_of
 from b200.chip.polls import Poll
@@ -22,26 +22,11 @@ from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
-from b200.program.module import Instr
 
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
 WAITED_FOR = "waited for at"
 NEVER = "nobody has ever arrived on it"
-
-
-class Cause(NamedTuple):
-    """One likely cause of a deadlock.
-
-    what: the thing that warps wait for. why: the reason that it may never come, "" if unknown.
-    facts: lines about this one thing. hints: what to look for; causes with the same `why` have the
-    same hints.
-    """
-
-    what: str
-    why: str = ""
-    facts: tuple[str, ...] = ()
-    hints: tuple[str, ...] = ()
 
 
 def explain(machine) -> tuple[list[str], list[str]]:
@@ -53,10 +38,7 @@ def explain(machine) -> tuple[list[str], list[str]]:
         alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
     groups = list(alike.values())[:SHOWN]
     waits = {group[0]: waits[group[0]] for group in groups}
-    causes = [
-        Cause(str(found), "its phase is not flipped between the two, or was once too often before")
-        for found in machine.waited_twice()
-    ][:SHOWN]
+    causes = [Cause(str(found), found.why) for found in machine.slipped_waits()][:SHOWN]
     held_up: list[Cause] = []
     for group in groups:
         cause = _cause(machine, group[0], waits[group[0]])
@@ -71,9 +53,12 @@ def explain(machine) -> tuple[list[str], list[str]]:
 
 def headline(machine) -> str:
     """The cause of a deadlock, for the first line of the report; "" if it is unknown."""
-    twice = machine.waited_twice()
-    others = f" (and {len(twice) - 1} more)" if len(twice) > 1 else ""
-    return f"; {twice[0]}{others}" if twice else ""
+    sure = [str(slipped) for slipped in machine.slipped_waits()]
+    sure += [
+        cause.what for thing, _ in _waits(machine).items() if (cause := sure_cause(machine, thing))
+    ]
+    others = f" (and {len(sure) - 1} more)" if len(sure) > 1 else ""
+    return f"; {sure[0]}{others}" if sure else ""
 
 
 def _waits(machine) -> dict:
@@ -125,14 +110,14 @@ def _held_up(cause: Cause) -> str:
 
 def _likeness(machine, waitable, fragments) -> object:
     """Equal for the barriers of several CTAs that hang alike."""
-    where = _where(machine, fragments[0])
+    at = where(machine, fragments[0])
     if isinstance(waitable, MBarrier):
-        return MBarrier, waitable.offset, waitable.pending, waitable.tx, where
+        return MBarrier, waitable.offset, waitable.pending, waitable.tx, at
     if isinstance(waitable, NamedBarrier):
-        return NamedBarrier, waitable.number, waitable.arrived, where
+        return NamedBarrier, waitable.number, waitable.arrived, at
     if isinstance(waitable, Poll):
         return Poll, id(waitable.ins), waitable.test
-    return type(waitable), where
+    return type(waitable), at
 
 
 def _exited(machine) -> list[str]:
@@ -150,6 +135,8 @@ def _exited(machine) -> list[str]:
 
 def _cause(machine, waitable, fragments) -> Cause | None:
     """Why what is waited for may never come, None where nothing can be said."""
+    if (sure := sure_cause(machine, waitable)) is not None:
+        return sure
     if isinstance(waitable, MBarrier):
         return _mbarrier(machine, waitable, fragments)
     if isinstance(waitable, NamedBarrier):
@@ -169,25 +156,10 @@ def _cause(machine, waitable, fragments) -> Cause | None:
     return None
 
 
-def instruction(machine, fragment) -> Instr:
-    """The instruction that a fragment waits in, or is about to execute."""
-    if isinstance(fragment.waits_for, Poll):
-        return fragment.waits_for.ins
-    return machine.code.structure[fragment.pc].ops[0].ins
-
-
-def _where(machine, fragment) -> str:
-    ins = instruction(machine, fragment)
-    if ins.loc is None:
-        return ins.opcode
-    frames = [str(frame) for frame in ins.loc.chain()]
-    return frames[0] + (f" (called at {frames[1]})" if len(frames) > 1 else "")
-
-
 def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
-    facts = (f"{WAITED_FOR} {_where(machine, fragments[0])}",)
+    facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
     if b.pending == 0 and b.tx != 0 or b.tx < 0 and b.pending == b.expected:
         return Cause(name, wrong_bytes(b), (*facts, *announced_and_brought(machine, b)))
     if b.init_by and b.init_by[2]:
@@ -225,9 +197,9 @@ def _named(machine, bar: NamedBarrier, fragments) -> Cause:
     here = {f.state for f in fragments}
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
-    busy = Counter(_where(machine, w.fragments[0]) for w in away if w.live and w.fragments)
+    busy = Counter(where(machine, w.fragments[0]) for w in away if w.live and w.fragments)
     needed = bar.expected or 32 * sum(1 for w in bar.cta.warps if w.live)
-    name = f"barrier {bar.number} of CTA {bar.cta.index} at {_where(machine, fragments[0])}"
+    name = f"barrier {bar.number} of CTA {bar.cta.index} at {where(machine, fragments[0])}"
     facts: tuple[str, ...] = tuple(
         f"not arrived: {count} warp(s) at {where}" for where, count in busy.most_common(4)
     )
@@ -235,6 +207,8 @@ def _named(machine, bar: NamedBarrier, fragments) -> Cause:
         facts = (f"warps {gone} have exited before it: they left early, or its count is too high",)
     elif needed > 32 * len(bar.cta.warps):
         facts = (f"its count is higher than the CTA's {32 * len(bar.cta.warps)} threads",)
+    if mixed := two_places(bar):
+        facts += (f"before that, {mixed}",)
     return Cause(name, f"{bar.arrived} of {needed} threads have arrived", facts)
 
 
@@ -244,8 +218,8 @@ def _poll(machine, poll: Poll, fragments) -> Cause:
     more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
     name = f"warp {f.index} of CTA {f.cta.index}{more}"
     if poll.read is None:
-        return Cause(f"{name} waits at {_where(machine, f)} for {poll.describe()}")
-    name += f" polls {poll.place}: {poll.finds()}, read at {_where(machine, f)}"
+        return Cause(f"{name} waits at {where(machine, f)} for {poll.describe()}")
+    name += f" polls {poll.place}: {poll.finds()}, read at {where(machine, f)}"
     writers = [
         (block.index, op.ins)
         for block in machine.code.structure
@@ -309,16 +283,16 @@ def _could_write(machine, poll: Poll, writers) -> list[str]:
 def _kept(machine, f) -> str:
     """What a warp does that does not come to a write."""
     if isinstance(f.waits_for, Poll):
-        return f"polls {f.waits_for.place or 'nothing'} at {_where(machine, f)}"
+        return f"polls {f.waits_for.place or 'nothing'} at {where(machine, f)}"
     if f.waits_for is None:
-        return f"waits for lanes of its own warp at {_where(machine, f)}"
+        return f"waits for lanes of its own warp at {where(machine, f)}"
     what = type(f.waits_for).__name__
     known = {
         "MBarrier": "an mbarrier",
         "NamedBarrier": "a barrier",
         "ClusterBarrier": "its cluster",
     }
-    return f"waits for {known.get(what, 'something')} at {_where(machine, f)}"
+    return f"waits for {known.get(what, 'something')} at {where(machine, f)}"
 
 
 def _several(fragments) -> str:
@@ -334,7 +308,7 @@ def _registers(machine, pool: RegisterPool, fragments) -> Cause:
     back = ", ".join(f"warp {w} keeps {n}" for w, n in sorted(gave.items()))
     return Cause(
         f"registers: {len(warps)} warp(s) of CTA {pool.cta.index} wait in setmaxnreg.inc at "
-        f"{_where(machine, fragments[0])} for {wanted} a thread",
+        f"{where(machine, fragments[0])} for {wanted} a thread",
         f"they need {missing:,} more, and {pool.free:,} are free in the CTA's pool",
         (
             f"each thread starts with {pool.entry}",
@@ -346,12 +320,12 @@ def _registers(machine, pool: RegisterPool, fragments) -> Cause:
 
 def _cluster(machine, barrier, fragments) -> Cause:
     away = [
-        f"not arrived: warp {w.index} of CTA {w.cta.index} is at {_where(machine, w.fragments[0])}"
+        f"not arrived: warp {w.index} of CTA {w.cta.index} is at {where(machine, w.fragments[0])}"
         for w in not_arrived(barrier)
         if w.fragments
     ]
     return Cause(
-        f"the cluster barrier at {_where(machine, fragments[0])}",
+        f"the cluster barrier at {where(machine, fragments[0])}",
         f"{barrier.arrived} of {barrier.expected} threads have arrived",
         tuple(away[:6]),
         ("warps that execute different numbers of barrier.cluster.arrive",) if away else (),

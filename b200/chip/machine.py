@@ -32,7 +32,7 @@ from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
 from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster, GlobalMemory
-from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product
 from b200.chip.watcher import Watcher
@@ -104,9 +104,9 @@ class Machine:
                 return found
         return None
 
-    def waited_twice(self) -> list[WaitedTwice]:
-        """Warps whose latest two waits passed with one parity, as far as it is recorded."""
-        return [found for watcher in self.watchers for found in watcher.waited_twice()]
+    def slipped_waits(self) -> list[SlippedWait]:
+        """Warps whose waits do not go with the phases of an mbarrier, as far as it is recorded."""
+        return [found for watcher in self.watchers for found in watcher.slipped_waits()]
 
     def load_generic(self, warp: Fragment, address: int, nbytes: int) -> bytes:
         """Bytes at a generic address; local memory is that of the lowest lane."""
@@ -126,14 +126,15 @@ class Machine:
         return bytes(region.mem[address - region.base : address - region.base + nbytes])
 
     def undefined(
-        self, what: str, missing: str, ins: Instr | None = None, wrong: bool = False
+        self, what: str, missing: str, ins: Instr | None = None, nobodys: str = ""
     ) -> None:
         """Called when an instruction does something that PTX leaves undefined and the chip defines.
-        ins: the instruction, None for the running one. missing: what would be right. wrong: whether
-        the chip does not define it, either: the result is bytes of `unwritten_smem`.
+        ins: the instruction, None for the running one. missing: what would be right. nobodys: ""
+        or what the chip does not define, either: "shared" if the result is bytes of
+        `unwritten_smem`, "behind" if it is bytes behind an allocation (GlobalMemory.behind).
         """
         for watcher in self.watchers:
-            watcher.undefined(what, missing, ins, wrong)
+            watcher.undefined(what, missing, ins, nobodys)
 
     def take_next(self) -> Cluster | None:
         """The next cluster, which will not start; None if all have started."""

@@ -106,13 +106,16 @@ class GlobalMemory:
     """Host memory as global memory: an address is legal if it lies in a registered allocation.
 
     `find_more` is called when an address is in no registered allocation; it may register more (the
-    runtime looks up live torch storages there). `also_search` adds another such function.
+    runtime looks up live torch storages there), and registers all there is where the address is in
+    none. `also_search` adds another function, which looks for the address alone.
     """
 
     def __init__(self, find_more=None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
         self._searches = [find_more] if find_more is not None else []
+        self.behind = 0xFF  # a byte behind an allocation
+        self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
     def also_search(self, find_more) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
@@ -150,23 +153,25 @@ class GlobalMemory:
 
         The chip maps global memory in units of SEGMENT. So a copy that begins in a tensor or after
         it does not fault, unless the tensor lies at a segment's end; it reads what lies there. Here
-        it reads all ones after the tensor, at an address that no host memory has. rounded: allow
-        only what PyTorch rounds the allocation up to. Raises Fault beyond.
+        it reads bytes of `behind` after the tensor, at an address that no host memory has. rounded:
+        allow only what PyTorch rounds the allocation up to. Raises Fault beyond.
         """
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
             return address
         try:
-            self.region(address, nbytes)
+            self.region(address, nbytes, searched=self._searched(address, nbytes))
         except Fault:
             i = bisect.bisect_right(self._bases, address) - 1
             before = self._regions[i] if i >= 0 else None
+            after = self._bases[i + 1] if i + 1 < len(self._bases) else BEHIND
             if before is None or before.behind:
                 raise
+            self._gaps.append((before.base + before.size, after))
             within = address + nbytes <= before.base + -(-before.size // ROUNDING) * ROUNDING
             if not within and (rounded or address + nbytes > before.base + before.size + SEGMENT):
                 raise
-            data = np.full(nbytes, 0xFF, np.uint8)
+            data = np.full(nbytes, self.behind, np.uint8)
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
             data.setflags(write=False)
@@ -174,6 +179,13 @@ class GlobalMemory:
             self._insert(Region(BEHIND + address, data, name, before.name, within))
             return BEHIND + address
         return address
+
+    def _searched(self, address: int, nbytes: int) -> bool:
+        """Whether this launch has called `find_more` where an access reaches. It had registered all
+        there was, and a kernel allocates nothing.
+        """
+        end = address + nbytes
+        return any(low < end and address < high for low, high in self._gaps)
 
     def allocations(self) -> list[Region]:
         """All allocations that can be found, whether a kernel has accessed them or not."""
@@ -185,15 +197,26 @@ class GlobalMemory:
         """The allocations registered so far, by address."""
         return list(self._regions)
 
+    def put_behind(self, byte: int) -> None:
+        """Let another byte lie behind all allocations."""
+        self.behind = byte
+        self._regions = [r for r in self._regions if not r.behind]
+        self._bases = [r.base for r in self._regions]
+
     def retain(self, keep) -> None:
-        """Drop the allocations for which keep(region) is false."""
+        """Drop the allocations for which keep(region) is false. A search finds what has been
+        allocated since.
+        """
+        self._gaps.clear()
         self._regions = [r for r in self._regions if keep(r)]
         self._bases = [r.base for r in self._regions]
 
-    def region(self, address: int, nbytes: int = 1) -> Region:
-        """The allocation that holds [address, address + nbytes); Fault if none does."""
+    def region(self, address: int, nbytes: int = 1, searched: bool = False) -> Region:
+        """The allocation that holds [address, address + nbytes); Fault if none does. searched:
+        `find_more` need not be called.
+        """
         found = self.find(address, nbytes)
-        for find_more in self._searches:
+        for find_more in self._searches[searched:]:
             if found is not None:
                 break
             find_more(self, address)

@@ -15,12 +15,15 @@ class ModuleVariables:
         self._placed: dict[int, tuple[Program, dict[str, int], list]] = {}
 
     def place(self, program: Program, memory: GlobalMemory) -> dict[str, int]:
-        """Make a module's variables legal global memory; returns name -> address."""
+        """Make a module's variables legal global memory; returns name -> address, of its functions,
+        too, which is no address of memory.
+        """
         if id(program) not in self._placed:
             self._placed[id(program)] = (program, *self._allocate(program))
         _, addresses, _ = self._placed[id(program)]
         for name, address in addresses.items():
-            variable = program.variables[name]
+            if (variable := program.variables.get(name)) is None:
+                continue
             constant = variable.space == "const"
             memory.register(address, max(variable.size, 1), f"variable {name}", constant=constant)
         return addresses
@@ -36,12 +39,12 @@ class ModuleVariables:
                 ctypes.memmove(address, variable.init or b"", len(variable.init or b""))
                 addresses[variable.name] = address
                 buffers.append(buffer)
-        functions: dict[str, int] = {}
+        functions = {name: 16 * (i + 1) for i, name in enumerate(program.functions)}
         for variable in program.variables.values():
             for pointer in variable.pointers if variable.name in addresses else ():
                 target = addresses.get(pointer.name)
-                if target is None:  # nothing calls through a pointer: a number that is no address
+                if target is None:
                     target = functions.setdefault(pointer.name, 16 * (len(functions) + 1))
                 value = pointer.value(target)
                 ctypes.memmove(addresses[variable.name] + pointer.at, value, len(value))
-        return addresses, buffers
+        return functions | addresses, buffers

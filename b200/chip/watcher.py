@@ -14,7 +14,7 @@ from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
 from b200.chip.operations import Effect, Operation
 from b200.chip.state import Cluster
-from b200.chip.sync.barrier_record import BarrierHistory, WaitedTwice
+from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.errors import EmulatorError
 from b200.program.module import Instr
@@ -82,7 +82,7 @@ class Watcher:
         """A warp issues an asynchronous operation: its effect, or one that is watched."""
         return apply
 
-    def undefined(self, what: str, missing: str, ins: Instr | None, wrong: bool) -> None:
+    def undefined(self, what: str, missing: str, ins: Instr | None, nobodys: str) -> None:
         """As Machine.undefined, of the instruction `ins`; None: the running one."""
 
     # --- what it knows ----------------------------------------------------------------------------
@@ -90,6 +90,6 @@ class Watcher:
         """The recorded history of an mbarrier."""
         return None
 
-    def waited_twice(self) -> list[WaitedTwice]:
-        """Warps whose latest two waits passed with one parity."""
+    def slipped_waits(self) -> list[SlippedWait]:
+        """Warps whose waits do not go with the phases of an mbarrier."""
         return []

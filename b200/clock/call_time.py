@@ -2,7 +2,8 @@
 
 "single": one call between a pair of events. "back to back": the mean of n calls in a row, while the
 queue never runs empty. Each of these calls has its own cold inputs, and writes back what the
-previous call has stored.
+previous call has stored. Launches that may start before the one before them has ended are dealt to
+the chip once more (overlap.py).
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 
 from b200.clock import kind, policy
 from b200.clock.constants import Constants
+from b200.clock.overlap import queue_us
 from b200.clock.profile import bound_by, floor_us
 from b200.clock.spread import spread
+from b200.clock.timeline import Timeline
 from b200.clock.write_back import write_back_us
 
 QUEUE_MORE_US = 0.67  # the gap between two kernels of a queue, less that in a graph (H200)
@@ -58,6 +61,18 @@ def in_graph_us(kernel_us: float, c: Constants) -> float:
     return kernel_us + c.launch_gap_us - QUEUE_MORE_US
 
 
+def gaps_us(records: Sequence[Timeline], calls: int, c: Constants) -> float:
+    """What a call takes longer than its kernels alone, between their ends and starts. It is less
+    where launches overlap, and below 0 where more than the gap is hidden.
+    """
+    gaps = c.launch_gap_us * (len(records) - (calls == 1))
+    if len(records) * calls == 1 or not any(record.dependent for record in records):
+        return gaps
+    before = c.launch_gap_us if calls > 1 else 0.0  # behind what stands in the queue before
+    row = queue_us(records, calls, records[0].options.gpu.placement(), c)
+    return (before + row) / calls - sum(record.time_us for record in records)
+
+
 def reported(launches: Sequence, calls: int) -> Reported:
     """The time of a call as a benchmark reports it that makes `calls` calls between two events.
     launches: the timed launches of one call.
@@ -67,7 +82,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
 
     def parts(end: str, kernel: float) -> list[tuple[str, float]]:
         c = longest.options.gpu.constants(end, longest.options.constants)
-        gaps = c.launch_gap_us * (len(records) - (calls == 1))
+        gaps = gaps_us(records, calls, c)
         events = (c.event_floor_us - c.cta_start_us) / calls  # the start is the kernel's, too
         found = [("kernel", kernel), ("launch gap", gaps), ("events", events)]
         if calls > 1:

@@ -155,6 +155,9 @@ class Constants:
     # launch
     event_floor_us: float
     launch_gap_us: float
+    dependent_wait_us: float
+    dependent_trigger_us: float
+    dependent_exit_us: float
     cta_start_us: float
     cupti_us: float
     cta_dispatch_ns: float

@@ -7,8 +7,9 @@ operands of other instructions. Each instruction states its pipe (effects.py).
 from __future__ import annotations
 
 from b200.clock.rates import Rate, rate
-from b200.effects import Computes, Loads, MatrixLoads, Moves, Updates
+from b200.effects import Computes, Loads, Moves
 from b200.program.module import Instr
+from b200.properties import properties
 
 
 def cost(ins: Instr) -> Rate:
@@ -40,6 +41,5 @@ def is_parameter(ins: Instr) -> bool:
 
 def result_is_late(ins: Instr) -> bool:
     """Whether later instructions wait for the result where they use it: loads and atomics."""
-    if isinstance(ins.effect, Updates):
-        return ins.effect.returns
-    return isinstance(ins.effect, (Loads, MatrixLoads)) and not is_parameter(ins)
+    asked = properties(ins.effect)
+    return asked.lanes and asked.gives and not is_parameter(ins)

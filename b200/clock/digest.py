@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CONSTANTS_H200, RANGES = "clock/constants_h200.toml", "clock/published_errors.json"
 PARTS = {  # name -> folders and files of the package
     "clock": ("clock",),
-    "program": ("program", "registry.py"),
+    "program": ("program", "registry.py", "isa"),
     "chip": ("chip", "effects.py", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
     "ranges": (RANGES,),
     "checker": ("checker",),
@@ -28,7 +28,7 @@ PARTS = {  # name -> folders and files of the package
 }
 MODELLED = ("clock", "program", "chip")  # what every modelled time of a B200 depends on
 APART = (CONSTANTS_H200, RANGES, "clock/digest.py")  # in a folder of a part, and not of that part
-SUFFIXES = (".py", ".toml", ".json")
+SUFFIXES = (".py", ".toml", ".json", ".txt")
 LENGTH = 16  # hexadecimal digits
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -82,6 +82,10 @@ def meaning(name: str, text: str) -> str:
         return "".join(_tree(ast.parse(text)))
     if name.endswith(".toml"):
         return json.dumps(_without_sources(_toml(text)), sort_keys=True)
+    if name.endswith(".txt"):  # rows of the instruction table
+        return "\n".join(
+            row for line in text.splitlines() if (row := line.partition("#")[0].rstrip())
+        )
     return json.dumps(json.loads(text), sort_keys=True)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from b200.clock.timeline import Timeline
-from b200.effects import Copies, Multiplies, Stores, Updates
+from b200.effects import Multiplies
 from b200.program.module import Instr
+from b200.properties import properties
 
 # Name -> what tells it. A launch is of the first kind that it fits.
 KINDS = {
@@ -30,7 +31,7 @@ def of(record: Timeline) -> str:
     fits = {
         "CUDA cores": not mmas,
         "one stage": _one_stage(record),
-        "split K": any(_adds_up(ins) for ins in instructions),
+        "split K": any(properties(ins.effect).adds for ins in instructions),
         "persistent": record.resumed,
         "CTA pairs": any(mma.pair for mma in mmas),
         "several waves": _waves(record),
@@ -55,16 +56,6 @@ def _one_stage(record: Timeline) -> bool:
     if not followed or any(first > second for first, second in followed):
         return False
     return all(len(mbarriers) == 1 for mbarriers in record.signalled.values())
-
-
-def _adds_up(ins: Instr) -> bool:
-    """Whether an instruction gives a value to a sum, or another CTA a value to add."""
-    effect = ins.effect
-    if isinstance(effect, Updates):
-        return effect.floats and not effect.space.startswith("shared")
-    if isinstance(effect, Stores):
-        return effect.space == "shared::cluster"
-    return isinstance(effect, Copies) and (effect.operation != "" or effect.to_peer)
 
 
 def _waves(record: Timeline) -> bool:

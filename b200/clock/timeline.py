@@ -48,6 +48,8 @@ class Timeline:
     CTA, how many loads came before its first MMA, and how many between that and the first MMA after
     them. signalled: for each CTA and source, the mbarriers on which its loads complete.
     asked_bytes: written by st to global memory; sent_bytes: of the whole sectors that these touch.
+    dependent: whether the launch may start before the one before it has ended. triggered, waited:
+    for each CTA, when its first warp executed griddepcontrol.launch_dependents, and .wait.
     resumed: whether a CTA had MMAs after it had stored what it read from tensor memory. (MMAs after
     the read alone do not count: a kernel with two products may read one before the other is done.)
     The rest is for `profile.py`, `strip.py` and `draw.py`.
@@ -71,6 +73,9 @@ class Timeline:
         self.load_batches: dict[int, list[int]] = {}
         self.signalled: dict[tuple[int, int], set[int]] = defaultdict(set)
         self.asked_bytes = self.sent_bytes = 0
+        self.dependent = False
+        self.triggered: dict[int, float] = {}
+        self.waited: dict[int, float] = {}
         self.resumed = False
         self._readers: set[int] = set()  # CTAs that have read tensor memory
         self._loads: dict[int, int] = defaultdict(int)  # of a CTA since its last MMA
@@ -151,12 +156,17 @@ class Timeline:
         if number in self._readers:
             self.first_result.setdefault(number, warp.time)
 
+    def depends(self, warp, waits: bool) -> None:
+        """A warp executes griddepcontrol.wait, or .launch_dependents."""
+        (self.waited if waits else self.triggered).setdefault(warp.cta.number, warp.time)
+
     # --- afterwards -------------------------------------------------------------------------------
     def finish(self, clock: Timed, launch: Launch) -> None:
         """Called at the end of the launch: take what the record needs of its clock."""
         self.ghz = clock.options.clock_ghz
         self.c, self.chip, self.sms = clock.constants, clock.chip, clock.placement.sms
         machine = clock.machine
+        self.dependent = machine.dependent
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
         self.options = clock.options
         self.executed = {

@@ -18,34 +18,59 @@ from b200.effects import (
     Access,
     AllocatesTensor,
     Arrives,
+    ArrivesBehindCopies,
     ArrivesInCluster,
+    CallsSystem,
     Commits,
+    CommitsGroup,
     CompletesBytes,
+    Copies,
     CopiesToTensor,
+    Discards,
+    EditsTensormap,
     Effect,
+    Elects,
+    EndsAllocation,
+    Exchanges,
     ExpectsBytes,
     FencesInits,
     FencesMemory,
     FencesProxy,
+    FencesTensor,
+    FencesTensormap,
     FreesTensor,
+    Hints,
     InitsMbarrier,
-    Loads,
+    InvalidatesMbarrier,
+    Jumps,
+    LooksAtLanes,
     MatrixLoads,
     MatrixStores,
     MeetsInCta,
+    MeetsInWarp,
     Multiplies,
+    MultipliesInWarp,
+    OrdersGrids,
     PrefetchesTensormap,
+    PublishesTensormap,
+    ReadsRequest,
+    RequestsWork,
     SetsRegisters,
     ShiftsRows,
+    Sleeps,
     TensorLoads,
     TensorStores,
+    Transposes,
+    Traps,
     Updates,
+    WaitsForGroups,
     WaitsForPhase,
     WaitsForTensor,
     WaitsInCluster,
 )
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
+from b200.properties import properties
 from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -253,6 +278,17 @@ def _alloc(ins: Instr, run):
     return timed
 
 
+def _grid_dependency(ins: Instr, run):
+    """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
+    waits = ins.has("wait")
+
+    def timed(w, *args):
+        w.clock.record.depends(w, waits)
+        return run(w, *args)
+
+    return timed
+
+
 def _tmem_wait(ins, run):
     def timed(w, *args):
         run(w, *args)
@@ -285,6 +321,9 @@ def _tmem_access(ins: Instr, run):
     return timed
 
 
+_WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
+
+
 def _memory_access(run, effect: Access, unread: bool):
     """Loads, stores, atomics of a warp: the addresses decide. unread: nobody reads the result."""
     if effect.in_constant_bank:
@@ -294,20 +333,7 @@ def _memory_access(run, effect: Access, unread: bool):
         space = "shared"
     kind = _kind(effect, unread)
 
-    def timed(w, mask, *args):
-        got = run(w, mask, *args)
-        address = args[0]
-        if isinstance(address, np.ndarray):
-            addresses = address[as_bools(mask)].astype(np.int64)
-        else:
-            addresses = np.array([address], np.int64)
-        where = space
-        if where == "generic":
-            window = int(addresses[0]) & ~WINDOW_MASK
-            where = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}.get(
-                window, "param"
-            )
-            addresses = addresses & WINDOW_MASK
+    def timed_in(w, where: str, addresses: np.ndarray):
         if where == "global":
             w.clock.accesses.access_global(w, kind, addresses, nbytes, effect.cached)
         elif where.startswith("shared"):
@@ -316,6 +342,21 @@ def _memory_access(run, effect: Access, unread: bool):
             w.clock.accesses.access_shared(w, kind, addresses, nbytes, remote)
         else:
             w.clock.accesses.access_local(w, kind)
+
+    def timed(w, mask, *args):
+        got = run(w, mask, *args)
+        address = args[0]
+        if isinstance(address, np.ndarray):
+            addresses = address[as_bools(mask)].astype(np.int64)
+        else:
+            addresses = np.array([address], np.int64)
+        if space != "generic":
+            timed_in(w, space, addresses)
+            return got
+        windows = addresses & ~WINDOW_MASK
+        for window in dict.fromkeys(windows.tolist()):
+            inside = addresses[windows == window] & WINDOW_MASK
+            timed_in(w, _WINDOWS.get(window, "param"), inside)
         return got
 
     return timed
@@ -325,7 +366,7 @@ def _kind(effect: Access, unread: bool) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
     if isinstance(effect, Updates):
         return "atom" if effect.returns and not unread else "red"
-    return "ld" if isinstance(effect, (Loads, MatrixLoads)) else "st"
+    return "ld" if properties(effect).gives else "st"
 
 
 # Waits, and what uses the ports of tensor memory: wrapper(ins, run).
@@ -336,4 +377,13 @@ WAITS: dict[type[Effect], Callable[..., Run]] = {
     TensorLoads: _tmem_access,
     TensorStores: _tmem_access,
     AllocatesTensor: _alloc,
+    OrdersGrids: _grid_dependency,
 }
+# What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
+# is given to takes the time (units.py), or what it waits for is done here at once.
+NO_TIME: tuple[type[Effect], ...] = (
+    *(Exchanges, Elects, MultipliesInWarp, Transposes, LooksAtLanes, Jumps, Traps, Sleeps),
+    *(Hints, Discards, CallsSystem, MeetsInWarp, Copies, ArrivesBehindCopies, CommitsGroup),
+    *(WaitsForGroups, RequestsWork, ReadsRequest, InvalidatesMbarrier),
+    *(EndsAllocation, FencesTensor, FencesTensormap, EditsTensormap, PublishesTensormap),
+)

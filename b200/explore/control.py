@@ -4,79 +4,83 @@ Such values are the results of looks (test_wait or try_wait of an mbarrier), res
 strong reads of memory (volatile, relaxed, acquire), clocks, answers of cluster launch control, and
 everything computed from them, in registers or through memory. They do no harm where they only
 become data. They do harm where a branch, a guard or an operand of a synchronising instruction
-depends on them: then one run does not show what another order does.
+depends on them: then one run does not show what another order does. A loop that polls memory does
+harm, too: in another order it may never end.
 
 A loop around one wait counts as the wait. A look that decides only whether the wait after it is
 left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of its own, with
 both outcomes (trace.py: LOOK). Plain reads are as ordered as the checker found them: if it found a
-race, they count as such values, too.
+race, they count as such values, too. So does a plain read of a word whose last writer another order
+may change (words.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from b200.chip.describe import mnemonic, place
-from b200.effects import (
-    Access,
-    AllocatesTensor,
-    Arrives,
-    ArrivesBehindCopies,
-    ArrivesInCluster,
-    Commits,
-    CompletesBytes,
-    Copies,
-    EndsAllocation,
-    ExpectsBytes,
-    FreesTensor,
-    InitsMbarrier,
-    InvalidatesMbarrier,
-    Loads,
-    MatrixLoads,
-    MatrixStores,
-    MeetsInCta,
-    ReadsMbarrierState,
-    ReadsRequest,
-    RequestsWork,
-    Stores,
-    Traps,
-    Updates,
-    WaitsForPhase,
-    WaitsInCluster,
-)
+from b200.effects import Copies, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import Addr, Instr, Special
+from b200.properties import properties
 
 CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "smid")
-# What others wait for, or what waits for others.
-SYNCHRONISING = (
-    *(InitsMbarrier, InvalidatesMbarrier, Arrives, ExpectsBytes, CompletesBytes, WaitsForPhase),
-    *(ArrivesBehindCopies, RequestsWork, Commits, MeetsInCta, ArrivesInCluster, WaitsInCluster),
-    *(AllocatesTensor, FreesTensor, EndsAllocation),
-)
-READS = (Loads, MatrixLoads)
-# What an instruction gives may be another value in another order.
-ANSWERS = (WaitsForPhase, Updates, ReadsMbarrierState, ReadsRequest)
+FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write
 
 
-def unknown(blocks: list[Block], ran: list[int], racy: bool) -> list[str]:
+class Run(NamedTuple):
+    """What a run has shown. hits: executions of each block. racy: plain reads are not ordered.
+    mixed, flows: as of words.py; flows is None where it is not known who reads what.
+    """
+
+    hits: tuple[int, ...]
+    racy: bool = False
+    mixed: Collection[int] = ()
+    flows: Mapping[int, Collection[int]] | None = None
+
+
+UNSEEN = Run(())
+
+
+def unknown(blocks: list[Block], run: Run) -> list[str]:
     """The reasons why a run does not show what another order does, a line each; empty if it does
-    show it. ran: executions of each block in the run. racy: plain reads are not ordered.
+    show it.
     """
-    return Control(blocks, ran, racy).reasons()
+    return Control(blocks, run).reasons()
 
 
-def peeks(blocks: list[Block]) -> dict[int, set[int]]:
-    """For each wait that looks may leave out, the looks that decide that and nothing else: id() of
-    the wait -> id() of each look.
+class Looks(NamedTuple):
+    """What a kernel's looks are for, by id() of the instruction. waits: those that are repeated
+    until the phase is over. peeks: for each wait that looks may leave out, the looks that decide
+    that and nothing else.
     """
-    control = Control(blocks, [1] * len(blocks), False)
+
+    waits: frozenset[int]
+    peeks: dict[int, set[int]]
+
+
+def looks(blocks: list[Block]) -> Looks:
+    """What the looks of a kernel are for."""
+    control = Control(blocks)
     found: dict[int, set[int]] = {}
     for index, wait in control.guards.items():
         found.setdefault(id(wait), set()).update(control.decide(index))
-    return found
+    return Looks(frozenset(control.waits()), found)
 
+
+def deciding_reads(blocks: list[Block]) -> set[int]:
+    """id() of the reads of memory whose values decide over synchronisation, as far as the code
+    tells.
+    """
+    reads = {id(op.ins) for block in blocks for op in block.ops if _reads_of_others(op.ins)}
+    control = Control(blocks, Run((), mixed=reads))
+    harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
+    return reads & NONE.union(*harm)
+
+
+ANY = "any store"
 
 # Instructions that a value depends on, and that another order may change, by id(). A number below 0
 # is a branch, by its block: what is computed where its way has led is the same whenever it is
@@ -89,20 +93,20 @@ class Control:
     """The flow of order-dependent values through one kernel, block by block to a fixed point.
 
     entry: for each block, the registers that hold such values where it begins. inside: for each
-    block, the branches on such values that decide whether it is executed. memory: for each state
-    space, the causes of the values stored there.
+    block, the branches on such values that decide whether it is executed. memory: the causes of the
+    values stored in each state space, of those of single stores by their id(), and of all of these.
     """
 
-    def __init__(self, blocks: list[Block], ran: list[int], racy: bool):
+    def __init__(self, blocks: list[Block], run: Run = UNSEEN):
         # what follows a trap never happens
         self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
-        self.ran, self.racy = ran, racy
+        self.run = run
         self.meets = post_dominators(self.blocks)
         self.regions = [self._region(block) for block in self.blocks]
         self.instructions: dict[int, Instr] = {}
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
         self.inside: list[Causes] = [NONE for _ in blocks]
-        self.memory: dict[str, Causes] = {}
+        self.memory: dict[str | int, Causes] = {}
         self.decides: dict[int, Causes] = {}  # instruction -> causes that decide over it
         self._spread()
         # block -> the wait that its branch leaves out if an earlier look found the phase over
@@ -114,7 +118,7 @@ class Control:
     def reasons(self) -> list[str]:
         found: dict[str, None] = {}
         for block in self.blocks:
-            for op in block.ops if self.ran[block.index] else ():
+            for op in block.ops if self.run.hits[block.index] else ():
                 for number in sorted(self._harm(block, op)):
                     cause = self.instructions[number]
                     what = "goes on by" if op.entry is None else "synchronises by"
@@ -177,8 +181,7 @@ class Control:
         if self._source(ins):
             self.instructions[id(ins)] = ins
             causes |= {id(ins)}
-        if isinstance(ins.effect, READS):
-            causes = causes.union(*(self.memory.get(s, NONE) for s in _spaces(ins.effect)))
+        causes = causes.union(*(self.memory.get(s, NONE) for s in self._found(ins)))
         causes = causes.union(*(known.get(r.name, NONE) for r in op.srcs))
         deciding = [r.name for r in op.srcs] if op.entry is None else _deciding(op)
         self.decides[id(ins)] = NONE.union(*(known.get(name, NONE) for name in deciding))
@@ -187,16 +190,39 @@ class Control:
                 known[register.name] = causes
             elif ins.pred is None:
                 known.pop(register.name, None)
-        if causes and isinstance(ins.effect, (Stores, MatrixStores)):
-            for space in _spaces(ins.effect):
-                self.memory[space] = self.memory.get(space, NONE) | self._at(None, causes)
+        if isinstance(ins.effect, Updates):  # what it leaves in memory: words.py
+            causes -= {id(ins)}
+        for where in self._left(ins, known) if causes else ():
+            self.memory[where] = self.memory.get(where, NONE) | self._at(None, causes)
+
+    def _found(self, ins: Instr) -> Iterator[str | int]:
+        """Where an instruction may find what it reads: keys of `memory`."""
+        flows, spaces = self.run.flows, properties(ins.effect).reads
+        yield from spaces
+        if flows is not None and _reads_of_others(ins):
+            yield from flows.get(id(ins), ())
+        elif FAR_OR_NEAR & set(spaces):
+            yield ANY
+
+    def _left(self, ins: Instr, known: dict[str, Causes]) -> Iterator[str | int]:
+        """Where an instruction leaves what it writes. A store whose address is the same in every
+        order is a place by itself.
+        """
+        spaces = properties(ins.effect).writes
+        addresses = (o for o in ins.operands if isinstance(o, Addr))
+        moves = any(r.name in known for address in addresses for r in registers_of(address))
+        if FAR_OR_NEAR & set(spaces) and not moves:
+            yield id(ins)
+            yield ANY
+        else:
+            yield from spaces
 
     def _source(self, ins: Instr) -> bool:
-        effect = ins.effect
-        if isinstance(effect, ANSWERS):
+        asked = properties(ins.effect)
+        if asked.answers or id(ins) in self.run.mixed:
             return True
-        if isinstance(effect, Loads):
-            return effect.strong or self.racy and not effect.private
+        if self.run.racy and asked.lanes and asked.gives:
+            return bool(FAR_OR_NEAR & set(asked.reads))
         return any(
             isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
         )
@@ -208,7 +234,7 @@ class Control:
         if op.entry is None:
             ways = len(set(block.successors))
             return causes if causes and ways > 1 and not self._harmless(block, causes) else NONE
-        return causes if _synchronises(op.ins) else NONE
+        return causes if synchronises(op.ins) else NONE
 
     def _region(self, block: Block) -> set[int]:
         """The blocks whose execution a block's branch decides over: up to where its ways meet."""
@@ -234,13 +260,29 @@ class Control:
         inside = self._inside(region)
         looks = [ins for c in causes if _looks(ins := self.instructions[c])]
         if not inside:
-            return not looks  # a look that is not repeated goes on either way
+            # a look that is not repeated goes on either way; a poll of memory may go on for ever
+            return not looks and block.index not in region
+        return self._is_wait(block, causes, looks, inside)
+
+    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside) -> bool:
+        """Whether a branch repeats one look until the phase is over, and does nothing else."""
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
         return repeated and self._repeats(block, looks[0])
 
+    def waits(self) -> set[int]:
+        """id() of the looks that are repeated until the phase is over."""
+        found = set()
+        for block in self.blocks:
+            causes = self.decide(block.index)
+            looks = [ins for c in causes if _looks(ins := self.instructions[c])]
+            inside = self._inside(self.regions[block.index])
+            if inside and self._is_wait(block, causes, looks, inside):
+                found.add(id(looks[0]))
+        return found | {id(wait) for wait in self.guards.values()}
+
     def _inside(self, region: set[int]) -> list[Instr]:
         """The synchronising instructions in some blocks."""
-        return [op.ins for i in region for op in self.blocks[i].ops if _synchronises(op.ins)]
+        return [op.ins for i in region for op in self.blocks[i].ops if synchronises(op.ins)]
 
     def decide(self, index: int) -> Causes:
         """The instructions whose values decide where control goes after a block, once it
@@ -300,23 +342,25 @@ def _traps(block: Block) -> bool:
     return isinstance(last.effect, Traps) and last.pred is None
 
 
-def _spaces(effect: Access) -> tuple[str, ...]:
-    """The state spaces that a load or store may access."""
-    return ("shared", "global") if effect.space == "generic" else (effect.space.split("::")[0],)
+def _reads_of_others(ins: Instr) -> bool:
+    """Whether it reads memory that others may write, as a load or a copy does: what it finds is
+    known word by word (words.py).
+    """
+    asked = properties(ins.effect)
+    loads = asked.lanes and not asked.writes or isinstance(ins.effect, Copies)
+    return loads and bool(FAR_OR_NEAR & set(asked.reads))
 
 
-def _synchronises(ins: Instr) -> bool:
-    effect = ins.effect
-    if isinstance(effect, Copies):
-        return effect.signals == "mbarrier"
-    return isinstance(effect, SYNCHRONISING)
+def synchronises(ins: Instr) -> bool:
+    """Whether others wait for an instruction, or it waits for others."""
+    return properties(ins.effect).synchronises
 
 
 def _deciding(op: Op) -> Iterator[str]:
     """Registers that decide whether, where and how much an instruction synchronises."""
     if op.ins.pred is not None:
         yield op.ins.pred.name
-    copies = isinstance(op.ins.effect, (Copies, Stores, Updates))
+    copies = isinstance(op.ins.effect, Copies) or properties(op.ins.effect).lanes
     for operand in op.ins.operands[len(op.dsts) and 1 :]:
         if not copies or isinstance(operand, Addr):
             for register in registers_of(operand):

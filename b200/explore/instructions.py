@@ -13,11 +13,14 @@ from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
 from b200.effects import (
+    Access,
     AllocatesTensor,
     Arrives,
     ArrivesBehindCopies,
     ArrivesInCluster,
+    Commits,
     CompletesBytes,
+    Copies,
     Effect,
     EndsAllocation,
     ExpectsBytes,
@@ -25,15 +28,17 @@ from b200.effects import (
     InitsMbarrier,
     InvalidatesMbarrier,
     MeetsInCta,
+    RequestsWork,
     SetsRegisters,
     WaitsForPhase,
     WaitsInCluster,
 )
 from b200.explore import trace as kinds
-from b200.explore.control import peeks
+from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
 from b200.program.module import Instr
-from b200.registry import FULL, QUIET, active, lanes
+from b200.properties import properties
+from b200.registry import FULL, QUIET, Run, active, lanes
 
 
 class RecordingWriter(CheckedWriter):
@@ -44,26 +49,54 @@ class RecordingWriter(CheckedWriter):
     packs = False
 
     def write(self) -> None:
-        self.peeks = peeks(self.out.structure)
-        self.looks = frozenset(look for looks in self.peeks.values() for look in looks)
+        self.waits, self.peeks = looks(self.out.structure)
+        self.looks = frozenset(look for found in self.peeks.values() for look in found)
+        self.out.deciding = self.deciding = frozenset(deciding_reads(self.out.structure))
         super().write()
 
     def _op(self, op):
-        if op.entry is not None and op.made is not None and id(op.ins) in self.looks:
-            op = replace(op, made=_look(op.ins, _as_look(op.ins), op.made))
-        elif op.entry is not None and op.made is not None and id(op.ins) in self.peeks:
-            looks = frozenset(self.peeks[id(op.ins)])
-            op = replace(op, made=_wait(op.ins, _as_look(op.ins), op.made, looks))
-        elif op.entry is not None and op.made is not None:
-            effect = op.ins.effect
-            if (make := RECORDED.get(type(effect))) is not None:
-                op = replace(op, made=make(op.ins, effect, op.made))
+        if op.entry is not None and op.entry.style != "pure" and op.made is not None:
+            op = replace(op, made=self._recorded(op.ins, op.made))
         super()._op(op)
 
+    def _recorded(self, ins: Instr, run: Run) -> Run:
+        """The run function of an instruction, with the recorder around it."""
+        effect = ins.effect
+        if isinstance(effect, WaitsForPhase):
+            if id(ins) in self.looks:
+                return _look(ins, effect, run)
+            looks = frozenset(self.peeks.get(id(ins), ()))
+            return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
+        if isinstance(effect, Access):
+            if self.deciding and properties(effect).writes:
+                return _written(ins, effect, run)
+            return _read(ins, effect, run) if id(ins) in self.deciding else run
+        make = RECORDED.get(type(effect))
+        return run if make is None else make(ins, effect, run)
 
-def _as_look(ins: Instr) -> WaitsForPhase:
-    assert isinstance(ins.effect, WaitsForPhase)
-    return ins.effect
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def _written(ins: Instr, effect: Access, run):
+    """Note who writes which words (words.py)."""
+
+    def noted(w, mask, address, *rest):
+        result = run(w, mask, address, *rest)
+        w.recorder.words.written(w, mask, address, ins, effect)
+        return result
+
+    return noted
+
+
+def _read(ins: Instr, effect: Access, run):
+    """Note the words of a read whose value decides over synchronisation."""
+
+    def noted(w, mask, address, *rest):
+        w.recorder.words.read(w, mask, address, ins, effect)
+        return run(w, mask, address, *rest)
+
+    return noted
 
 
 # --- mbarriers ------------------------------------------------------------------------------------
@@ -166,7 +199,7 @@ def _look(ins: Instr, effect: WaitsForPhase, run):
     return recorded
 
 
-def _wait(ins: Instr, effect: WaitsForPhase, run, looks: frozenset[int] = frozenset()):
+def _wait(ins: Instr, effect: WaitsForPhase, run, looks: frozenset[int]):
     """Record a wait. looks: id() of the looks that leave the wait out if they find
     the phase over.
     """
@@ -338,6 +371,10 @@ def _registers(ins: Instr, effect: SetsRegisters, run):
     return recorded
 
 
+# What synchronises by the signals of asynchronous operations: noted where they are issued
+# (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
+AT_ISSUE = (Copies, Commits, RequestsWork)
+WAITS = (WaitsForPhase,)
 # Class of an effect -> recorder(ins, effect, run).
 RECORDED: dict[type[Effect], Callable] = {
     InitsMbarrier: _init,
@@ -345,7 +382,6 @@ RECORDED: dict[type[Effect], Callable] = {
     Arrives: _arrive,
     ExpectsBytes: _bytes(kinds.EXPECT),
     CompletesBytes: _bytes(kinds.COMPLETE),
-    WaitsForPhase: _wait,
     ArrivesBehindCopies: _copies_arrive,
     ArrivesInCluster: _cluster_arrive,
     WaitsInCluster: _cluster_wait,

@@ -32,6 +32,7 @@ from b200.chip.watcher import Watcher
 from b200.explore import trace as kinds
 from b200.explore.instructions import RecordingWriter
 from b200.explore.trace import EVERY, Place, Step, Trace
+from b200.explore.words import Words
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.registry import active
@@ -54,7 +55,8 @@ class Peek(NamedTuple):
 class Recorder:
     """The steps of a launch, cluster by cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, deciding: frozenset[int] = frozenset()) -> None:
+        self.words = Words(deciding)
         self.traces: dict[Cluster, Trace] = {}
         # (CTA rank, warp) -> the checker's agent, of each cluster
         self.agents: dict[Cluster, dict[tuple[int, int], Agent]] = {}
@@ -162,6 +164,8 @@ class Recorder:
 
     # --- what asynchronous operations signal ------------------------------------------------------
     def issued(self, operation: Operation, warp: Fragment, ins: Instr | None) -> None:
+        if self.words.deciding:
+            self.words.issued(operation, warp, ins)
         name = type(operation).__name__
         if isinstance(operation, TmaLoad):
             for place in operation.places:
@@ -223,7 +227,7 @@ class Recording(Watcher):
         self.checker, self.recorder = checker, Recorder()
 
     def begins(self, code: Translated, arguments: tuple) -> None:
-        self.recorder = Recorder()
+        self.recorder = Recorder(code.deciding)
 
     def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
         self.recorder.issued(operation, warp, self.checker.observer.ins)

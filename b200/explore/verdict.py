@@ -10,11 +10,14 @@ from b200.checker.finding import ERROR, Finding
 from b200.checker.naming import line
 from b200.chip.launch import Launch
 from b200.explore import trace as kinds
-from b200.explore.control import unknown
+from b200.explore import walked as walked_words
+from b200.explore.control import Run, unknown
 from b200.explore.record import Recording
 from b200.explore.search import LIMIT, Search, Stuck
 from b200.explore.settle import Settled, Why, settle
 from b200.explore.trace import Place, Step, Trace
+from b200.explore.walk import LIMIT as WALKED
+from b200.explore.walk import walk
 from b200.program.translated import Translated
 
 FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
@@ -55,48 +58,90 @@ class Explorer(Recording):
 
     limit = LIMIT
 
+    def over(self) -> None:
+        unwritten = self.checker.observer.unwritten
+        self.before = list(unwritten.before.values())
+        self.unkept = unwritten.unknown
+
     def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
         start = time.perf_counter()
-        launch.orders = self._judge(launch)
+        launch.orders = self._judge(launch, arguments)
         launch.orders.seconds = time.perf_counter() - start
         launch.incomplete += [f"all orders: {reason}" for reason in launch.orders.reasons]
 
-    def _judge(self, launch) -> Orders:
+    def _judge(self, launch, arguments: tuple) -> Orders:
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
-        orders = Orders(reasons=unknown(self.machine.code.structure, self.machine.hits, racy))
-        if racy and orders.reasons:
-            orders.reasons.append("the findings of this launch come first: they unorder its reads")
+        words = self.recorder.words
+        run = Run(tuple(self.machine.hits), racy, words.mixed(), words.flows())
+        orders = Orders(reasons=unknown(self.machine.code.structure, run))
         different: dict[tuple, Trace] = {}
         for trace in self.recorder.traces.values():
             orders.clusters += 1
             different.setdefault(trace.alike(), trace)
         orders.distinct = len(different)
         for trace in different.values():
-            found = self._explore(trace, orders)
-            if found is not None:
-                orders.kind = DEADLOCK
-                if launch.findings.new(found.kind, found.loc, found.other):
-                    launch.findings.append(found)
+            orders.reasons += trace.not_followed
+            orders.reasons += self._tokens(trace)
+        found = []
+        if orders.reasons:
+            found = self._carry_out(orders, racy, arguments)
+        else:
+            found = [f for trace in different.values() if (f := self._explore(trace, orders))]
+        for finding in found:
+            orders.kind = DEADLOCK
+            if launch.findings.new(finding.kind, finding.loc, finding.other):
+                launch.findings.append(finding)
         launch.findings.arrange()
         if orders.reasons and orders.kind == FREE:
             orders.kind = INCOMPLETE
         return orders
 
-    def _explore(self, trace: Trace, orders: Orders) -> Finding | None:
-        """Explore one cluster. Returns the finding of a deadlock, None if there is none."""
-        orders.reasons += trace.not_followed
+    def _carry_out(self, orders: Orders, racy: bool, arguments: tuple) -> list[Finding]:
+        """Carry the launch out in all orders, where one run does not tell what another order does.
+        Returns what was found; the reasons stay if that is no answer.
+        """
+        machine = self.machine
+        if self.unkept or machine.workspace:
+            orders.reasons.append("memory as before the launch is not known")
+            return []
+        walked = walk(
+            *(machine.memory, machine.code, arguments, self.before, machine.symbols),
+            limit=min(self.limit, WALKED),
+        )
+        orders.states += walked.states
+        if walked.bad is not None:
+            orders.reasons.clear()
+            return [walked_words.finding(walked)]
+        if walked.declined:
+            orders.reasons.append(f"its orders are not carried out one by one: {walked.declined}")
+        elif not racy:
+            orders.reasons.clear()
+        if racy:
+            orders.reasons.append("the findings of this launch come first: they unorder its reads")
+        return []
+
+    @staticmethod
+    def _tokens(trace: Trace) -> list[str]:
+        """Waits by the state of an arrive, which another order may change."""
+        if not any(step.token for step in trace.steps):
+            return []
         settled = settle(trace)
         telling = Telling(trace, settled)
-        searched = Search(trace, settled, self.limit).run()
-        orders.steps += len(trace.steps)
-        orders.states += searched.states
-        orders.reasons += [
+        return [
             f"{telling.place(step.place)} is waited for by the state of an arrive at "
             f"{line(step.ins)}, which another order changes"
             for step in trace.steps
             if step.token and step.place in settled.open_places
         ]
+
+    def _explore(self, trace: Trace, orders: Orders) -> Finding | None:
+        """Explore one cluster. Returns the finding of a deadlock, None if there is none."""
+        settled = settle(trace)
+        telling = Telling(trace, settled)
+        searched = Search(trace, settled, self.limit).run()
+        orders.steps += len(trace.steps)
+        orders.states += searched.states
         if not searched.complete:
             orders.reasons.append(
                 f"stopped at the bound of {self.limit:,} states; in any order arrive: "

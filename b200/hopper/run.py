@@ -62,13 +62,14 @@ def checked(result: tuple) -> Any:
 @dataclass(frozen=True)
 class Shape:
     """The shape of a launch. grid, cluster: in CTAs; block: in threads; smem: dynamic shared memory
-    in bytes.
+    in bytes. dependent: it may start before the one before it has ended.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
     smem: int
+    dependent: bool = False
 
     @property
     def ctas(self) -> int:
@@ -231,11 +232,20 @@ def config_of(shape: Shape) -> Any:
     config.blockDimX, config.blockDimY, config.blockDimZ = shape.block
     config.sharedMemBytes = shape.smem
     config.hStream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
+    attributes, ids = [], driver.CUlaunchAttributeID
     if shape.cluster != (1, 1, 1):
         attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         dimensions = attribute.value.clusterDim
         dimensions.x, dimensions.y, dimensions.z = shape.cluster
         attribute.value.clusterDim = dimensions
-        config.attrs, config.numAttrs = [attribute], 1
+        attributes.append(attribute)
+    if shape.dependent:
+        attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        value.programmaticStreamSerializationAllowed = 1
+        attribute.value = value
+        attributes.append(attribute)
+    if attributes:
+        config.attrs, config.numAttrs = attributes, len(attributes)
     return config

@@ -20,10 +20,13 @@ Work = tuple | Callable[[], None]
 
 
 class Capture:
-    """What was recorded so far. queues: those that are under capture; None stands for all."""
+    """What was recorded so far. queues: those that are under capture; None stands for all. kept:
+    what lives as long as the graph, as the memory that was made for it.
+    """
 
     def __init__(self, queue: int | None = None):
         self.launches: list[Work] = []
+        self.kept: list[Any] = []
         self.queues = None if queue is None else {queue}
 
     def takes(self, queue: int | None) -> bool:

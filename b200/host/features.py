@@ -25,6 +25,7 @@ TORCH = (
             "torch.utils._pytree:tree_map_only",
             "torch.utils._device:_device_constructors",
             "torch.utils._device:DeviceContext",
+            "torch.utils._python_dispatch:TorchDispatchMode",
         ),
         ("torch.cuda:*", "torch.cuda:_lazy_init"),
     ),
@@ -65,7 +66,13 @@ TORCH = (
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
     Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
-    Feature("CUDA graphs of torch", "torch.graphs:patch_torch"),
+    Feature("products with out_dtype", "torch.products:patch"),
+    Feature(
+        "CUDA graphs of torch",
+        "torch.graphs:patch_torch",
+        ("torch.utils._python_dispatch:TorchDispatchMode", "torch.cuda.graphs:CUDAGraph"),
+        ("torch.cuda:graph",),
+    ),
     Feature("a pattern in unwritten tensors", "torch.unwritten_tensors:patch", real_gpu=True),
 )
 

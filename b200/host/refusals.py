@@ -30,7 +30,7 @@ class Refused(EmulatorError):
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION = 1, 2, 9
 INVALID_SYMBOL, INVALID_KERNEL, INVALID_DEVICE = 13, 98, 101
 NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
-ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, MISALIGNED = 700, 701, 702, 716
+ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, ASSERT, MISALIGNED = 700, 701, 702, 710, 716
 LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, GRAPH_UPDATE = 719, 720, 910
 NOT_RECORDED = "a time was asked for between events not yet recorded"
 
@@ -89,6 +89,7 @@ NAMES = {
         "CUDA_ERROR_LAUNCH_TIMEOUT",
         "the launch timed out and was terminated",
     ),
+    ASSERT: ("cudaErrorAssert", "CUDA_ERROR_ASSERT", "device-side assert triggered"),
     MISALIGNED: (
         "cudaErrorMisalignedAddress",
         "CUDA_ERROR_MISALIGNED_ADDRESS",
@@ -112,6 +113,11 @@ def code_of(error: EmulatorError, launch: bool = False) -> int:
     return getattr(error, "code", INVALID_CONFIGURATION if launch else INVALID_VALUE)
 
 
+def text(code: int, otherwise: str = "unrecognized error code") -> str:
+    """CUDA's text for an error."""
+    return NAMES.get(code, ("", "", otherwise))[2]
+
+
 def driver_code(code: int) -> int:
     """The CUresult for a cudaError_t."""
     return code if NAMES.get(code, ("", ""))[1] else INVALID_VALUE
@@ -127,6 +133,8 @@ def lasting_code(error: EmulatorError) -> int | None:
         return None
     if "is in no tensor's allocation" in str(error):
         return ILLEGAL_ADDRESS
+    if "assertion `" in str(error):
+        return ASSERT
     return MISALIGNED if "aligned" in str(error) else LAUNCH_FAILURE
 
 

@@ -2,7 +2,7 @@
 
 * Basic blocks. They are cut at labels, after branches, and before an instruction that may block,
   because it is executed again on wake-up.
-* The immediate post-dominator of each block: where a diverged warp reconverges.
+* Where a diverged warp reconverges (flow.py).
 * Which registers are uniform, with the same value in all active lanes: they become Python ints, the
   others numpy arrays of 32. A register varies if an instruction makes it so, or if lanes that went
   different ways at a divergent branch can see different definitions of it.
@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from b200.errors import Unsupported
+from b200.program.flow import EXIT, post_dominators, reachable, where_arms_join
 from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Reg, Special, Vec
 from b200.registry import Entry, Pure, find
 
-EXIT = -1
 VARYING_SPECIALS = (
     "tid",
     "laneid",
@@ -28,7 +27,6 @@ VARYING_SPECIALS = (
     "lanemask_ge",
     "lanemask_gt",
 )
-BRANCHES = ("bra", "brx", "ret", "exit", "trap")
 
 
 @dataclass
@@ -51,6 +49,17 @@ class Block:
     ops: list[Op] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
     targets: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def traps(self) -> bool:
+        """Whether it ends with a trap, with which the launch ends."""
+        return self.ops[-1].ins.mods[0] == "trap"
+
+    @property
+    def only_leaves(self) -> bool:
+        """Whether it does nothing but leave the kernel: lanes that come there are gone."""
+        first = self.ops[0].ins
+        return first.mods[0] in ("ret", "exit", "trap") and first.pred is None
 
 
 def registers_of(operand) -> list[Reg]:
@@ -75,12 +84,10 @@ def destination_count(ins: Instr, entry: Entry, made) -> int:
 
 def make_op(ins: Instr) -> Op:
     """Look an instruction up and let its unit decode it."""
-    if ins.mods[0] in BRANCHES:
-        srcs = [r for o in ins.operands for r in registers_of(o)]
-        return Op(ins, None, None, (), tuple(srcs + ([ins.pred] if ins.pred else [])))
     entry = find(ins.opcode)
     if entry is None:
-        raise Unsupported(f"instruction {ins.mods[0]} is not modelled: {ins.text}")
+        srcs = [r for o in ins.operands for r in registers_of(o)]
+        return Op(ins, None, None, (), tuple(srcs + ([ins.pred] if ins.pred else [])))
     made = entry.factory(ins)
     n = destination_count(ins, entry, made)
     dsts = [r for o in ins.operands[:n] for r in registers_of(o)]
@@ -144,50 +151,6 @@ def build_blocks(
     return blocks
 
 
-def post_dominators(blocks: list[Block]) -> list[int]:
-    """Immediate post-dominator of each block (EXIT where there is none inside the kernel)."""
-    n = len(blocks)
-    everything = (1 << n) - 1
-    pdom = [everything] * n
-    changed = True
-    while changed:
-        changed = False
-        for b in reversed(blocks):
-            meet = everything
-            for s in b.successors:
-                meet &= 0 if s == EXIT else pdom[s]
-            new = meet | 1 << b.index
-            if new != pdom[b.index]:
-                pdom[b.index], changed = new, True
-    result = []
-    for b in blocks:
-        strict = pdom[b.index] & ~(1 << b.index)
-        best = EXIT
-        for c in _bits(strict):
-            if pdom[c] == strict:
-                best = c
-        result.append(best)
-    return result
-
-
-def _bits(mask: int):
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def reachable(blocks: list[Block], start: int, stop: int = EXIT) -> set[int]:
-    """Blocks that control may come to from `start`, without `stop` and those that come after it."""
-    seen, work = set(), [start]
-    while work:
-        block = work.pop()
-        if block not in (stop, EXIT) and block not in seen:
-            seen.add(block)
-            work += blocks[block].successors
-    return seen
-
-
 class Uniformity:
     """Which registers vary between lanes, which ones keep the values of inactive lanes, and which
     are live in each block.
@@ -196,7 +159,8 @@ class Uniformity:
     def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
         self.blocks, self.block_dim_1d = blocks, block_dim_1d
         self.has_local = any(v.space == "local" for v in kernel.variables.values())
-        self.ipdom = [self._unless_it_returns(b) for b in post_dominators(blocks)]
+        # where lanes that part at the end of each block meet again
+        self.ipdom = [self._unless_it_leaves(b) for b in post_dominators(blocks)]
         self.id = {name: i for i, name in enumerate(kernel.registers)}
         self.defs = [0] * len(blocks)
         self.multiple = 0
@@ -207,12 +171,9 @@ class Uniformity:
         self.divergent: set[int] = set()
         self._solve()
 
-    def _unless_it_returns(self, block: int) -> int:
-        """A block where lanes meet, EXIT if it only returns: lanes that come there are gone."""
-        if block == EXIT:
-            return EXIT
-        first = self.blocks[block].ops[0].ins
-        return EXIT if first.mods[0] in ("ret", "exit") and first.pred is None else block
+    def _unless_it_leaves(self, block: int) -> int:
+        """A block where lanes meet, EXIT if it only leaves."""
+        return EXIT if block == EXIT or self.blocks[block].only_leaves else block
 
     def is_varying(self, reg: Reg) -> bool:
         return bool(self.varying >> self.id[reg.name] & 1)
@@ -275,6 +236,9 @@ class Uniformity:
                     and self._branch_varies(last)
                 ):
                     self.divergent.add(b.index)
+                    if self.ipdom[b.index] == EXIT:
+                        found = where_arms_join(self.blocks, b)
+                        self.ipdom[b.index] = self._unless_it_leaves(found)
                     self._mark_divergent_region(b)
             if (self.varying, len(self.divergent)) == before:
                 return

@@ -4,7 +4,8 @@ comes there.
 
 from __future__ import annotations
 
-from b200.program.analysis import Block, Op, post_dominators, reachable
+from b200.program.analysis import Block, Op
+from b200.program.flow import post_dominators, reachable
 from b200.program.module import Special
 
 _NUMBERS = ("tid", "warpid")  # what differs between the warps of a CTA

@@ -2,95 +2,241 @@
 
 A compiler writes a call as a sequence in braces (PTX ISA 7.1):
 
-    { // callseq 0, 0
+    {
     .param .b32 param0;   st.param.b32 [param0], %r1;   .param .b32 retval0;
     call.uni (retval0), square, (param0);
     ld.param.b32 %r2, [retval0];
-    } // callseq 0
+    }
 
 The function's body takes the place of the `call`. Parameters and results become variables in local
-memory, which both sides name alike. Recursion and calls through a pointer stay as they are.
+memory, which both sides name alike. A call through a pointer becomes a test of the pointer against
+each function that it may be: those of its prototype whose address the module takes. A function that
+calls itself is written out as deep as the copies do not become too many; a call that is left is
+refused where it is executed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 MARK = ".inlined;"  # begins the scope of a body: its lines count
-_SEQUENCE = re.compile(r"\{ // callseq (\d+), \d+(.*?)\} // callseq \1\b", re.S)
+_NAME = r"[A-Za-z_$%][\w$]*"
 _CALL = re.compile(
-    r"\bcall(?:\.uni)?\s+(?:\(\s*([\w$]+)\s*\)\s*,\s*)?([\w$]+)\s*,\s*\(([^)]*)\)\s*;"
+    rf"(?:@(!?)\s*({_NAME})\s+)?\bcall(?:\.uni)?\s+(?:\(\s*({_NAME})\s*\)\s*,\s*)?({_NAME})"
+    rf"\s*(?:,\s*\(([^)]*)\)\s*)?(?:,\s*({_NAME})\s*)?;"
 )
-_FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*\(([^)]*)\)[^{};]*\{", re.S)
+_HEAD = r"\.func\s*(?:\(([^)]*)\))?\s*([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?[^{};]*"
+_FUNCTION = re.compile(_HEAD + r"\{")
+_HEADS = re.compile(_HEAD + r"[{;]")
+_ENTRY = re.compile(r"\.entry\b[^{;]*\{")
+_PROTOTYPE = re.compile(
+    rf"({_NAME})\s*:\s*\.callprototype\s*(?:\(([^)]*)\))?\s*_\s*(?:\(([^)]*)\))?"
+)
 _PARAMETER = re.compile(
-    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\s*(?:\[\s*(\d+)\s*\])?\s*;"
+    r"\.param\s*(?:\.align\s+(\d+)\s*)?\.(\w+)\s+([\w$]+)\s*(?:\[\s*(\d+)\s*\])?\s*;"
 )
+_LOCAL = re.compile(r"(?<!\w)\.local\b[^;\[]*?([A-Za-z_$%][\w$]*)\s*(?:\[[^;]*)?;")
+_BRACE = re.compile(r"[{}]")
 _BITS = re.compile(r"\d+$")
+_WORD = re.compile(_NAME)
 _DEEPEST = 16
+_COPIES = 200  # of functions that a kernel may come to, where one calls itself
 
 
 @dataclass(frozen=True)
 class _Function:
-    results: tuple[str, ...]
+    """A function's parameters, results first; its type: theirs without the names."""
+
     parameters: tuple[str, ...]
+    type: tuple[str, ...]
     body: str
 
 
+def defined(text: str) -> tuple[str, ...]:
+    """The names of the functions that a module has or declares."""
+    return tuple(dict.fromkeys(match.group(2) for match in _HEADS.finditer(text)))
+
+
 def inlined(text: str) -> str:
-    """The text with all calls of its own functions written out; the same text if it has none."""
-    if ".func" not in text or "callseq" not in text:
+    """The text, without comments, with all calls of its own functions in kernels written out; the
+    same text if it has none.
+    """
+    if ".func" not in text or "call" not in text:
         return text
     functions = {
         match.group(2): _Function(
-            _names(match.group(1)), _names(match.group(3)), _body(text, match.end())
+            (*_names(match.group(1)), *_names(match.group(3))),
+            _type(match.group(1), match.group(3)),
+            text[match.end() : _closing(text, match.end())],
         )
         for match in _FUNCTION.finditer(text)
     }
-    return _written_out(text, functions, count(1), 0) if functions else text
+    return _Module(text, functions).written_out() if functions else text
+
+
+class _Module:
+    """A module's text and its functions. pointed: those whose address the module takes."""
+
+    def __init__(self, text: str, functions: dict[str, _Function]):
+        self.text, self.functions = text, functions
+        elsewhere = _WORD.findall(_CALL.sub(" ", _HEADS.sub(" ", text)))
+        self.pointed = tuple(dict.fromkeys(word for word in elsewhere if word in functions))
+        self.numbers = count(1)
+        self.deepest = _DEEPEST
+
+    def written_out(self) -> str:
+        found, at = [], 0
+        for entry in _ENTRY.finditer(self.text):
+            end = _closing(self.text, entry.end())
+            body = self.text[entry.end() : end]
+            self.deepest = self._depth(body)
+            found += [self.text[at : entry.end()], self._body(body, ())]
+            at = end
+        return "".join((*found, self.text[at:]))
+
+    def _depth(self, body: str) -> int:
+        """How deep a function may be within itself, so that the copies are not too many."""
+        calls = {name: self._called(f.body) for name, f in self.functions.items()}
+        for deepest in range(_DEEPEST, 0, -1):
+            left = _COPIES
+            work = [(name, ()) for name in self._called(body)]
+            while work and left:
+                name, stack = work.pop()
+                if stack.count(name) < deepest:
+                    left -= name in stack
+                    work += [(inner, (*stack, name)) for inner in calls[name]]
+            if left:
+                return deepest
+        return 1
+
+    def _called(self, body: str) -> list[str]:
+        return [name for call in _CALL.finditer(body) for name in self._targets(body, call)]
+
+    def _targets(self, body: str, call: re.Match) -> tuple[str, ...]:
+        """The functions that a call may come to."""
+        if call.group(4) in self.functions:
+            return (call.group(4),)
+        for prototype in _PROTOTYPE.finditer(body) if call.group(6) else ():
+            if prototype.group(1) == call.group(6):
+                wanted = _type(prototype.group(2), prototype.group(3))
+                return tuple(n for n in self.pointed if self.functions[n].type == wanted)
+        return ()
+
+    def _body(self, body: str, stack: tuple[str, ...]) -> str:
+        """A body with its calls written out. stack: the functions in which it stands."""
+        at = 0
+        while call := _CALL.search(body, at):
+            targets = self._targets(body, call)
+            targets = tuple(name for name in targets if stack.count(name) < self.deepest)
+            start, end = _around(body, call.start(), call.end())
+            if not targets or not _in_memory(call, body[start:end]):
+                at = call.end()
+                continue
+            before, after = body[start : call.start()], body[call.end() : end]
+            number = next(self.numbers)
+            names = ([call.group(3)] if call.group(3) else []) + _list(call.group(5))
+            head, given = f"{_local(before, names, number)}\n", [f"{n}$in{number}" for n in names]
+            tail = f"\n{_local(after, names, number)}"
+            if call.group(6):
+                inside = self._through_pointer(call, targets, given, number, stack)
+            else:
+                inside = self._copy(targets[0], given, number, stack)
+            skip = f"@{'' if call.group(1) else '!'}{call.group(2)} bra" if call.group(2) else ""
+            done = f"$call_done{number}"
+            if skip or call.group(6):
+                inside = f"{{ {f'{skip} {done};' if skip else ''} {inside} {done}: }}"
+            body = body[:start] + head + inside + tail + body[end:]
+            at = start + len(head) + len(inside)
+        return body
+
+    def _copy(self, name: str, given: list[str], number: int, stack: tuple[str, ...]) -> str:
+        """A function's body in the place of a call."""
+        function = self.functions[name]
+        body = _callee(
+            self._body(function.body, (*stack, name)), function.parameters, given, number
+        )
+        return f"{{ {MARK} {body}\n$inlined_return{number}: }}"
+
+    def _through_pointer(
+        self,
+        call: re.Match,
+        targets: Iterable[str],
+        given: list[str],
+        number: int,
+        stack: tuple[str, ...],
+    ) -> str:
+        """The bodies of all that a pointer may lead to, each behind a test of the pointer. With
+        another value the call itself is met, which is refused.
+        """
+        text = f".reg .pred $other{number};"
+        for i, name in enumerate(targets):
+            skip = f"$call_next{number}_{i}"
+            text += (
+                f" setp.ne.u64 $other{number}, {call.group(4)}, {name};"
+                f" @$other{number} bra {skip};"
+                f" {self._copy(name, given, next(self.numbers), stack)}"
+                f" bra $call_done{number}; {skip}:"
+            )
+        return f"{text} call.uni {call.group(4)};"
 
 
 def _names(declared: str | None) -> tuple[str, ...]:
     """The names of a list of parameters."""
-    parts = filter(None, map(str.strip, (declared or "").split(",")))
-    return tuple(re.sub(r"\[.*", "", part).split()[-1] for part in parts)
+    return tuple(re.sub(r"\[.*", "", part).split()[-1] for part in _list(declared))
 
 
-def _body(text: str, at: int) -> str:
-    """From behind a brace to the one that closes it."""
-    depth, start = 1, at
-    for brace in re.compile(r"[{}]").finditer(text, at):
+def _type(results: str | None, parameters: str | None) -> tuple[str, ...]:
+    """The types of results and parameters, as ".b32" or ".b8[16]"."""
+
+    def kind(declared: str) -> str:
+        found = re.findall(r"\.[bsuf]\d+|\.pred", declared)
+        size = re.search(r"\[\s*(\d*)\s*\]", declared)
+        bits = found[-1].lstrip(".bsufpred") if found else ""
+        return f".b{bits}" + (f"[{size.group(1)}]" if size else "")
+
+    return (*map(kind, _list(results)), "->", *map(kind, _list(parameters)))
+
+
+def _closing(text: str, at: int) -> int:
+    """Where the brace stands that closes the one before `at`."""
+    depth = 1
+    for brace in _BRACE.finditer(text, at):
         depth += 1 if brace.group(0) == "{" else -1
         if depth == 0:
-            return text[start : brace.start()]
-    return text[start:]
+            return brace.start()
+    return len(text)
 
 
-def _written_out(text: str, functions: dict[str, _Function], numbers, depth: int) -> str:
-    def expand(sequence: re.Match) -> str:
-        inside = sequence.group(2)
-        call = _CALL.search(inside)
-        function = functions.get(call.group(2)) if call else None
-        if call is None or function is None or depth >= _DEEPEST:
-            return sequence.group(0)
-        number = next(numbers)
-        body = _written_out(function.body, functions, numbers, depth + 1)
-        given = ([call.group(1)] if call.group(1) else []) + _list(call.group(3))
-        names = dict(zip((*function.results, *function.parameters), given))
-        before, after = inside[: call.start()], inside[call.end() :]
-        return (
-            f"{{ {_local(before, given, number)}\n"
-            f"{{ {MARK} {_callee(body, names, number)}\n"
-            f"$inlined_return{number}: }}\n{_local(after, given, number)} }}"
-        )
-
-    return _SEQUENCE.sub(expand, text)
+def _around(text: str, first: int, last: int) -> tuple[int, int]:
+    """From behind the brace that opens around a statement to the one that closes."""
+    depth, start = 0, 0
+    for at in range(first - 1, -1, -1):
+        if text[at] == "}":
+            depth += 1
+        elif text[at] == "{":
+            if depth == 0:
+                start = at + 1
+                break
+            depth -= 1
+    return start, _closing(text, last)
 
 
-def _list(arguments: str) -> list[str]:
-    return [name.strip() for name in arguments.split(",") if name.strip()]
+def _in_memory(call: re.Match, scope: str) -> bool:
+    """Whether a call's arguments and result are `.param` variables of its scope, not registers."""
+    names = (*_list(call.group(3)), *_list(call.group(5)))
+    found = (rf"(?<!\w)\.(?:param|local)\b[^;]*?(?<![\w$%]){re.escape(n)}(?![\w$])" for n in names)
+    return all(re.search(pattern, scope) for pattern in found)
+
+
+def _list(arguments: str | None) -> list[str]:
+    return [name.strip() for name in (arguments or "").split(",") if name.strip()]
+
+
+def _renamed(text: str, name: str, new: str) -> str:
+    return re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", lambda _: new, text)
 
 
 def _local(text: str, given: list[str], number: int) -> str:
@@ -104,18 +250,25 @@ def _local(text: str, given: list[str], number: int) -> str:
 
     text = _named_in_local_memory(_PARAMETER.sub(declare, text), given)
     for name in given:
-        text = re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", f"{name}$in{number}", text)
+        text = _renamed(text, name, f"{name}$in{number}")
     return text
 
 
-def _callee(body: str, names: dict[str, str], number: int) -> str:
-    """A function's body in the place of a call. names: of its parameters -> the caller's."""
+def _callee(body: str, parameters: Iterable[str], given: Iterable[str], number: int) -> str:
+    """A function's body in the place of a call. given: the caller's names of its parameters."""
     body = re.sub(r"(?<![\w$.%])ret(?:\.uni)?\s*;", f"bra $inlined_return{number};", body)
-    body = re.sub(r"(?<![\w$])(\w*__local_depot\d+)(?![\w$])", rf"\1$in{number}", body)
-    body = _named_in_local_memory(body, names)
-    for name, callers in names.items():
-        body = re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", f"{callers}$in{number}", body)
+    for own in dict.fromkeys(_own_locals(body)):
+        body = _renamed(body, own, f"{own}$in{number}")
+    body = _named_in_local_memory(body, parameters)
+    for name, callers in zip(parameters, given):
+        body = _renamed(body, name, callers)
     return body
+
+
+def _own_locals(body: str) -> Iterator[str]:
+    """Names of a function's variables in local memory."""
+    for match in _LOCAL.finditer(body):
+        yield match.group(1)
 
 
 def _named_in_local_memory(text: str, names: Iterable[str]) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from b200.program.analysis import EXIT, Block, Op, Uniformity, reachable
+from b200.program.analysis import Block, Op, Uniformity
+from b200.program.flow import EXIT, reachable
 from b200.program.module import TYPE_BITS, Instr, Label, Not, Reg, Sym, Vec
 from b200.registry import DTYPES, FULL, Run, active, as_bools, as_mask, lanes
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from b200.effects import Effect
+from b200.isa.grammar import is_type
 from b200.registry import effect_of
 
 TYPE_BITS = {
@@ -119,6 +120,15 @@ class Instr:
         """Whether the opcode has at least one of the modifiers."""
         return any(m in self.mods for m in mods)
 
+    def one(self, *mods: str) -> str:
+        """The modifier that is among `mods`, or ""."""
+        return next((m for m in self.mods if m in mods), "")
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The types among its modifiers, the result's first."""
+        return tuple(m for m in self.mods[1:] if is_type(m))
+
     @cached_property
     def effect(self) -> Effect:
         """What it does to the world (effects.py)."""
@@ -182,18 +192,24 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A PTX module. variables: its shared, global and const variables; text: its PTX. looks: what
-    looks at the report of each launch before anybody else does, as a compiler's host does to keep
-    apart what is said of the compiler's code. replicates: whether several warps may hold the same
-    elements, of which one stores them, as Triton's layouts have it.
+    """A PTX module. variables: its shared, global and const variables; text: its PTX. functions:
+    the names of its device functions. looks: what looks at the report of each launch before anybody
+    else does, as a compiler's host does to keep apart what is said of the compiler's code.
+    replicates: whether several warps may hold the same elements, of which one stores them, as
+    Triton's layouts have it. translations: its kernels ready to run, by name and type of writer
+    (translate.py).
     """
 
     target: str
     kernels: dict[str, Kernel]
     variables: dict[str, Variable]
     text: str = field(default="", repr=False)
+    functions: tuple[str, ...] = ()
     looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
+    translations: dict[tuple[str, type | None], Any] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def static_smem(self, kernel: Kernel) -> int:
         """Bytes of static shared memory of a CTA of a kernel."""

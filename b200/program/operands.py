@@ -28,6 +28,11 @@ def full(value: int, dtype, n: int = 32) -> np.ndarray:
     return found
 
 
+def dtype_name(bits: int) -> str:
+    """Source of the dtype of a register's array; one of 128 bits holds Python ints."""
+    return "object" if bits == 128 else f"np.uint{bits}"
+
+
 def to_varying(value, dtype) -> np.ndarray:
     """A result as an array of 32, one value a lane."""
     if isinstance(value, np.ndarray):
@@ -93,6 +98,8 @@ class Operands:
 
     def _symbol(self, name: str) -> str:
         variable = self.out.kernel.variables.get(name) or self.out.program.variables.get(name)
+        if variable is None and name in self.out.program.functions:
+            return f"w.symbols[{name!r}]"
         if variable is None:
             raise Unsupported(f"symbol {name} is not a variable of the program")
         if variable.space == "shared":
@@ -113,8 +120,8 @@ class Operands:
     def _filled(self, code: str, width: int, n: int) -> str:
         """n elements with the same value."""
         if code.startswith("0x"):
-            return self._constant(np.full(n, int(code, 16), DTYPES[width]))
-        return f"full({code}, np.uint{width}, {n})"
+            return self._constant(np.full(n, int(code, 16), DTYPES.get(width, object)))
+        return f"full({code}, {dtype_name(width)}, {n})"
 
     @staticmethod
     def _resize(code: str, varying: bool, kind: str, width: int) -> str:

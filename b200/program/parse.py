@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
+from b200.isa import grammar
 from b200.program import calls, inlining, wmma
-from b200.program.modifiers import in_order
 from b200.program.module import (
     SINK,
     TYPE_BITS,
@@ -38,12 +38,15 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)")
 _INLINE_ASM = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
 _FURTHER_LOCS = re.compile(r"(?<=\n)\s*\.loc\s[^\n]*")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_MODULE_VARIABLE = re.compile(
+    r"^[ \t]*(?:\.(?:extern|visible|weak|common)\s*)*\.(?:shared|global|const)[\s.][^;]*;", re.M
+)
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
-_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.S)
+_REG = re.compile(r"\.reg\s*(?:\.v([24])\s*)?\.(\w+)\s+(.*)", re.S)
 _COMPONENTS = ("xr", "yg", "zb", "wa")  # names of a vector's elements (PTX ISA 6.4.3)
 _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
-_CALL_PARAMETER = re.compile(r"\.param\s+\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
+_CALL_PARAMETER = re.compile(r"\.param\s*\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
 SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
 _SPECIALS = frozenset(
     """
@@ -62,12 +65,13 @@ def parse(text: str) -> Program:
     """Parse a PTX module. Raises Unsupported for a call of a function that it does not have."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
-    text = _COMMENT.sub("", inlining.inlined(_INLINE_ASM.sub(_without_own_lines, text)))
+    text = inlining.inlined(_COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text)))
     target = re.search(r"\.target\s+([\w]+)", text)
     program = Program(target.group(1) if target else "", {}, {}, source)
+    program.functions = inlining.defined(text)
     entries = list(_ENTRY.finditer(text))
     head_end = entries[0].start() if entries else len(text)
-    for match in re.finditer(r"^[^\n;]*\.(?:shared|global|const)\s[^;]*;", text[:head_end], re.M):
+    for match in _MODULE_VARIABLE.finditer(text[:head_end]):
         if variable := declaration(match.group(0).strip().rstrip(";")):
             program.variables[variable.name] = variable
     for entry in entries:
@@ -241,18 +245,13 @@ class _Body:
             self.scopes[-1].has_lines = True
         elif text.startswith((".pragma", ".file", ".section", ".callprototype", ".branchtargets")):
             pass
-        elif not (wmma.is_wmma(text) and self._written_out(text)):
+        elif (lines := wmma.written_out(text, self._is_narrow)) is None:
             self.kernel.body.append(self._instruction(text))
-
-    def _written_out(self, text: str) -> bool:
-        """Take the statements that a wmma instruction stands for; whether it stands for any."""
-        if (lines := wmma.written_out(text, self._is_narrow)) is None:
-            return False
-        self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
-        for line in lines:
-            self._statement(line)
-        self.scopes.pop()
-        return True
+        else:
+            self.scopes.append(_Scope(f"@wmma{len(self.kernel.body)}"))
+            for line in lines:
+                self._statement(line)
+            self.scopes.pop()
 
     def _is_narrow(self, name: str) -> bool:
         found = self._register(name)
@@ -308,8 +307,11 @@ class _Body:
         if "{" in opcode:  # "op{a,b}" cannot occur; "op [x]" may be written "op[x]"
             opcode, rest = opcode.split("{", 1)[0], "{" + opcode.split("{", 1)[1] + rest
         if opcode.split(".")[0] == "call":
+            if opcode not in ("call", "call.uni"):
+                raise Unsupported(f"{self.loc}: {source}: call has no such modifier")
             return self._call(rest, pred, negated, source)
-        opcode = in_order(opcode)
+        if found := grammar.match(opcode):
+            opcode = found.name
         kind = opcode.split(".")[-1]
         operands, dual = [], False
         for i, token in enumerate(split_operands(rest)):

@@ -6,10 +6,12 @@ import re
 import struct
 
 from b200.errors import Unsupported
+from b200.program.constants import EXPRESSION, constant
 from b200.program.module import TYPE_BITS, Pointer, Variable
 
 _VARIABLE = re.compile(
-    r"\.(param|shared|global|const|local)\s*(?:\.align\s+(\d+))?\s*(?:\.attribute\([^)]*\)\s*)?"
+    r"\.(param|shared|global|const|local)\s*(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+))?\s*"
+    r"(?:\.attribute\([^)]*\)\s*)?"
     r"(?:\.v(\d)\s*)?\.(\w+)\s+(?:\.ptr(?:\s+\.\w+)*(?:\s+\d+)?\s+)?([\w$]+)\s*"
     r"((?:\[\d*\])*)\s*(?:=\s*(.*))?",
     re.S,
@@ -83,12 +85,15 @@ def immediate(token: str, kind: str = "b32") -> int:
         return int(low, 8)
     if re.fullmatch(r"[-+]?\d+", low):
         return int(low)
+    if EXPRESSION.fullmatch(token):
+        return constant(token)
     code, as_int = ("<d", "<Q") if kind == "f64" else ("<f", "<I")
     return struct.unpack(as_int, struct.pack(code, float(token)))[0]
 
 
 def is_number(token: str) -> bool:
-    return bool(re.match(r"[-+]?(\d|\.\d)", token))
+    """Whether a token is a number or an integer constant expression."""
+    return bool(re.match(r"[-+]?(\d|\.\d)", token) or EXPRESSION.fullmatch(token))
 
 
 def split_operands(text: str) -> list[str]:

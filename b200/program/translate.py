@@ -20,16 +20,20 @@ from b200.registry import TABLE
 
 
 def translate(program: Program, kernel: Kernel, writer: type | None = None) -> Translated:
-    """Translate one kernel; raises Unsupported naming the instruction and the line of the kernel.
+    """Translate one kernel, once for all machines that need the same.
 
     writer: a subclass of the writer, for machines that need more in the generated code. The
-    instruction set must have been registered (import b200.chip.instruction_set).
+    instruction set must have been registered (import b200.chip.instruction_set). Raises Unsupported
+    naming the instruction and the line of the kernel.
     """
-    out = Translated(kernel, program)
-    _lay_out(out)
-    info = _analyse(out)
-    (writer or Writer)(out, info).write()
-    return out
+    key = kernel.name, writer
+    if key not in program.translations:
+        out = Translated(kernel, program)
+        _lay_out(out)
+        info = _analyse(out)
+        (writer or Writer)(out, info).write()
+        program.translations[key] = out
+    return program.translations[key]
 
 
 def _analyse(out: Translated) -> Uniformity:

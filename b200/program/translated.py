@@ -20,6 +20,8 @@ class Translated:
     blocks: the functions. counts: instructions in each block. lines: generated line -> instruction.
     initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
     without_rule: instructions that the observer of the run has no rule for, with their block.
+    live: registers that are read from the beginning of each block on, as bits.
+    deciding: id() of the reads whose values decide over synchronisation, where that is asked for.
     """
 
     kernel: Kernel
@@ -33,6 +35,8 @@ class Translated:
     local_bytes: int = 0
     source: str = ""
     without_rule: list[tuple[int, Instr]] = field(default_factory=list)
+    deciding: frozenset[int] = frozenset()
+    live: list[int] = field(default_factory=list)
 
     @cached_property
     def common(self) -> set[int]:

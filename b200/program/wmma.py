@@ -18,23 +18,14 @@ from dataclasses import dataclass
 from itertools import product
 
 from b200.errors import Unsupported
+from b200.isa import grammar
 from b200.program.tokens import split_operands
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _BYTES = {"s8": 1, "u8": 1, "f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "s32": 4, "f64": 8}
-_SHAPES = {
-    **dict.fromkeys(("f16", "bf16", "s8", "u8"), ("m16n16k16", "m32n8k16", "m8n32k16")),
-    "tf32": ("m16n16k8",),
-    "f64": ("m8n8k4",),
-}
-_SUMS = ("f16", "f32", "s32", "f64")
 _STATEMENT = re.compile(r"(@!?\s*[\w$%.]+\s+)?wmma\.([\w.:]+)\s+(.*)", re.S)
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:([+-])\s*(\w+)\s*)?\]")
 _OWN = "wmma"  # begins the names of registers declared here
-
-
-def is_wmma(statement: str) -> bool:
-    return "wmma." in statement and _STATEMENT.match(statement) is not None
 
 
 @dataclass(frozen=True)
@@ -72,11 +63,9 @@ class _Fragment:
         ]
 
 
-def _shape(words: list[str], kind: str, statement: str) -> tuple[int, int, int]:
-    shape = next((w for w in words if _SHAPE.fullmatch(w)), "")
-    if shape not in _SHAPES.get(kind, ()):
-        raise Unsupported(statement)
-    m, n, k = map(int, _SHAPE.fullmatch(shape).groups())  # type: ignore[union-attr]
+def _shape(words: list[str]) -> tuple[int, int, int]:
+    shape = next(found for word in words if (found := _SHAPE.fullmatch(word)))
+    m, n, k = map(int, shape.groups())
     return m, n, k
 
 
@@ -93,22 +82,19 @@ def _result(kind: str, m: int, n: int) -> _Fragment:
 
 
 def written_out(statement: str, is_narrow: Callable[[str], bool]) -> list[str] | None:
-    """A wmma statement as statements of one scope; None for a shape or type that is not modelled:
-    sm_100 lacks some, and 4-bit and 1-bit ones are left out. is_narrow(name): whether an address
-    register has 32 bits.
+    """A wmma statement as statements of one scope; None for another, and for a form that is not
+    modelled. is_narrow(name): whether an address register has 32 bits.
     """
-    match = _STATEMENT.match(statement)
-    assert match is not None
-    guard, opcode, rest = match.groups()
-    words, operands = opcode.split("."), split_operands(rest)
-    try:
-        if words[0] == "mma":
-            lines = _Product(statement, words, operands).lines()
-        else:
-            lines = _Access(statement, words, operands, is_narrow).lines()
-    except Unsupported:
+    match = _STATEMENT.match(statement) if "wmma." in statement else None
+    found = grammar.match(f"wmma.{match[2]}") if match else None
+    if match is None or found is None or found.reason:
         return None
-    return [line if line.startswith(".reg") else f"{guard or ''}{line}" for line in lines]
+    words, operands = found.name.split(".")[1:], split_operands(match[3])
+    if words[0] == "mma":
+        lines = _Product(words, operands).lines()
+    else:
+        lines = _Access(statement, words, operands, is_narrow).lines()
+    return [line if line.startswith(".reg") else f"{match[1] or ''}{line}" for line in lines]
 
 
 class _Lines:
@@ -150,16 +136,12 @@ class _Access(_Lines):
     ):
         super().__init__()
         self.loads, role, kind = words[0] == "load", words[1], words[-1]
-        shape = next((w for w in words if _SHAPE.fullmatch(w)), "")
+        m, n, k = _shape(words)
         if role in ("a", "b"):
-            m, n, k = _shape(words, kind, statement)
             self.fragment = _operand(role, kind, m, n, k)
             self.neighbours = ("row" if role == "a" else "col") in words
             least = (k if role == "a" else n) if "row" in words else (m if role == "a" else k)
         else:
-            if kind not in _SUMS or not any(shape in shapes for shapes in _SHAPES.values()):
-                raise Unsupported(statement)
-            m, n, _ = map(int, _SHAPE.fullmatch(shape).groups())  # type: ignore[union-attr]
             self.fragment = _result(kind, m, n)
             self.neighbours = ("row" in words) == (self.fragment.rows == m)
             least = n if "row" in words else m
@@ -167,8 +149,8 @@ class _Access(_Lines):
         self.registers = _registers(operands[given])
         self.stride = operands[2] if len(operands) > 2 else str(least)
         found = _ADDRESS.fullmatch(operands[address])
-        if found is None or not {"row", "col"} & set(words):
-            raise Unsupported(statement)
+        if found is None:
+            raise Unsupported(f"{statement}: only an address in a register is modelled")
         self.base, sign, offset = found.groups()
         self.offset = f"{sign if sign == '-' else ''}{offset or 0}"
         space = next((w for w in words if w.split("::")[0] in ("global", "shared")), "")
@@ -290,17 +272,13 @@ class _Access(_Lines):
 class _Product(_Lines):
     """wmma.mma as mma.sync of the rows and columns of its blocks."""
 
-    def __init__(self, statement: str, words: list[str], operands: list[str]):
+    def __init__(self, words: list[str], operands: list[str]):
         super().__init__()
         types = [w for w in words if w in _BYTES]
         if len(types) == 2:
             types = [types[0], "f16", "f16", types[1]]
-        if len(types) != 4 or {"xor", "and", "rz", "rm", "rp"} & set(words):
-            raise Unsupported(statement)
-        self.d_kind, a, b, self.c_kind = types
-        m, n, k = _shape(words, a, statement)
-        if a != b or ("satfinite" in words and self.d_kind != "s32"):
-            raise Unsupported(statement)
+        self.d_kind, a, _, self.c_kind = types
+        m, n, k = _shape(words)
         self.saturate, self.kind = ".satfinite" if "satfinite" in words else "", a
         held = {"a": _registers(operands[1]), "b": _registers(operands[2])}
         first, second = ("b", "a") if m == 8 and n != 8 else ("a", "b")

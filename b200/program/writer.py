@@ -11,6 +11,7 @@ from b200.program import packing
 from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
 from b200.program.meeting import meeting
 from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
+from b200.program.operands import dtype_name
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
 from b200.registry import DTYPES, INLINE_NAMES
@@ -27,6 +28,7 @@ class Writer(PackWriter):
         self.out.source = "\n".join(self.text)
         self.space.update(INLINE_NAMES)
         exec(compile(self.out.source, f"<{self.out.kernel.name}>", "exec"), self.space)
+        self.out.live = self.info.live_in
         self.out.blocks = [self.space[f"b{b.index}"] for b in self.out.structure]
         zeros = {width: np.zeros(32, dtype) for width, dtype in DTYPES.items()}
         for array in zeros.values():
@@ -93,7 +95,7 @@ class Writer(PackWriter):
         if ins.mods[0] == "brx":
             return self._indexed_branch(block, ins)
         if ins.mods[0] == "trap":
-            self._line("w.trap()", ins)
+            self._line(f"if {self._guard(op)[0]}: w.trap()", ins)
         target = block.targets[ins.operands[0].name] if ins.mods[0] == "bra" else EXIT
         if ins.pred is None:
             self._line(f"return {target}", ins)
@@ -182,7 +184,7 @@ class Writer(PackWriter):
         ):
             code = self._resize(code, varying, kind, TYPE_BITS[reg.type])
         if self._varying(reg) and not varying and reg.type != "pred":
-            code = f"full({code}, np.uint{TYPE_BITS[reg.type]})"
+            code = f"full({code}, {dtype_name(TYPE_BITS[reg.type])})"
         mask, guard_varies = self._guard(op)
         if guard_varies is None:
             self._line(f"{name} = {code}", ins)
@@ -319,11 +321,9 @@ class Writer(PackWriter):
                 f"{name} = {name} & ~g | {code} & g" if kept else f"{name} = {code}", op.ins, indent
             )
         elif self._varying(reg):
-            value = f"to_varying({code}, np.uint{TYPE_BITS[reg.type]})"
+            value = f"to_varying({code}, {dtype_name(TYPE_BITS[reg.type])})"
             kept = f"merge({name}, {value}, g)" if op.ins.pred is not None else value
             self._line(f"{name} = {kept}", op.ins, indent)
-        elif reg.type == "b128":
-            self._line(f"{name} = {code}", op.ins, indent)
         else:
             self._line(f"{name} = to_uniform({code}, {mask})", op.ins, indent)
 
@@ -338,7 +338,7 @@ class Writer(PackWriter):
                 elif ins.pred is not None:
                     start = f"{name}.copy()"
                 else:
-                    start = f"np.zeros(32, np.uint{TYPE_BITS[dsts[i].type]})"
+                    start = f"np.zeros(32, {dtype_name(TYPE_BITS[dsts[i].type])})"
                 self._line(f"{name} = {start}", ins, indent)
         self._line(f"for i in active({mask}):", ins, indent)
         self._line(f"t = {call}", ins, indent + 1)

@@ -17,6 +17,7 @@ from lab.calibrations import CALIBRATIONS
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "docs/results"
 OUT = "OUT"  # in a command, stands for the file that it writes
+PTXAS = "PTXAS"  # ... for the newest ptxas
 DATA = "DATA"  # ... for the folder of published tables
 KERNEL = (*digest.MODELLED, "submission")
 PEERS = (*KERNEL, "ranges")
@@ -77,6 +78,11 @@ FILES: dict[str, File] = {
         ("program", "chip", "checker", "submission"),
         ("-m", "lab", "mutations", "--count", "180", "--seed", "1", "--jobs", "2", "--out", OUT),
         slow=True,
+    ),
+    "conformance.json": File(
+        ("program", "chip"),
+        ("-m", "lab", "conformance", "--ptxas", "ptxas", "--ptxas", PTXAS, "--out", OUT),
+        needs="the newest ptxas beside CUDA 13.0's (pip download nvidia-cuda-nvcc)",
     ),
     **CALIBRATED,
     "ladder.jsonl": File(digest.MODELLED, needs="the published kernels and their times"),

@@ -16,7 +16,18 @@ from harness.evaluator.ladder import errors as ladder
 from lab.calibrations import CALIBRATIONS
 from lab.evidence import rows
 from lab.results import stale
-from lab.tables import beliefs, evidence, h200, markdown, others, peers, runs, steps, tuning
+from lab.tables import (
+    beliefs,
+    evidence,
+    h200,
+    instructions,
+    markdown,
+    others,
+    peers,
+    runs,
+    steps,
+    tuning,
+)
 from task import PROBLEMS, find_problem
 
 
@@ -222,6 +233,7 @@ LOSSES = (
     "python -m lab tuning losses [--random N --seed S] --placements N"
     " --out docs/results/losses.jsonl"
 )
+FORMS = "the rows of b200/isa/forms"
 ABLATION = "python -m lab tuning ablation --out docs/results/ablation.json"
 JUDGING = ("ladder.jsonl", "others.json", "public-kernels.json")
 TABLES = {
@@ -317,6 +329,14 @@ TABLES = {
             ("sources", evidence.sources),
         )
     },
+    "instructions": Table("", (), instructions.modelled, FORMS),
+    "instructions-missing": Table("", (), instructions.missing, FORMS),
+    "conformance": Table(
+        "python -m lab conformance --ptxas ptxas --ptxas NEWEST"
+        " --out docs/results/conformance.json",
+        ("conformance.json",),
+        instructions.conformance,
+    ),
     "mutations": Table(
         "python -m lab mutations --count 180 --seed 1 --jobs 16 "
         "--lines mutations.jsonl --out docs/results/mutations.json",

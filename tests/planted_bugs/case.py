@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
 import torch
 
 import b200
 from b200 import EmulatorError
+from b200.chip import hang, order, placement
 from b200.chip.gpu import Gpu
+from b200.hardware import SM_COUNT
 from b200.program.module import Program
 from b200.program.parse import parse
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 parsed = functools.lru_cache(maxsize=8)(parse)  # tests run a text again and again, in a row
-TURN = 512  # blocks: a CTA that polls for 149 others goes on to the end of its turn
+TURN = 512  # blocks: a warp that polls goes on to the end of its turn
+
+
+@contextmanager
+def chip_of(sms: int) -> Iterator[None]:
+    """A B200 of which only this many SMs are there: a grid that fills it is a small one."""
+    with ExitStack() as stack:
+        if sms != SM_COUNT:
+            smaller = functools.partial(placement.Placement, (sms,), 0)
+            stack.enter_context(mock.patch.object(order, "Placement", smaller))
+            for module in (placement, hang):
+                stack.enter_context(mock.patch.object(module, "SM_COUNT", sms))
+        yield
 
 
 class Source:
@@ -110,7 +126,7 @@ class PlantedBug:
     build: bug? -> Source. kind: of the finding ("race", ...) or of the error ("fault", "deadlock").
     words: what the report must contain. marks: lines it must name. args: tensors to launch with,
     made anew each time, the last one the output; expected: its value. grid, cluster: of the launch.
-    schedule: the one that shows the bug best.
+    schedule: the one that shows the bug best. sms: of the chip.
     """
 
     name: str
@@ -124,6 +140,7 @@ class PlantedBug:
     grid: tuple[int, int, int] = (1, 1, 1)
     cluster: tuple[int, int, int] = (1, 1, 1)
     schedule: str | None = None
+    sms: int = SM_COUNT
 
     def run(
         self,
@@ -144,7 +161,8 @@ class PlantedBug:
         kept = []  # so that each launch finds its arguments at other addresses
         for _ in range(launches):
             kept.append(self.args())
-            outcome = self._launch(gpu, program, source, kept[-1])
+            with chip_of(self.sms):
+                outcome = self._launch(gpu, program, source, kept[-1])
             if outcome.error:
                 break
         return source, outcome

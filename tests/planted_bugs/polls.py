@@ -151,7 +151,8 @@ def grid_barrier(bug: bool) -> Source:
     return _finish(k)
 
 
-GRID = 150  # CTAs of the grid barrier: more than a B200 has SMs
+SMS = 4  # of the chip that runs the grid barrier
+GRID = 6  # CTAs of the grid barrier: more than that has SMs
 
 
 def _arguments(ctas: int, threads: int = 32):
@@ -162,7 +163,7 @@ def _arguments(ctas: int, threads: int = 32):
 
 
 def planted(
-    name: str, title: str, build, words, marks=("poll", "test"), ctas=2, threads=32
+    name: str, title: str, build, words, marks=("poll", "test"), ctas=2, threads=32, **chip
 ) -> PlantedBug:
     return PlantedBug(
         name,
@@ -174,6 +175,7 @@ def planted(
         _arguments(ctas, threads),
         lambda a: torch.arange(ctas * threads, dtype=torch.int32),
         grid=(ctas, 1, 1),
+        **chip,
     )
 
 
@@ -231,11 +233,12 @@ PLANTED = [
         "a barrier over more CTAs than are resident at once (right: two CTAs an SM)",
         grid_barrier,
         (
-            "and 147 more",
-            "it reads 148, and 148 < 150 is true",
-            "2 of the grid's 150 CTAs have not started",
-            "a grid of at most 148 CTAs",
+            "and 3 more",
+            "it reads 4, and 4 < 6 is true",
+            "2 of the grid's 6 CTAs have not started",
+            "a grid of at most 4 CTAs",
         ),
         ctas=GRID,
+        sms=SMS,
     ),
 ]

@@ -40,11 +40,14 @@ def _fenced(run, *acts: Act) -> Run:
 
 
 def _orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> None:
-    """A fence of this order: acquire and release do one half of it each, the others both."""
-    acquires = order in ACQUIRING
-    agent.fence_memory(scope, acquires, order in RELEASING)
-    if acquires:
+    """A fence of this order: acquire and release do one half of it each, the others both. What one
+    fence acquires it releases, too (PTX ISA 8.8: it ends one pattern and begins another).
+    """
+    if order in ACQUIRING:
+        agent.fence_acquire(scope)
         observer.globals.order.fenced(agent, scope)
+    if order in RELEASING:
+        agent.fence_release(scope)
 
 
 def _orders_shared(observer: Observer, agent: Agent) -> None:

@@ -17,7 +17,13 @@ from b200.checker.scopes import CTA, distance, scope_of
 from b200.checker.vector_clocks import HB, INIT, TENSOR, Agent
 from b200.chip.describe import call
 from b200.chip.fragment import Fragment
-from b200.chip.sync.barrier_record import BarrierEvent, BarrierHistory, WaitedTwice
+from b200.chip.sync.barrier_record import (
+    BarrierEvent,
+    BarrierHistory,
+    OvertakenWait,
+    SlippedWait,
+    WaitedTwice,
+)
 from b200.chip.sync.mbarrier import MBarrier
 from b200.effects import Arrives
 from b200.hardware import OFFSET_MASK
@@ -69,20 +75,54 @@ class Mbarriers:
         announced, brought = tuple(barrier.expects.values()), tuple(barrier.copies.values())
         return BarrierHistory(barrier.name(), announced, brought, events)
 
-    def waited_twice(self) -> list[WaitedTwice]:
-        """The warps of resident clusters that waited twice for one parity of an mbarrier with
-        several phases.
+    def slipped_waits(self) -> list[SlippedWait]:
+        """The warps of resident clusters whose waits do not go with the phases of an mbarrier: they
+        have waited twice for one parity, or are overtaken by two phases.
         """
         observer = self.observer
-        ctas = [cta for cluster in observer.machine.resident for cta in cluster.ctas]
-        agents = [agent for cta in ctas for agent in observer.state(cta).agents_of(cta)]
-        return [
-            WaitedTwice(barrier.name(), words.name(agent), parity, call(ins))
-            for agent in agents
-            if agent.again is not None
-            for barrier, parity, ins in (agent.again,)
-            if barrier.phases > 1 or not barrier.object.idle
-        ]
+        warps = [w for c in observer.machine.resident for cta in c.ctas for w in cta.warps]
+        found: dict[tuple, SlippedWait] = {}
+        for warp in warps:
+            agent = observer.agents.get(warp)
+            if agent is None:
+                continue
+            if (again := self._again(agent)) is not None:
+                found[again.mbarrier, again.who] = again
+            for f in warp.fragments:
+                if not isinstance(f.waits_for, MBarrier):
+                    continue
+                if (slipped := self._slipped(agent, f, f.waits_for)) is not None:
+                    found.setdefault((slipped.mbarrier, slipped.who), slipped)
+        return sorted(found.values(), key=lambda slipped: not isinstance(slipped, WaitedTwice))
+
+    @staticmethod
+    def _again(agent: Agent) -> WaitedTwice | None:
+        """Whether the latest two waits of a warp passed with one parity."""
+        if agent.again is None:
+            return None
+        barrier, parity, ins, before = agent.again
+        if barrier.phases <= 1 and barrier.object.idle:
+            return None
+        other = call(before) if before is not ins else ""
+        return WaitedTwice(barrier.name(), words.name(agent), parity, call(ins), other)
+
+    def _slipped(self, agent: Agent, fragment: Fragment, mbarrier: MBarrier) -> SlippedWait | None:
+        """Why a warp waits for ever, if its waits have lost count of the phases."""
+        barrier = self.known(mbarrier)
+        if barrier is None:
+            return None
+        ins = self.observer.machine.code.structure[fragment.pc].ops[0].ins
+        name, who, parity = barrier.name(), words.name(agent), mbarrier.phase
+        last, phases, before = agent.waits.get(barrier, (1, 0, None))
+        if before is not None and last == parity:
+            other = call(before) if before is not ins else ""
+            return WaitedTwice(name, who, parity, call(ins), other)
+        if barrier.phases < phases + 2 or last == parity:
+            return None
+        completed = [event for event in barrier.events if not event[2].startswith(("init", "wait"))]
+        latest = f"{completed[-1][2]} at {completed[-1][3]}" if completed else "others"
+        waits = agent.waited.get(barrier, 0)
+        return OvertakenWait(name, who, parity, call(ins), barrier.phases, waits, latest)
 
     def initialised(
         self, warp: Fragment, mbarrier: MBarrier, before: Barrier | None, lane: int
@@ -214,6 +254,21 @@ class Mbarriers:
             weak_order.orders_only(agent, ins, clock, lanes)
         return clock
 
+    def _asks_again(self, agent: Agent, barrier: Barrier, parity: int, before: tuple) -> bool:
+        """Whether a wait has passed for the phase that another wait of the warp has passed for. A
+        look in front of each wait does so every time.
+        """
+        ins = self.observer.ins
+        agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
+        if before[:2] != (parity, barrier.phases):
+            return False
+        agent.doubled[barrier, ins] = agent.doubled.get((barrier, ins), 0) + 1
+        doubled, passed = (
+            sum(n for (where, other), n in counts.items() if where is barrier and alike(ins, other))
+            for counts in (agent.doubled, agent.passes)
+        )
+        return doubled < passed
+
     def _arrived_remotely(self, agent: Agent, target, ins: Instr):
         last = agent.state.remote[target.rank].get(agent.component)
         if (
@@ -251,8 +306,11 @@ class Mbarriers:
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         before = agent.waits.get(barrier)
+        agent.waited[barrier] = agent.waited.get(barrier, 0) + 1
         if before is not None and before[::2] == (parity, ins):
-            agent.again = barrier, parity, ins
+            agent.again = barrier, parity, ins, ins
+        elif before is not None and self._asks_again(agent, barrier, parity, before):
+            agent.again = barrier, parity, ins, before[2]
         elif agent.again is not None and agent.again[0] is barrier:
             agent.again = None
         agent.looked.pop(barrier, None)
@@ -266,3 +324,8 @@ class Mbarriers:
         else:
             (agent.acquire_barrier if observer.strict else agent.acquire)(barrier.passed)
         barrier.looks[agent] = agent.epoch, ins
+
+
+def alike(one: Instr, other: Instr) -> bool:
+    """Whether two instructions are of one source line: loops are unrolled."""
+    return one is other or one.loc is not None and one.loc == other.loc

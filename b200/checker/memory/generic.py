@@ -7,6 +7,7 @@ other. A release publishes the warp's clock at its address; an acquire joins tha
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,10 +15,8 @@ from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
-from b200.checker.memory.shadow import ALL_LANES
-from b200.checker.scopes import CTA
+from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
 from b200.checker.steps import Look, Looking, Touch, followed, plain
-from b200.checker.vector_clocks import join
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -27,6 +26,7 @@ from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 REPLICAS = 64  # executions of a load that are remembered
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+WINDOW_BITS = WINDOW_MASK.bit_length()
 SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
 
 
@@ -38,26 +38,51 @@ def lane_addresses(mask: int, address) -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def _lanes(mask: int, uniform: bool) -> np.ndarray:
-    """The lanes whose addresses `lane_addresses` returns: the lowest one where all have
-    one address.
+def _lanes(mask: int, uniform: bool, write: bool) -> np.ndarray:
+    """The lanes whose addresses `lane_addresses` returns. Where several have one address, a marker
+    (shadow.py) stands for them.
     """
-    found = np.array(active(mask), np.uint8)
-    return found[:1] if uniform else found
+    if uniform and mask & mask - 1:
+        return EACH_LANE if write else ALL_LANES
+    return np.array(active(mask), np.uint8)
 
 
-def _where(space: str, at: np.ndarray) -> tuple[str | None, np.ndarray]:
-    """("shared" or "global", addresses in that space); (None, ...) for a space that
-    is not checked.
+class Part(NamedTuple):
+    """Lanes of an access whose addresses lie in one state space. where: "shared" or "global", None
+    for a space that is not checked. at: their addresses in that space, as lane_addresses has them.
     """
-    if space == "generic":
-        window = int(at[0]) & WINDOW
-        if window == SHARED_WINDOW:
-            return "shared", at & WINDOW_MASK
-        return ("global", at) if window == 0 else (None, at)
-    if space.startswith("shared"):
-        return "shared", at & SHARED_BITS
-    return ("global", at) if space == "global" else (None, at)
+
+    where: str | None
+    mask: int
+    at: np.ndarray
+
+
+def _parts(space: str, mask: int, address) -> list[Part]:
+    """An access by the space that each lane's address lies in: one part, unless generic addresses
+    of a warp differ in it.
+    """
+    at = lane_addresses(mask, address)
+    if space != "generic":
+        if space.startswith("shared"):
+            return [Part("shared", mask, at & SHARED_BITS)]
+        return [Part("global" if space == "global" else None, mask, at)]
+    windows = at >> WINDOW_BITS
+    first = int(windows[0])
+    if at.size == 1 or (windows == first).all():
+        return [_of_window(first, mask, at)]
+    lanes = np.array(active(mask))
+    found = []
+    for window in np.unique(windows):
+        inside = windows == window
+        part = sum(1 << lane for lane in lanes[inside].tolist())
+        found.append(_of_window(int(window), part, at[inside]))
+    return found
+
+
+def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
+    if window == SHARED_WINDOW >> WINDOW_BITS:
+        return Part("shared", mask, at & WINDOW_MASK)
+    return Part("global" if window == 0 else None, mask, at)
 
 
 def own_lanes(mask: int, at: np.ndarray) -> int:
@@ -85,6 +110,7 @@ def shared_access(
     observer.ins = ins
     agent = observer.agent(w)
     agent.touched |= own
+    agent.in_step = w.mask
     if len(w.cta.cluster.ctas) == 1:
         _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text, own)
         return
@@ -154,40 +180,26 @@ def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: i
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.
     """
-    write = isinstance(effect, Stores)
+    write, agent = isinstance(effect, Stores), w.observer.agent(w)
+    flags = agent.state.flags
     if not write:
-        _receive_shared(w, ins, effect, at)
+        flags.read(agent, ins, effect, at)
     shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
     if write:
-        _signal_shared(w, ins, effect, at, mask, joins=False)
+        flags.write(agent, ins, effect, at, mask, joins=False)
 
 
-def _receive_shared(w, ins: Instr, effect: Access, at: np.ndarray):
-    """A strong read of flags in shared memory: the warp acquires what they hold."""
-    agent = w.observer.agent(w)
-    flags = agent.state.flags
-    for key in set(at.tolist()) & flags.keys():
-        if effect.acquires or effect.order == "volatile":
-            agent.acquire_barrier(flags[key])
-        else:
-            agent.acquire_relaxed(flags[key], ins)
-
-
-def _signal_shared(w, ins: Instr, effect: Access, at: np.ndarray, mask: int, joins: bool):
-    """A strong write of flags in shared memory: these lanes release. joins: the write is an atomic,
-    which passes on what the flag held before.
-    """
-    agent = w.observer.agent(w)
-    flags = agent.state.flags
-    releases = effect.releases or effect.order == "volatile"
-    clock = agent.release(mask, ins) if releases else agent.release_relaxed(CTA, mask, ins)
-    for key in set(at.tolist()):
-        have = flags.get(key) if joins else None
-        flags[key] = clock if have is None else join(have.copy(), clock)
-
-
-def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, strong: bool):
-    """Check a load or store of global memory; strong ones synchronise."""
+def _global(
+    w,
+    ins: Instr,
+    mask: int,
+    at: np.ndarray,
+    nbytes: int,
+    write: bool,
+    strong: bool,
+    before: np.ndarray | None = None,
+):
+    """Check a load or store of global memory; strong ones synchronise. before: as contested()."""
     observer = w.observer
     rules = observer.globals
     if not write and observer.replicates:
@@ -202,10 +214,17 @@ def _global(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool, 
             rules.strongly_loaded(observer.agent(w), at, nbytes, ins)
     elif write:
         observer.ins = ins
-        rules.stored_lanes(observer.agent(w), at, nbytes, ins, own=own_lanes(mask, at))
-    elif rules.shadows:
+        same = before is not None and rules.unchanged(at, nbytes, before)
+        agent = observer.agent(w)
+        agent.in_step = w.mask
+        rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
+        rules.lanes.access(agent, mask, at, nbytes, ins, True)
+    else:
         observer.ins = ins
-        rules.loaded_lanes(observer.agent(w), at, nbytes, ins)
+        agent = observer.agent(w)
+        agent.in_step = w.mask
+        rules.loaded_lanes(agent, at, nbytes, ins)
+        rules.lanes.access(agent, mask, at, nbytes, ins, False)
     if not write:
         observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
 
@@ -240,7 +259,10 @@ def _look_at_access(ins: Instr) -> Looking | None:
         return None
 
     def look(w, mask, args):
-        where, at = _where(space, lane_addresses(mask, args[0]))
+        parts = _parts(space, mask, args[0])
+        if len(parts) > 1:
+            w.observer.trail.stop()  # a step has one place
+        where, at = parts[0].where, parts[0].at
         differs = partial(differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
             return Look((plain(args[0]) if where else where,), differs=differs)
@@ -248,11 +270,16 @@ def _look_at_access(ins: Instr) -> Looking | None:
         if write:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)
         else:
-            unwritten = w.observer.unwritten
-            note = partial(unwritten.lanes, w.observer.agent(w), at, nbytes, ins)
+            note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
         return Look((where, at.size), Touch(write, at, nbytes), tell, note, differs)
 
     return look
+
+
+def _noted(observer, agent, at: np.ndarray, nbytes: int, ins: Instr):
+    """A load of global memory by a cluster that follows."""
+    observer.globals.reads.add(agent, at, nbytes, ins, strong=False)
+    observer.unwritten.lanes(agent, at, nbytes, ins)
 
 
 @followed(_look_at_access)
@@ -264,24 +291,34 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         return run
     bits = (1 << effect.bits) - 1
 
-    def observed(w, mask, address, *rest):
-        observer = w.observer
-        observer.ins = ins
-        where, at = _where(space, lane_addresses(mask, address))
-        if write and where == "global":
-            observer.unwritten.writes(at, nbytes)
-        result = run(w, mask, address, *rest)
+    def after(w, part: Part, rest: tuple, before: np.ndarray | None):
+        where, mask, at = part.where, part.mask, part.at
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
             one_address(w, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1), mask)
+                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1, write), mask)
             else:
-                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1)
+                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1, write)
                 shared_access(w, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, write)
-            _global(w, ins, mask, at, nbytes, write, strong)
+            _global(w, ins, mask, at, nbytes, write, strong, before)
+
+    def observed(w, mask, address, *rest):
+        observer = w.observer
+        observer.ins = ins
+        parts = _parts(space, mask, address)
+        before = None
+        if write:
+            for part in parts:
+                if part.where == "global":
+                    observer.unwritten.writes(part.at, nbytes)
+                    if not strong and observer.globals.shadows:
+                        before = observer.globals.contested(observer.agent(w), part.at, nbytes)
+        result = run(w, mask, address, *rest)
+        for part in parts:
+            after(w, part, rest, before)
         return result
 
     return observed
@@ -295,10 +332,11 @@ def _changes(w, at: np.ndarray, old, mask: int) -> bool:
         return True
     found = np.asarray(old)[active(mask)] if isinstance(old, np.ndarray) else np.array([old])
     places = at if at.size == found.size else np.broadcast_to(at, found.shape)
+    nbytes = 16 if found.dtype == object else found.itemsize  # ints of 128-bit registers
     for address, value in set(zip(places.tolist(), found.tolist())):
-        region = w.machine.memory.region(address, found.itemsize)
-        now = region.u8[address - region.base :][: found.itemsize].view(found.dtype)[0]
-        if int(now) != value:
+        region = w.machine.memory.region(address, nbytes)
+        now = region.u8[address - region.base :][:nbytes].tobytes()
+        if int.from_bytes(now, "little") != value:
             return True
     return False
 
@@ -308,27 +346,14 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     space, nbytes = effect.space, effect.nbytes
     sums = effect.operation == "add" and effect.floats
 
-    def observed(w, mask, address, *rest):
+    def after(w, mask: int, where: str | None, at: np.ndarray, result):
         observer = w.observer
-        observer.ins = ins
-        where, at = _where(space, lane_addresses(mask, address))
-        if where == "global":
-            observer.unwritten.writes(at, nbytes)
-            observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
-        result = run(w, mask, address, *rest)
         if where == "shared":
-            _receive_shared(w, ins, effect, at)
-            shared_access(
-                w,
-                ins,
-                at,
-                max(4, nbytes),
-                True,
-                ALL_LANES,
-                "atomic",
-                "updates shared memory atomically",
-            )
-            _signal_shared(w, ins, effect, at, mask, joins=True)
+            agent = observer.agent(w)
+            agent.state.flags.read(agent, ins, effect, at)
+            text = "updates shared memory atomically"
+            shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
+            agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, at, nbytes, True)
             agent = observer.agent(w)
@@ -342,6 +367,18 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 rules.updated(agent, at, nbytes, ins, mask)
             else:
                 rules.strongly_loaded(agent, at, nbytes, ins)
+
+    def observed(w, mask, address, *rest):
+        observer = w.observer
+        observer.ins = ins
+        parts = _parts(space, mask, address)
+        for part in parts:
+            if part.where == "global":
+                observer.unwritten.writes(part.at, nbytes)
+                observer.unwritten.lanes(observer.agent(w), part.at, nbytes, ins)
+        result = run(w, mask, address, *rest)
+        for part in parts:
+            after(w, part.mask, part.where, part.at, result)
         return result
 
     return observed
@@ -361,9 +398,9 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
-        where, at = _where(matrix_space(ins, addresses), addresses)
-        if where == "shared":
-            shared_access(w, ins, at[:rows], effect.nbytes, write, ALL_LANES)
+        for part in _parts(matrix_space(ins, addresses), 0xFFFFFFFF, addresses[:rows]):
+            if part.where == "shared":
+                shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)
         return result
 
     return observed

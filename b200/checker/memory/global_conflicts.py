@@ -10,9 +10,10 @@ from b200.checker import naming as words
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.global_order import GlobalOrder, Signal
+from b200.checker.memory.global_reads import Read
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, distance, scope_of
-from b200.checker.vector_clocks import FENCED, GLOBAL, Agent
+from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER, Agent
 from b200.chip.describe import mnemonic
 from b200.effects import Copies, Loads
 from b200.program.module import Instr
@@ -25,12 +26,15 @@ MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
 class Access(NamedTuple):
-    """An access that is being made. kind: as in Write. scope: the scope of a strong access."""
+    """An access that is being made. kind: as in Write. scope: the scope of a strong access. same:
+    whether a store has left what was there.
+    """
 
     ins: Instr
     kind: str = WEAK
     scope: int = GPU
     writes: bool = False
+    same: bool = False
 
 
 class Write:
@@ -75,35 +79,105 @@ class GlobalConflicts:
             if (old := self.writes[number]) is not None:
                 self._against(agent, old, access, region)
 
+    def check_adds(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region
+    ) -> None:
+        """Check an access that is not strong against the atomics on its places: each of them must
+        be before it, not the latest alone.
+        """
+        if access.kind not in MORAL and self.order.chains:
+            for old in self.order.adds(addresses, nbytes):
+                self._against(agent, old, access, region)
+
     def _against(self, agent: Agent, old: Write, access: Access, region):
-        inside = old.agent.cta is agent.cta
-        if inside and access.writes:
-            return
-        copied = access.kind == COPY
-        far = distance(agent.cta, old.agent.cta)
-        if access.kind in MORAL and old.kind in MORAL:
-            if min(access.scope, old.scope) < far:
-                self._narrow(agent, old, access, region)
+        if old.agent is agent and access.writes:
             return
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
+            if REDUCTION in (access.kind, old.kind):
+                return
+        far = distance(agent.cta, old.agent.cta)
+        strong = access.kind in MORAL and old.kind in MORAL
+        if strong and min(access.scope, old.scope) >= far:
             return
         if self.order.known(agent, old.agent, old.component, old.step):
-            if old.lanes and old.agent.spoken and old.agent is not agent:
-                known = self.order.latest(agent, old.agent)
-                one_lane.of_global(self, agent, old, access, region, known)
-            if copied and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
-                if not (
-                    agent.knows(GLOBAL, old.component, old.step)
-                    if old.agent.cta.cluster is agent.cta.cluster
-                    else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
-                ):
-                    self._proxy(agent, old, access, region)
-            elif isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
-                self._non_coherent(agent, old, access, region)
+            self._ordered(agent, old, access, region)
+        elif old.kind in MORAL and self.order.observed(agent, old):
             return
-        if old.kind in MORAL and self.order.received_from(agent, old) is not None:
+        elif strong:
+            self._narrow(agent, old, access, region)
+        elif not (access.writes and self._same_values(agent, old, access)):
+            self._conflict(agent, old, access, region)
+
+    def _ordered(self, agent: Agent, old: Write, access: Access, region):
+        """Check what an order of memory does not settle: other lanes, proxies, the non-coherent
+        cache.
+        """
+        if access.writes and old.agent.cta is agent.cta:
             return
-        self._conflict(agent, old, access, region)
+        if old.lanes and old.agent.spoken and old.agent is not agent:
+            known = self.order.latest(agent, old.agent)
+            one_lane.of_global(self, agent, old, access, region, known)
+        if access.kind == COPY and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
+            if not (
+                agent.knows(GLOBAL, old.component, old.step)
+                if old.agent.cta.cluster is agent.cta.cluster
+                else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
+            ):
+                self._proxy(agent, old, access, region)
+        elif isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
+            self._non_coherent(agent, old, access, region)
+
+    @staticmethod
+    def _same_values(agent: Agent, old: Write, access: Access) -> bool:
+        """Whether two warps of a CTA have stored the same by the same instruction (as in
+        shared_memory.py).
+        """
+        same_cta = old.agent.cta is agent.cta
+        return access.same and same_cta and old.ins.effect == access.ins.effect
+
+    def against_read(self, agent: Agent, read: Read, access: Access, region) -> None:
+        """Check a write against an earlier read of its places."""
+        far = distance(agent.cta, read.agent.cta)
+        if read.agent is agent or self.order.known(agent, read.agent, read.component, read.epoch):
+            return
+        if read.strong and access.kind in MORAL and min(read.scope, access.scope) >= far:
+            return
+        executed = read.agent.state is agent.state and agent.knows(
+            ORDER, read.component, read.epoch
+        )
+        executed = executed or self.order.received_from(agent, read) is not None
+        order = (
+            "which is over before by the order of execution only"
+            if executed
+            else "with nothing to order the two"
+        )
+        who = "another CTA" if read.agent.cta is not agent.cta else "another warp"
+        self.observer.found(
+            "global",
+            f"{mnemonic(access.ins)} writes global memory that {who} reads in the same launch, "
+            f"{order}",
+            (
+                f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+                f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
+                f"in {self.observer.operand(region.base)}",
+                self._between(agent, read),
+            ),
+            access.ins,
+            read.ins,
+            PORTABILITY if executed else ERROR,
+        )
+
+    def _between(self, agent: Agent, read: Read) -> str:
+        """What would order a write after a read, in words."""
+        missing, _ = self.order.missing(agent, read)
+        if missing:
+            return missing
+        if read.agent.cta is agent.cta:
+            return words.barrier_between(agent, read)
+        return (
+            "missing: a second launch, or a flag between the two (st.release or red.release after"
+            " the read, ld.acquire before the write)"
+        )
 
     def _conflict(self, agent: Agent, old: Write, access: Access, region):
         missing, of_reader = self.order.missing(agent, old)
@@ -140,6 +214,8 @@ class GlobalConflicts:
                 missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
         if access.writes:
             diagnosis = "two CTAs write the same address of global memory"
+            if old.agent.cta is agent.cta:
+                diagnosis = "two warps of a CTA write the same address of global memory"
             if order.startswith("and"):
                 diagnosis += f", {order}"
         else:

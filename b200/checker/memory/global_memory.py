@@ -1,11 +1,10 @@
 """Global memory: conflicts between warps, and reductions whose result depends on their order.
 
-A conflict is a write of one warp and a read of another warp, or a write of another CTA, with no
+A conflict is a write of one warp and a read or a write of another warp, with no
 order of memory between the two (PTX ISA 8.9). Barriers order (vector_clocks.py), and so do flags
 (global_order.py). Two strong accesses whose scopes include each other's thread do not conflict. The
 shadow of an allocation has a number for each 2 bytes that were written: it stands for the warp, the
-line and the time of the write. Reads leave no trace: a read that came before the write in this run
-is found under a schedule that has it after.
+line and the time of the write. What was read before it is written is in global_reads.py.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ from b200.checker.memory.global_conflicts import (
     Write,
     is_bulk,
 )
+from b200.checker.memory.global_lanes import GlobalLanes
 from b200.checker.memory.global_order import GlobalOrder
+from b200.checker.memory.global_reads import WORD, GlobalReads, Read
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormap_edits import TensorMaps
 from b200.checker.scopes import GPU, scope_of
@@ -59,6 +60,8 @@ class GlobalRules:
         self.numbers: dict = {}
         self.order = GlobalOrder()
         self.conflicts = GlobalConflicts(observer, self.order, self.writes)
+        self.reads = GlobalReads(observer.machine.memory)
+        self.lanes = GlobalLanes(observer)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict = {}  # allocation -> CTA that added floats to it
@@ -109,7 +112,8 @@ class GlobalRules:
         return found
 
     def forget(self, cluster) -> None:
-        """Forget the writes of a cluster that starts again."""
+        """Forget the accesses of a cluster that starts again."""
+        self.reads.forget(cluster)
         for number, write in enumerate(self.writes):
             if write is not None and write.agent.cta.cluster is cluster:
                 self.writes[number] = None
@@ -117,6 +121,9 @@ class GlobalRules:
     # --- reads ----------------------------------------------------------------------------------
     def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
         """Reads of `nbytes` at each of the addresses (int64)."""
+        self.reads.add(agent, addresses, nbytes, ins, strong=False)
+        if not self.shadows:
+            return
         access = Access(ins)
         for region, at in self.regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
@@ -124,6 +131,7 @@ class GlobalRules:
                 if self.observer.replicates and cells.any():
                     cells = self._without_replicas(agent, cells, region.base + at, ins)
                 self.conflicts.check(agent, cells, access, region)
+                self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
 
     def _without_replicas(self, agent, cells: np.ndarray, addresses: np.ndarray, ins):
         """The cells without those that a warp of the CTA has stored which had loaded them by the
@@ -165,7 +173,10 @@ class GlobalRules:
         if (shadow := self.shadows.get(region.base)) is not None:
             at = address - region.base
             cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
-            self.conflicts.check(agent, cells, Access(ins, COPY if bulk else WEAK), region)
+            access = Access(ins, COPY if bulk else WEAK)
+            self.conflicts.check(agent, cells, access, region)
+            if self.order.chains and cells.any():
+                self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
     def _behind(self, agent, nbytes: int, ins, region):
         where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
@@ -183,6 +194,8 @@ class GlobalRules:
             ins,
             severity=PORTABILITY if region.within else ERROR,
         )
+        if region.within:
+            self.observer.undecided["global", words.line(ins), ""] = "behind"
 
     def loaded_box(self, agent, access, ins) -> None:
         """A TMA load reads a box."""
@@ -201,15 +214,25 @@ class GlobalRules:
         if region.base not in self.observer.given.whole:
             self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
         cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+        access = Access(ins, kind, writes=True)
         if cells.any():
-            self.conflicts.check(agent, cells, Access(ins, kind, writes=True), region)
+            self.conflicts.check(agent, cells, access, region)
+        for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
+            self.conflicts.against_read(agent, read, access, region)
         cells[:] = self._number(agent, ins, kind)
 
     def stored_lanes(
-        self, agent, addresses: np.ndarray, nbytes: int, ins, kind: str = WEAK, own: int = 0
+        self,
+        agent,
+        addresses: np.ndarray,
+        nbytes: int,
+        ins,
+        kind: str = WEAK,
+        own: int = 0,
+        same: bool = False,
     ) -> None:
         """Writes of `nbytes` at each of the addresses (int64). own: lanes that write each for
-        itself.
+        itself. same: they have left what was there.
         """
         if nbytes < UNIT:
             return
@@ -218,7 +241,7 @@ class GlobalRules:
         number = self._number(agent, ins, kind, own)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
-        access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True)
+        access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True, same)
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
             end = region.base + region.size
@@ -246,7 +269,44 @@ class GlobalRules:
         cells = shadow[index].view(np.uint32)
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
+            self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
+        words = (at // WORD)[:, None] + _range(-(-nbytes // WORD))
+        for read in self.reads.over(region, words):
+            if not self._is_replica(agent, read, region.base + at):
+                self.conflicts.against_read(agent, read, access, region)
         shadow[index] = value
+
+    def _is_replica(self, agent: Agent, read: Read, addresses: np.ndarray) -> bool:
+        """Whether a warp stores what it had loaded as another warp of its CTA has, by the same
+        instruction: see _without_replicas.
+        """
+        if not self.observer.replicates or read.agent.cta is not agent.cta:
+            return False
+        loaded = agent.loaded.get(read.ins.key, ())
+        return any(np.isin(addresses, before).any() for before in reversed(loaded))
+
+    def contested(self, agent, addresses: np.ndarray, nbytes: int) -> np.ndarray | None:
+        """What lies at places that other warps of the CTA have written, bytes [lanes, nbytes]; None
+        if there are no such places.
+        """
+        region = self.observer.machine.memory.find(int(addresses[0]), nbytes)
+        shadow = self.shadows.get(region.base) if region is not None else None
+        if region is None or shadow is None:
+            return None
+        at = addresses - region.base
+        at = at[(at >= 0) & (at + nbytes <= region.size)]
+        for number in distinct(shadow[at // UNIT]):
+            old = self.writes[number]
+            if old is not None and old.agent is not agent and old.agent.cta is agent.cta:
+                return region.u8[at[:, None] + _range(nbytes)]
+        return None
+
+    def unchanged(self, addresses: np.ndarray, nbytes: int, before: np.ndarray) -> bool:
+        """Whether what lies there is what `contested` had found."""
+        region = self.observer.machine.memory.region(int(addresses[0]), nbytes)
+        at = addresses - region.base
+        at = at[(at >= 0) & (at + nbytes <= region.size)]
+        return bool((region.u8[at[:, None] + _range(nbytes)] == before).all())
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
@@ -265,6 +325,7 @@ class GlobalRules:
             if of is ins and address == addresses[0] and shadow[unit] == number:
                 if len(self.order.chains.get(address, ())) == count:
                     return  # it has seen this before
+        self.reads.add(agent, addresses, nbytes, ins, strong=True)
         access = Access(ins, STRONG, scope_of(ins, GPU))
         for region, at in self.regions(addresses, nbytes):
             if (shadow := self.shadows.get(region.base)) is not None:
@@ -281,7 +342,7 @@ class GlobalRules:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
         if nbytes < UNIT:
             return
-        signal = self.order.signal(agent, ins, lanes)
+        signal = self.order.signal(agent, ins, lanes, addresses)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
         self._write_of(agent, ins).signal = signal
         agent.release(lanes, ins)
@@ -295,12 +356,13 @@ class GlobalRules:
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                 latest = self._receive(agent, region.base + offset, cells, ins)
                 found.append((region.base + offset, latest))
-        signal = self.order.signal(agent, ins, lanes)
+        signal = self.order.signal(agent, ins, lanes, addresses)
         for address, latest in found:
             stored = latest.signal if latest is not None and latest.kind != ATOMIC else None
             self.order.passes_on(address, signal, stored)
         self.stored_lanes(agent, addresses, nbytes, ins, ATOMIC)
-        self._write_of(agent, ins).signal = signal
+        signal.write = self._write_of(agent, ins)
+        signal.write.signal = signal
         agent.release(lanes, ins)
 
     def _write_of(self, agent: Agent, ins: Instr) -> Write:
@@ -316,12 +378,12 @@ class GlobalRules:
         if write is None:
             return None
         if write.kind == ATOMIC:
-            self.order.receive(agent, self.order.chains.get(address, ()), ins)
+            self.order.receive(agent, self.order.chains.get(address, ()), ins, address)
             return write
         if write.signal is None and write.agent is not agent:
             write.signal = self.order.flag(write.agent, write.ins, write.fenced)
         if write.signal is not None:
-            self.order.receive(agent, (write.signal,), ins)
+            self.order.receive(agent, (write.signal,), ins, address)
         return write
 
     def _boxes(self, access):

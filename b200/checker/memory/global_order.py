@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState
+from b200.checker.memory.sent import Arrival, Knowledge, Pending, Signal, acquires, merge
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.vector_clocks import (
     FENCED,
@@ -30,90 +31,16 @@ from b200.checker.vector_clocks import (
     NEVER,
     ORDER,
     Agent,
-    join,
     order_of,
-    weakened,
 )
 from b200.chip.describe import mnemonic
-from b200.effects import Ordered
 from b200.program.module import Instr
 
-Knowledge = dict[ClusterState, np.ndarray]  # cluster -> clock
+if TYPE_CHECKING:
+    from b200.checker.memory.global_conflicts import Write
+
 KEPT = 4096  # signals remembered of an address
 LATEST = 4  # arrivals remembered from one warp to another: the later ones know of the earlier
-
-
-def releases(ins: Instr) -> bool:
-    return isinstance(ins.effect, Ordered) and ins.effect.releases
-
-
-def acquires(ins: Instr) -> bool:
-    return isinstance(ins.effect, Ordered) and ins.effect.acquires
-
-
-@dataclass(eq=False)
-class Signal:
-    """A strong write of global memory, or a weak write that is taken for a flag.
-
-    scope: the instruction's scope. clock: the warp's clock, None if it has nothing to hand over.
-    arrivals: what the warp has learned of other clusters.
-    """
-
-    agent: Agent
-    ins: Instr
-    scope: int
-    clock: np.ndarray | None
-    arrivals: list[Arrival]
-
-    @property
-    def releases(self) -> bool:
-        return releases(self.ins)
-
-    def given(self, far: int) -> np.ndarray | None:
-        """The clock that a reader may take over. far: the distance of the reader (scopes.py)."""
-        if self.clock is None:
-            return None
-        return self.clock if self.releases and self.scope >= far else weakened(self.clock, far)
-
-    def knowledge(self, far: int) -> Knowledge:
-        """The knowledge that a reader may take over. far: the reader's distance (scopes.py)."""
-        clock = self.given(far)
-        if clock is None:
-            return {}
-        found: Knowledge = {self.agent.state: clock}
-        for arrival in self.arrivals:
-            if arrival.before(clock, HB):
-                merge(found, arrival.knowledge)
-        return found
-
-
-class Arrival(NamedTuple):
-    """Knowledge of other clusters that a warp has learned at one of its epochs."""
-
-    component: int
-    epoch: int
-    knowledge: Knowledge
-
-    def before(self, clock: np.ndarray, row: int) -> bool:
-        known = self.component < clock.shape[1]
-        return known and int(clock[row, self.component]) >= self.epoch
-
-
-class Pending(NamedTuple):
-    """A signal that a warp has read and has not acquired yet."""
-
-    agent: Agent
-    epoch: int
-    ins: Instr
-    signal: Signal
-
-
-def merge(into: Knowledge, knowledge: Knowledge) -> None:
-    """Join `knowledge` into `into`. The clocks are shared, so none is changed in place."""
-    for cluster, clock in knowledge.items():
-        have = into.get(cluster)
-        if have is not clock:
-            into[cluster] = clock if have is None else join(have.copy(), clock)
 
 
 @dataclass
@@ -135,6 +62,8 @@ class GlobalOrder:
         self.chains: dict[int, list[Signal]] = {}  # address of an atomic -> what it passes on
         self.learned: dict[ClusterState, Learned] = {}
         self.received: dict[object, list[Pending]] = {}  # CTA -> received by its warps
+        # (warp, address) -> its releases there, the latest of each scope
+        self.releases: dict[tuple[Agent, int], dict[int, Signal]] = {}
 
     def _learned(self, agent: Agent) -> Learned:
         found = self.learned.get(agent.state)
@@ -143,11 +72,28 @@ class GlobalOrder:
         return found
 
     # --- signals --------------------------------------------------------------------------------
-    def signal(self, agent: Agent, ins: Instr, lanes: int) -> Signal:
+    def signal(self, agent: Agent, ins: Instr, lanes: int, addresses: np.ndarray) -> Signal:
         """The signal of a strong write by some lanes that is about to happen."""
         clock = agent.release(lanes, ins).copy()
         clock[ORDER, agent.component] += 1  # the write itself, which comes after what it releases
-        return Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock))
+        signal = Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock), lanes)
+        places = [(agent, address) for address in set(addresses.tolist())]
+        signal.earlier = self._earlier(signal, places)
+        if signal.releases:
+            for place in places:
+                self.releases.setdefault(place, {})[signal.scope] = signal
+        return signal
+
+    def _earlier(self, signal: Signal, places: list[tuple[Agent, int]]) -> tuple[Signal, ...]:
+        """The releases before a signal at all of its places."""
+        if not self.releases:
+            return ()
+        found = [self.releases.get(place, {}).values() for place in places]
+        return tuple(
+            release
+            for release in found[0]
+            if not signal.lanes & ~release.lanes and all(release in others for others in found)
+        )
 
     def flag(self, agent: Agent, ins: Instr, clock: np.ndarray | None) -> Signal:
         """The signal of a weak write that somebody polls. clock: the writing warp's clock at its
@@ -172,15 +118,22 @@ class GlobalOrder:
             chain.clear()  # it has taken them over
         chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
 
-    def receive(self, agent: Agent, signals, ins: Instr) -> None:
-        """A strong read or an atomic receives signals."""
+    def receive(self, agent: Agent, signals, ins: Instr, address: int) -> None:
+        """A strong read or an atomic receives the signals of an address. An acquire takes over what
+        its warp has received there before, too (PTX ISA 8.8, acquire patterns).
+        """
         scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
+        if acquiring and learned.pending:
+            for pending in tuple(learned.pending):
+                if pending.agent is agent and pending.address == address:
+                    self._fence(agent, pending, scope)
         for signal in signals:
             if signal.agent is agent or (agent, signal, id(ins)) in learned.seen:
                 continue
             learned.seen.add((agent, signal, id(ins)))
             far = distance(agent.cta, signal.agent.cta)
-            received = Pending(agent, agent.now(), ins, signal)
+            received = Pending(agent, agent.now(), ins, signal, address)
+            signal.readers.append(received)
             self.received.setdefault(agent.cta, []).append(received)
             if acquiring and scope >= far:
                 self._take(agent, signal, far)
@@ -197,13 +150,15 @@ class GlobalOrder:
         if learned is None:
             return
         for pending in tuple(learned.pending):
-            far = distance(agent.cta, pending.signal.agent.cta)
-            if scope < far or (agent, id(pending)) in learned.seen:
-                continue
-            component, epoch = pending.agent.component, pending.epoch
-            if pending.agent is agent or agent.knows(HB, component, epoch):
-                learned.seen.add((agent, id(pending)))
-                self._take(agent, pending.signal, far)
+            if pending.agent is agent or agent.knows(HB, pending.agent.component, pending.epoch):
+                self._fence(agent, pending, scope)
+
+    def _fence(self, agent: Agent, pending: Pending, scope: int):
+        """Something of this scope acquires what was read before it, unless it has done so."""
+        learned, far = self._learned(agent), distance(agent.cta, pending.signal.agent.cta)
+        if scope >= far and (agent, id(pending)) not in learned.seen:
+            learned.seen.add((agent, id(pending)))
+            self._take(agent, pending.signal, far)
 
     def fenced_proxy(self, agent: Agent) -> None:
         """fence.proxy.async: what the warp knows of other clusters becomes visible to the
@@ -241,6 +196,31 @@ class GlobalOrder:
                     yield arrival
 
     # --- questions ------------------------------------------------------------------------------
+    def observed(self, agent: Agent, write: Write) -> bool:
+        """Whether a strong read that has received a strong write is before what `agent` does now.
+        The write is then, too, though nothing has released it (PTX ISA 8.9.4, causality order).
+        """
+        if write.signal is None:
+            return False
+        for reader in write.signal.readers:
+            scope = min(write.scope, scope_of(reader.ins, GPU))
+            if scope < distance(reader.agent.cta, write.agent.cta):
+                continue
+            component, epoch = reader.agent.component, reader.epoch
+            if reader.agent is agent or self.known(agent, reader.agent, component, epoch):
+                return True
+        return False
+
+    def adds(self, addresses: np.ndarray, nbytes: int) -> Iterator[Write]:
+        """The atomics on the places of an access, each once, since the latest store there."""
+        seen: set[int] = set()
+        for first in set(addresses.tolist()):
+            for address in range(first, first + nbytes, 2):
+                for signal in self.chains.get(address, ()):
+                    if signal.write is not None and id(signal) not in seen:
+                        seen.add(id(signal))
+                        yield signal.write
+
     def knows(
         self, agent: Agent, cluster: ClusterState, component: int, step: int, row: int = HB
     ) -> bool:

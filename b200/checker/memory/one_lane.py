@@ -26,6 +26,10 @@ from b200.checker.vector_clocks import HB, Agent
 from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
 
+IN_STEP = (
+    "today's chips keep it in order as long as the lanes go in step, which PTX does not promise"
+)
+
 
 def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, same=None) -> None:
     """Report accesses of other lanes that `new` conflicts with, and knows of by one lane's release.

@@ -11,8 +11,9 @@ import numpy as np
 
 GENERIC_READERS = 8  # warps told apart as readers of a word
 GRANULE, WORD = 16, 4
-SHUFFLED = 255
+SHUFFLED, EVERY = 255, 254  # in place of a lane: several lanes; each of them has stored the word
 ALL_LANES = np.array([SHUFFLED], np.uint8)
+EACH_LANE = np.array([EVERY], np.uint8)
 HALVES, COLUMNS = 8, 512
 LOAD_READERS = 4  # warpgroups told apart as readers of tensor memory
 
@@ -63,7 +64,7 @@ class SharedShadow:
         self.stored = np.zeros(granules * 4, np.int32)
         self.values = np.zeros(granules * 4, np.uint32)
         self.loaded = [np.zeros(granules * 4, np.int32) for _ in range(GENERIC_READERS)]
-        self.lane = np.zeros(granules * 4, np.uint8)  # lane that stored a word; SHUFFLED: stmatrix
+        self.lane = np.zeros(granules * 4, np.uint8)  # lane that stored a word, or SHUFFLED, EVERY
         self.reader = np.zeros(granules * 4, np.uint8)  # lane that loaded a word last
         self._forget_blocks()
 

@@ -14,12 +14,19 @@ import numpy as np
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
-from b200.checker.memory import one_lane, weak_order
-from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+from b200.checker.memory import atomics, one_lane, weak_order
+from b200.checker.memory.atomics import STRONG, Atomics
+from b200.checker.memory.shadow import (
+    EVERY,
+    GENERIC_READERS,
+    GRANULE,
+    SHUFFLED,
+    WORD,
+    SharedShadow,
+    distinct,
+)
 from b200.checker.naming import place
-from b200.checker.vector_clocks import AFTER, ASYNC
-
-STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
+from b200.checker.vector_clocks import AFTER, ASYNC, Agent
 
 
 def granules(index) -> slice | np.ndarray:
@@ -38,6 +45,7 @@ class SharedRules:
         self.cta, self.state, self.report = cta, state, report
         self.shadow, self.products = shadow, products
         self.strict = False
+        self.atomics = Atomics(state)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
         self.out_of_phase: dict[int, Record] = {}
 
@@ -57,8 +65,12 @@ class SharedRules:
                     continue
                 if same is not None and same(number, old):
                     continue
+                if old.readers and atomics.observed(new.agent, old):
+                    continue
                 severity, order = ERROR, "with nothing to order the two"
-                if old.empty:
+                if new.kind in STRONG and old.kind in STRONG:
+                    missing = atomics.narrow(new, old)
+                elif old.empty:
                     missing = words.missing_wait(new, old)
                 elif weak_order.executed(new.agent, old):
                     missing = weak_order.missing(self.state, new.agent, old)
@@ -84,8 +96,9 @@ class SharedRules:
 
     @staticmethod
     def commute(new: Record, old: Record) -> bool:
+        """Whether two accesses do not conflict: both are strong, and their scopes reach."""
         if new.kind in STRONG:
-            return old.kind in STRONG
+            return old.kind in STRONG and atomics.reach(new, old)
         return new.kind == old.kind == "red.async"
 
     def _one_lane(self, new: Record, numbers, cells, by, index, at: tuple, same=None):
@@ -294,7 +307,9 @@ class SharedRules:
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         stored = shadow.stored[index]
-        numbers = distinct(stored)
+        numbers = self.atomics.also(distinct(stored), index, stored)
+        if new.kind == "strong":
+            self.atomics.received(new, numbers)
         self._conflict(new, numbers, at, "read")
         self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
@@ -334,7 +349,12 @@ class SharedRules:
         if shadow.stored_in.meet(first, last):
             stored = shadow.stored[index]
             same = self._same_values(new, index, stored)
-            self._conflict(new, numbers := distinct(stored), at, "overwrite", same)
+            numbers = self.atomics.also(distinct(stored), index, stored)
+            if new.kind == "atomic":
+                self.atomics.received(new, numbers)
+            self._conflict(new, numbers, at, "overwrite", same)
+            if not self._rewrites(new, numbers, same):
+                self._lanes(new, numbers, stored, shadow.lane, index, lanes, at, "overwrite")
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
@@ -343,14 +363,23 @@ class SharedRules:
                 self._conflict(new, numbers, at, "write")
                 self._one_lane(new, numbers, loaded, shadow.reader, index, at)
                 if slot == new.agent.index % GENERIC_READERS:
-                    args = shadow.reader, index, lanes, at, "overwrites"
+                    args = shadow.reader, index, lanes, at, "write"
                     self._lanes(new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
+        if new.kind == "atomic":
+            self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
         self._over_barrier(new, first, last + 1)
+
+    def _rewrites(self, new: Record, numbers: tuple, same) -> bool:
+        """Whether a store leaves what the warp itself has stored there before, by the same
+        instruction.
+        """
+        records = self.state.records
+        return all(n and records[n].agent is new.agent and same(n, records[n]) for n in numbers)
 
     def _same_values(self, new: Record, index, stored: np.ndarray):
         """A function that tells whether a store before has left what `new` writes, by the same
@@ -368,11 +397,12 @@ class SharedRules:
 
         return same
 
-    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, verb="reads"):
+    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, how="read"):
         """Report words that another lane of the warp has stored (or read, if this access stores)
         since the warp's lanes last synchronised. cells: the records of the words. by: the shadow
-        that has the lane of each word. lanes: the lanes of this access. Nothing is reported if both
-        accesses are narrower than a word: they may be neighbouring bytes of it.
+        that has the lane of each word. lanes: the lanes of this access. how: as in _conflict.
+        Nothing is reported if both accesses are narrower than a word: they may be neighbouring
+        bytes of it.
         """
         for number in numbers:
             if not number:
@@ -380,23 +410,39 @@ class SharedRules:
             old = self.state.records[number]
             if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
                 continue
-            if new.narrow and old.narrow:
+            if new.narrow and old.narrow or new.kind != "generic" and how == "overwrite":
                 continue
-            if ((by[index] != lanes) & (cells == number)).any():
-                done = "stored" if verb == "reads" else "read"
-                self.report(
-                    "race",
-                    f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
-                    "without bar.warp.sync",
-                    (
-                        f"this access: {words.act(new)}",
-                        f"conflicts with: {words.act(old)}",
-                        f"in {place(self.cta, *at)}",
-                        "missing: bar.warp.sync (__syncwarp) between the two",
-                    ),
-                    new,
-                    old,
-                )
+            before = by[index]
+            other = (before != lanes) & (before != EVERY) & (cells == number)
+            if not other.any():
+                continue
+            done = "read" if how == "write" else "stored"
+            verb = "reads" if how == "read" else "overwrites"
+            # One word for several lanes, or for two stores, is in order as long as lanes go in step
+            in_step = new.kind == "generic" and self._in_step(new.agent, before[other])
+            if how != "overwrite":
+                in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
+            self.report(
+                "race",
+                f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
+                "without bar.warp.sync",
+                (
+                    f"this access: {words.act(new)}",
+                    f"conflicts with: {words.act(old)}",
+                    f"in {place(self.cta, *at)}",
+                    *((one_lane.IN_STEP,) if in_step else ()),
+                    "missing: bar.warp.sync (__syncwarp) between the two",
+                ),
+                new,
+                old,
+                PORTABILITY if in_step else ERROR,
+            )
+
+    @staticmethod
+    def _in_step(agent: Agent, lanes: np.ndarray) -> bool:
+        """Whether lanes that made an access before are at the present one, too."""
+        known = (int(lane) for lane in np.unique(lanes) if lane < EVERY)
+        return all(agent.in_step >> lane & 1 for lane in known)
 
     def _over_barrier(self, new: Record, low: int, high: int):
         """Report a write to bytes [low, high) if they include an mbarrier."""
@@ -452,4 +498,5 @@ class SharedRules:
             new,
             None,
             severity,
+            "" if severity == NOTE else "shared",
         )

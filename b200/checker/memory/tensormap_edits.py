@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from b200.checker import naming as words
-from b200.checker.accesses import Record, issued_before, known
+from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.copies.tensormap import BYTES
 from b200.spaces import WINDOW_MASK
@@ -164,9 +164,6 @@ class TensorMaps:
                     edit,
                     use,
                     words.missing_step(agent, use),
-                    PORTABILITY
-                    if use.agent.cta is agent.cta and issued_before(agent, use)
-                    else ERROR,
                 )
         self.edits[address] = Edit(edit, self._content(address))
 
@@ -196,7 +193,7 @@ class TensorMaps:
             found[:] = [a for a in found if a.content == content and a.edit is edit]
             found.append(Acquire(fence, content, edit))
 
-    def _found(self, diagnosis: str, new: Record, old: Record, missing: str, severity: str = ERROR):
+    def _found(self, diagnosis: str, new: Record, old: Record, missing: str):
         self.observer.report(
             "tensormap",
             diagnosis,
@@ -208,5 +205,4 @@ class TensorMaps:
             ),
             new,
             old,
-            severity,
         )

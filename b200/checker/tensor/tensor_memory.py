@@ -385,4 +385,5 @@ class TensorRules:
             ),
             new,
             None,
+            nobodys="tensor",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import Modifiers, build, typed
+from b200.chip.alu.build import build, typed
 from b200.chip.alu.float_arithmetic import finished, rounded
 from b200.chip.alu.rounding import FLOATS, MODES, encode, lift, scalar_kind
 from b200.program.module import Instr
@@ -39,12 +39,10 @@ def _approximation(kind: str, function, ftz: bool):
 @typed("float", "div")
 def div(ins: Instr) -> Pure:
     """div.{rn,rz,rm,rp}.{f32,f64}, div.{approx,full}.f32: 9.7.3.8."""
-    mods = Modifiers(ins)
-    kind = mods.type("f32", "f64")
+    kind = ins.types[-1]
     modes = (*MODES, "approx", "full") if kind == "f32" else MODES
-    mode = mods.one(*modes)
-    ftz = kind == "f32" and mods.flag("ftz")
-    mods.done()
+    mode = ins.one(*modes)
+    ftz = ins.has("ftz")
     if mode in MODES:
         run = finished(rounded("div", kind, mode), FLOATS[kind], ftz)
     else:
@@ -61,11 +59,9 @@ def _div_approx(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @pure("rcp", "sqrt", states=pipes.special)
 def rcp_sqrt(ins: Instr) -> Pure:
     """rcp, sqrt .{rn,rz,rm,rp,approx}.{f32,f64}: 9.7.3.13-9.7.3.15."""
-    mods = Modifiers(ins)
-    op, kind = ins.mods[0], mods.type("f32", "f64")
-    mode = mods.one(*MODES, *(("approx",) if kind == "f32" or op == "rcp" else ()))
-    ftz = (kind == "f32" or mode == "approx") and mods.flag("ftz")
-    mods.done()
+    op, kind = ins.mods[0], ins.types[-1]
+    mode = ins.one(*MODES, "approx")
+    ftz = ins.has("ftz")
     if mode != "approx":
         run = finished(rounded(op, kind, mode), FLOATS[kind], ftz)
     elif kind == "f64":
@@ -89,13 +85,9 @@ def _upper_word(op: str):
 @pure("rsqrt", "sin", "cos", "lg2", "ex2", "tanh", states=pipes.special)
 def approximate(ins: Instr) -> Pure:
     """rsqrt, sin, cos, lg2, ex2, tanh .approx{.ftz}: 9.7.3.16-9.7.3.21, 9.7.4.10, 9.7.4.11."""
-    mods = Modifiers(ins)
     op = ins.mods[0]
-    more = {"rsqrt": ("f64",), "ex2": HALVES, "tanh": HALVES}.get(op, ())
-    kind = mods.type("f32", *more)
-    mods.one("approx")
-    ftz = op != "tanh" and mods.flag("ftz")
-    mods.done()
+    kind = ins.types[-1]
+    ftz = ins.has("ftz")
     upper = kind == "f64" and ftz
     run = _upper_word(op) if upper else _approximation(kind, FUNCTIONS[op], ftz)
     return build((kind,), (kind,), vector=run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import SIGNED, Modifiers, build, export, is_signed, ones, width
+from b200.chip.alu.build import SIGNED, build, export, is_signed, ones, width
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, pure
 
@@ -22,9 +22,7 @@ def bit_length(x: np.ndarray) -> np.ndarray:
 @pure("popc", states=pipes.INTEGER)
 def popc(ins: Instr) -> Pure:
     """popc.b32, popc.b64: number of one bits, a u32."""
-    mods = Modifiers(ins)
-    kind = mods.type("b32", "b64")
-    mods.done()
+    kind = ins.types[-1]
     vexpr = "np.bitwise_count({0}).astype(np.uint32)"
     return build((kind,), ("u32",), expr="({0}).bit_count()", vexpr=vexpr)
 
@@ -32,9 +30,7 @@ def popc(ins: Instr) -> Pure:
 @pure("clz", states=pipes.INTEGER)
 def clz(ins: Instr) -> Pure:
     """clz.b32, clz.b64: number of leading zeros, a u32."""
-    mods = Modifiers(ins)
-    kind = mods.type("b32", "b64")
-    mods.done()
+    kind = ins.types[-1]
     expr, vexpr = f"({width(kind)} - ({{0}}).bit_length())", f"({width(kind)} - bit_length({{0}}))"
     return build((kind,), ("u32",), expr=expr, vexpr=vexpr)
 
@@ -42,10 +38,8 @@ def clz(ins: Instr) -> Pure:
 @pure("bfind", states=pipes.INTEGER)
 def bfind(ins: Instr) -> Pure:
     """bfind{.shiftamt}: position of the highest bit that is not the sign; all ones if none."""
-    mods = Modifiers(ins)
-    kind = mods.type("u32", "u64", "s32", "s64")
-    shiftamt = mods.flag("shiftamt")
-    mods.done()
+    kind = ins.types[-1]
+    shiftamt = ins.has("shiftamt")
     n, sign = width(kind), is_signed(kind)
 
     def scalar(a):
@@ -69,9 +63,6 @@ def bfind(ins: Instr) -> Pure:
 @pure("fns", states=pipes.INTEGER)
 def fns(ins: Instr) -> Pure:
     """fns.b32 d, mask, base, offset: place of the offset-th set bit from base up (down if < 0)."""
-    mods = Modifiers(ins)
-    mods.type("b32")
-    mods.done()
 
     def scalar(mask, base, offset):
         offset = (offset ^ 0x80000000) - 0x80000000
@@ -96,9 +87,7 @@ def reverse_bits(x: np.ndarray) -> np.ndarray:
 @pure("brev", states=pipes.INTEGER)
 def brev(ins: Instr) -> Pure:
     """brev.b32, brev.b64: bit reversal."""
-    mods = Modifiers(ins)
-    kind = mods.type("b32", "b64")
-    mods.done()
+    kind = ins.types[-1]
     expr = f"int(format({{0}}, '0{width(kind)}b')[::-1], 2)"
     scalar = eval(f"lambda a: {expr.format('a')}")
     return build((kind,), (kind,), scalar=scalar, vexpr="reverse_bits({0})")
@@ -107,9 +96,7 @@ def brev(ins: Instr) -> Pure:
 @pure("bfe", states=pipes.EITHER)
 def bfe(ins: Instr) -> Pure:
     """bfe: the field of c & 255 bits from bit b & 255 on, extended by its sign for signed types."""
-    mods = Modifiers(ins)
-    kind = mods.type("u32", "s32", "u64", "s64")
-    mods.done()
+    kind = ins.types[-1]
     n, signed = width(kind), is_signed(kind)
 
     def scalar(a, b, c):
@@ -145,9 +132,7 @@ def bfe(ins: Instr) -> Pure:
 @pure("bfi", states=pipes.EITHER)
 def bfi(ins: Instr) -> Pure:
     """bfi f, a, b, c, d: b with d & 255 bits from bit c & 255 on replaced by the low bits of a."""
-    mods = Modifiers(ins)
-    kind = mods.type("b32", "b64")
-    mods.done()
+    kind = ins.types[-1]
     n = width(kind)
 
     def scalar(a, b, c, d):
@@ -166,10 +151,7 @@ def bfi(ins: Instr) -> Pure:
 @pure("bmsk", states=pipes.INTEGER)
 def bmsk(ins: Instr) -> Pure:
     """bmsk.{clamp,wrap}.b32 d, a, b: a mask of b bits from bit a on."""
-    mods = Modifiers(ins)
-    mods.type("b32")
-    clamp = mods.one("clamp", "wrap") == "clamp"
-    mods.done()
+    clamp = ins.one("clamp", "wrap") == "clamp"
 
     def scalar(a, b):
         if not clamp:
@@ -182,10 +164,8 @@ def bmsk(ins: Instr) -> Pure:
 @pure("szext", states=pipes.INTEGER)
 def szext(ins: Instr) -> Pure:
     """szext.{clamp,wrap}.{u32,s32} d, a, b: the low b bits of a, sign- or zero-extended."""
-    mods = Modifiers(ins)
-    signed = is_signed(mods.type("u32", "s32"))
-    clamp = mods.one("clamp", "wrap") == "clamp"
-    mods.done()
+    signed = is_signed(ins.types[-1])
+    clamp = ins.one("clamp", "wrap") == "clamp"
 
     def scalar(a, b):
         n = min(b, 32) if clamp else b & 31

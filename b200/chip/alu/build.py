@@ -1,4 +1,4 @@
-"""Helpers of the stateless units: modifiers, types, and building a `Pure` from Python source.
+"""Helpers of the stateless units: types, and building a `Pure` from Python source.
 
 Registers hold unsigned bit patterns. Inlined source may use the names in `INLINE_NAMES`.
 """
@@ -11,7 +11,6 @@ from functools import cache, partial
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import (
     DTYPES,
@@ -26,45 +25,6 @@ from b200.registry import (
 )
 
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
-
-
-class Modifiers:
-    """The modifiers of an opcode, taken one by one; `done` refuses those that nobody took."""
-
-    def __init__(self, ins: Instr, skip: int = 1):
-        self.ins = ins
-        self.left = list(ins.mods[skip:])
-
-    def flag(self, name: str) -> bool:
-        """Take a modifier if it is there; returns whether it was."""
-        if name in self.left:
-            self.left.remove(name)
-            return True
-        return False
-
-    def one(self, *names: str, default: str | None = None) -> str:
-        """Take the one modifier that is among `names`."""
-        found = [m for m in self.left if m in names]
-        if len(found) == 1:
-            self.left.remove(found[0])
-            return found[0]
-        if found or default is None:
-            raise self.unsupported(f"expected one of {', '.join('.' + n for n in names)}")
-        return default
-
-    def type(self, *names: str) -> str:
-        """Take the rightmost modifier that is one of the types `names`."""
-        for i in reversed(range(len(self.left))):
-            if self.left[i] in names:
-                return self.left.pop(i)
-        raise self.unsupported(f"its type is not one of {', '.join('.' + n for n in names)}")
-
-    def done(self) -> None:
-        if self.left:
-            raise self.unsupported(f"modifier .{self.left[0]} is not modelled")
-
-    def unsupported(self, why: str) -> Unsupported:
-        return Unsupported(f"{self.ins.text or self.ins.opcode}: {why}")
 
 
 def width(kind: str) -> int:
@@ -189,10 +149,12 @@ def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
     return add
 
 
+def families(mnemonic: str) -> dict[str, Callable]:
+    """The factories of a mnemonic that is shared, by family."""
+    return _FAMILIES[mnemonic]
+
+
 def _by_type(mnemonic: str, ins: Instr) -> Pure:
     kind = next((m for m in reversed(ins.mods) if m[-1].isdigit()), "")
     family = "float" if "f" in kind else "integer"
-    factory = _FAMILIES[mnemonic].get(family)
-    if factory is None:
-        raise Unsupported(f"{ins.text or ins.opcode}: no {family} form of {mnemonic} is modelled")
-    return factory(ins)
+    return _FAMILIES[mnemonic][family](ins)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import INTEGERS, Modifiers, build, compiled, is_signed, width
+from b200.chip.alu.build import INTEGERS, build, compiled, is_signed, width
 from b200.chip.alu.rounding import FLOATS, flush, scalar_kind
+from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import FULL, Pure, as_bools, as_mask, pure
 
@@ -56,17 +57,13 @@ class Relation:
     packed types.
     """
 
-    def __init__(self, op: str, kind: str, ftz: bool, mods: Modifiers):
+    def __init__(self, op: str, kind: str, ftz: bool):
         self.kind, self.packed = kind, kind.endswith("x2")
         self.scalar = self.inline = None
         if kind in INTEGER_TYPES:
-            if op in FLOAT_ONLY or (op in UNSIGNED and kind[0] != "u"):
-                raise mods.unsupported(f"comparison .{op} of .{kind} does not exist")
             self.scalar, self.inline = _integer_sources(op, kind)
             self.bools = compiled(self.inline, 2)
             return
-        if op in UNSIGNED:
-            raise mods.unsupported(f"comparison .{op} of .{kind} does not exist")
         if kind in ("f32", "f64") and not ftz:
             self.inline = _float_source(op, f"{kind}({{0}})", f"{kind}({{1}})")
             self.bools = compiled(self.inline, 2)
@@ -83,12 +80,11 @@ class Relation:
         self.bools = bools
 
 
-def _relation(mods: Modifiers, kind: str) -> tuple[Relation, str]:
+def _relation(ins: Instr, kind: str) -> tuple[Relation, str]:
     """The relation and the boolean operator that joins it with a predicate ("" if none)."""
-    op = mods.one(*PLAIN, *UNSIGNED, *FLOAT_ONLY)
-    combine = mods.one("and", "or", "xor", default="")
-    ftz = kind in ("f32", "f16", "f16x2") and mods.flag("ftz")
-    return Relation(op, kind, ftz, mods), combine
+    op = ins.one(*PLAIN, *UNSIGNED, *FLOAT_ONLY)
+    combine = ins.one("and", "or", "xor")
+    return Relation(op, kind, ins.has("ftz")), combine
 
 
 def _join(combine: str):
@@ -101,12 +97,14 @@ def _join(combine: str):
 @pure("setp", states=pipes.comparison)
 def setp(ins: Instr) -> Pure:
     """setp.cmp{.and,.or,.xor}{.ftz}.type p{|q}, a, b{, c}: p = cmp op c, q = !cmp op c."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGER_TYPES, *FLOAT_TYPES)
-    relation, combine = _relation(mods, kind)
-    mods.done()
+    kind = ins.types[-1]
+    relation, combine = _relation(ins, kind)
     register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
     sources = (register, register) + ("pred",) * bool(combine)
+    if ins.dual and kind in ("f16", "bf16"):
+        raise Unsupported(
+            f"{ins.opcode}: PTX has a second predicate for f32, f64, pairs and integers only"
+        )
     if relation.packed:
         return build(sources, ("pred", "pred"), vector=_packed_setp(relation, combine))
     if not combine and not ins.dual:
@@ -151,13 +149,9 @@ TRUE |= {"f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80}
 @pure("set", states=pipes.other)
 def set_(ins: Instr) -> Pure:
     """set.cmp{.and,.or,.xor}{.ftz}.dtype.stype d, a, b{, c}: all ones or 1.0 where true, else 0."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGER_TYPES, *FLOAT_TYPES)
-    out = mods.type(*TRUE)
-    relation, combine = _relation(mods, kind)
-    mods.done()
-    if out.endswith("x2") and not relation.packed:
-        raise mods.unsupported(f"set.{out} of .{kind} does not exist")
+    kind = ins.types[-1]
+    out = ins.types[-2]
+    relation, combine = _relation(ins, kind)
     join: Any = _join(combine)
     half = relation.packed
     dtype = np.uint16 if half or out in ("u16", "s16", "f16", "bf16") else np.uint32

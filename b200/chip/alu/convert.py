@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import SIGNED, Modifiers, build, is_signed, ones, width
+from b200.chip.alu.build import SIGNED, build, is_signed, ones, width
 from b200.chip.alu.convert_packed import SMALL_TYPES, convert_packed
 from b200.chip.alu.rounding import (
     FLOATS,
@@ -24,8 +24,9 @@ from b200.chip.alu.rounding import (
     sum_error,
 )
 from b200.effects import LooksAtLanes
+from b200.errors import Unsupported
 from b200.hardware import RANK_SHIFT
-from b200.program.module import Instr
+from b200.program.module import TYPE_BITS, Instr, Reg
 from b200.registry import DTYPES, FULL, Narrowing, Pure, Run, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
@@ -36,27 +37,34 @@ TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 @pure("cvt", states=pipes.conversion)
 def cvt(ins: Instr) -> Pure:
     """cvt{.rounding}{.ftz}{.sat}{.satfinite}{.relu}.dtype.atype d, a."""
-    mods = Modifiers(ins)
-    if any(t in SMALL_TYPES for t in mods.left[-2:]):
-        return convert_packed(mods)
-    source = mods.type(*INTEGER_TYPES, *FLOATS)
-    target = mods.type(*INTEGER_TYPES, *FLOATS)
+    if any(t in SMALL_TYPES for t in ins.types[-2:]):
+        return convert_packed(ins)
+    source = ins.types[-1]
+    target = ins.types[-2]
+    _check_bytes(ins, source, target)
     if source in FLOATS:
-        return _from_float(mods, source, target)
+        return _from_float(ins, source, target)
     return (
-        _integer_to_float(mods, source, target)
+        _integer_to_float(ins, source, target)
         if target in FLOATS
-        else _integers(mods, source, target)
+        else _integers(ins, source, target)
     )
+
+
+def _check_bytes(ins: Instr, source: str, target: str) -> None:
+    """A byte from or to bf16 is in a register of 8 bits; other bytes may be in wider ones."""
+    for operand, kind, other in zip(ins.operands, (target, source), (source, target)):
+        if other == "bf16" and kind in ("u8", "s8") and isinstance(operand, Reg):
+            if TYPE_BITS[operand.type] != 8:
+                raise Unsupported(f"{ins.opcode}: the .{kind} must be in a register of 8 bits")
 
 
 # --- integers -------------------------------------------------------------------------------------
 
 
-def _integers(mods: Modifiers, source: str, target: str) -> Pure:
+def _integers(ins: Instr, source: str, target: str) -> Pure:
     """Truncation or extension; .sat clamps to the range of the target."""
-    sat = mods.flag("sat")
-    mods.done()
+    sat = ins.has("sat")
     n, m, signed = width(source), width(target), is_signed(source)
     if sat:
         return build((source,), (target,), scalar=_saturated(source, target))
@@ -86,12 +94,9 @@ def _saturated(source: str, target: str):
 # --- integer to float -----------------------------------------------------------------------------
 
 
-def _integer_to_float(mods: Modifiers, source: str, target: str) -> Pure:
-    mode = mods.one(*MODES)
-    sat = target != "bf16" and mods.flag("sat")
-    if target == "f32":
-        mods.flag("ftz")  # an integer is never subnormal
-    mods.done()
+def _integer_to_float(ins: Instr, source: str, target: str) -> Pure:
+    mode = ins.one(*MODES)
+    sat = ins.has("sat")  # .ftz changes nothing: an integer is never subnormal
     form = FLOATS[target]
     view = (SIGNED if is_signed(source) else DTYPES)[width(source)]
 
@@ -132,16 +137,15 @@ def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
 # --- from float -----------------------------------------------------------------------------------
 
 
-def _from_float(mods: Modifiers, source: str, target: str) -> Pure:
+def _from_float(ins: Instr, source: str, target: str) -> Pure:
     form = FLOATS[source]
     if target in INTEGER_TYPES:
-        mode = mods.one(*TO_INTEGRAL)
-        ftz = source == "f32" and mods.flag("ftz")
-        mods.flag("sat")  # conversions to integers clamp in any case
-        mods.done()
+        mode = ins.one(*TO_INTEGRAL)
         function = _float_to_integer(form, target, TO_INTEGRAL[mode])
-        return build((source,), (target,), vector=_flushing(function, form) if ftz else function)
-    return _floats(mods, form, FLOATS[target])
+        return build(
+            (source,), (target,), vector=_flushing(function, form) if ins.has("ftz") else function
+        )
+    return _floats(ins, form, FLOATS[target])
 
 
 def _flushing(function, form: Float):
@@ -167,18 +171,12 @@ def _float_to_integer(form: Float, target: str, to_integral):
     return convert
 
 
-def _floats(mods: Modifiers, form: Float, to: Float) -> Pure:
+def _floats(ins: Instr, form: Float, to: Float) -> Pure:
     """Float to float: rounded to an integral value, narrowed with a rounding mode, or neither."""
-    integral = mods.one(*TO_INTEGRAL, default="") if form == to else ""
+    integral = ins.one(*TO_INTEGRAL)
     narrows = to.bits < form.bits or (form.bits == to.bits and form != to)
-    mode = "rn"
-    if narrows:
-        mode = mods.one(*MODES)
-    ftz = "f32" in (form.name, to.name) and mods.flag("ftz")
-    sat = to.name != "bf16" and mods.flag("sat")
-    relu = to.bits == 16 and form.bits == 32 and mods.flag("relu")
-    finite = to.bits == 16 and form.bits == 32 and mods.flag("satfinite")
-    mods.done()
+    mode = ins.one(*MODES) or "rn"  # of bf16 to wider types it changes nothing
+    ftz, sat, relu, finite = map(ins.has, ("ftz", "sat", "relu", "satfinite"))
 
     def change(a):
         if integral:
@@ -240,12 +238,9 @@ def cvta(ins: Instr) -> Pure:
 
     Variables in .const lie in global memory here.
     """
-    mods = Modifiers(ins)
-    mods.type("u64")
-    back = mods.flag("to")
+    back = ins.has("to")
     windows = {**WINDOWS, "const": 0}
-    window = windows[mods.one(*windows)]
-    mods.done()
+    window = windows[ins.one(*windows)]
     if window == 0:
         source = "{0}"
     else:
@@ -256,9 +251,7 @@ def cvta(ins: Instr) -> Pure:
 @pure("isspacep", states=pipes.INTEGER)
 def isspacep(ins: Instr) -> Pure:
     """isspacep.space p, a: whether a generic address lies in the window of a space."""
-    mods = Modifiers(ins)
-    window = WINDOWS[mods.one(*WINDOWS)]
-    mods.done()
+    window = WINDOWS[ins.one(*WINDOWS)]
     expr = f"(FULL if {{0}} >> 56 == {window >> 56} else 0)"
     vexpr = f"as_mask({{0}} >> 56 == {window >> 56})"
     return build(("u64",), ("pred",), expr=expr, vexpr=vexpr)
@@ -273,7 +266,6 @@ def isspacep(ins: Instr) -> Pure:
 )
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names no CTA or this one."""
-    Modifiers(ins, 2).done()
 
     def run(w, mask, address):
         own = (SHARED_WINDOW >> RANK_SHIFT, (SHARED_WINDOW >> RANK_SHIFT) | w.cta.rank)

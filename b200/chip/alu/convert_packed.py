@@ -11,7 +11,7 @@ import numpy as np
 
 from b200 import formats
 from b200.chip.alu import pipes
-from b200.chip.alu.build import Modifiers, build, is_signed, ones
+from b200.chip.alu.build import build, is_signed, ones
 from b200.chip.alu.rounding import FLOATS, canonical, encode, rectify
 from b200.program.module import Instr
 from b200.registry import Narrowing, Pure, pure
@@ -22,23 +22,19 @@ SCALES = {"ue8m0x2": "ue8m0"}
 SMALL_TYPES = (*NARROW, *FOURS, *SCALES, "f16x2", "bf16x2", "tf32")
 
 
-def convert_packed(mods: Modifiers) -> Pure:
+def convert_packed(ins: Instr) -> Pure:
     """Any cvt that has one of SMALL_TYPES as a type."""
-    source = mods.type(*NARROW, *SCALES, "f16x2", "bf16x2", "f32")
-    target = mods.type(*SMALL_TYPES)
-    if mods.flag("rs"):
-        return _stochastic(mods, source, target)
+    source = ins.types[-1]
+    target = ins.types[-2]
+    if ins.has("rs"):
+        return _stochastic(ins, target)
     if target == "tf32":
-        return _to_tf32(mods, source)
+        return _to_tf32(ins)
     if target in NARROW or target in SCALES:
-        return _to_small(mods, source, target)
+        return _to_small(ins, source, target)
     if source == "f32":
-        return _to_half_pair(mods, target)
-    if (source in NARROW and target in ("f16x2", "bf16x2")) or (
-        source in SCALES and target == "bf16x2"
-    ):
-        return _from_small(mods, source, target)
-    raise mods.unsupported("this pair of types is not modelled")
+        return _to_half_pair(ins, target)
+    return _from_small(ins, source, target)
 
 
 def _pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -48,11 +44,10 @@ def _pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return both.reshape(-1)
 
 
-def _to_half_pair(mods: Modifiers, target: str) -> Pure:
+def _to_half_pair(ins: Instr, target: str) -> Pure:
     """cvt.{rn,rz}{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b."""
-    mode = mods.one("rn", "rz")
-    relu, finite = mods.flag("relu"), mods.flag("satfinite")
-    mods.done()
+    mode = ins.one("rn", "rz")
+    relu, finite = ins.has("relu"), ins.has("satfinite")
     form, f32 = FLOATS[target.removesuffix("x2")], FLOATS["f32"]
 
     def vector(a, b):
@@ -74,13 +69,10 @@ def _positive(x: np.ndarray) -> np.ndarray:
     return np.where(np.signbit(x) & ~np.isnan(x), 0.0, x)
 
 
-def _to_tf32(mods: Modifiers, source: str) -> Pure:
+def _to_tf32(ins: Instr) -> Pure:
     """cvt.{rna,rn,rz}{.satfinite}{.relu}.tf32.f32."""
-    mode = mods.one("rna", "rn", "rz")
-    finite, relu = mods.flag("satfinite"), mode != "rna" and mods.flag("relu")
-    mods.done()
-    if source != "f32":
-        raise mods.unsupported("tf32 is made of .f32 only")
+    mode = ins.one("rna", "rn", "rz")
+    finite, relu = ins.has("satfinite"), ins.has("relu")
 
     def vector(a):
         x = a.view(np.float32)
@@ -90,23 +82,13 @@ def _to_tf32(mods: Modifiers, source: str) -> Pure:
     return build(("f32",), ("b32",), vector=vector)
 
 
-def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
-    """Pairs of 8-, 6-, 4-bit floats and of scales, from two f32 or one f16x2 or bf16x2."""
-    scale = target in SCALES
-    mode = mods.one("rz", "rp") if scale else mods.one("rn")
-    finite = mods.flag("satfinite")
-    relu = not scale and mods.flag("relu")
-    mods.done()
-    small = SCALES[target] if scale else NARROW[target]
-    legal = (
-        ("f32", "bf16x2")
-        if scale
-        else ("f32", "f16x2")
-        if small in ("e4m3", "e5m2", "e2m1")
-        else ("f32",)
-    )
-    if source not in legal or not (finite or scale):
-        raise mods.unsupported("this combination does not exist")
+def _to_small(ins: Instr, source: str, target: str) -> Pure:
+    """Pairs of 8-, 6-, 4-bit floats and of scales, from two f32 or one f16x2 or bf16x2. Of bf16x2,
+    and to 6 bits of f16x2, they are of PTX ISA 9.1.
+    """
+    mode = ins.one("rn", "rz", "rp")
+    finite, relu = ins.has("satfinite"), ins.has("relu")
+    small = SCALES.get(target) or NARROW[target]
     form = FLOATS[source.removesuffix("x2")]
     nibbles = small == "e2m1"
 
@@ -123,15 +105,12 @@ def _to_small(mods: Modifiers, source: str, target: str) -> Pure:
 # --- stochastic rounding --------------------------------------------------------------------------
 
 
-def _stochastic(mods: Modifiers, source: str, target: str) -> Pure:
+def _stochastic(ins: Instr, target: str) -> Pure:
     """cvt.rs{.relu}{.satfinite}.{f16x2,bf16x2}.f32 d, a, b, rbits and
     cvt.rs{.relu}.satfinite.<four>.f32 d, {a, b, e, f}, rbits, the first value in the highest bits.
     """
-    finite, relu = mods.flag("satfinite"), mods.flag("relu")
-    mods.done()
+    finite, relu = ins.has("satfinite"), ins.has("relu")
     halves = target in ("f16x2", "bf16x2")
-    if source != "f32" or not (halves or (target in FOURS and finite)):
-        raise mods.unsupported("this combination does not exist")
     small, count = target[:-2], 2 if halves else 4
 
     def vector(*args):
@@ -167,13 +146,11 @@ def _random(rbits: np.ndarray, small: str) -> tuple[np.ndarray, np.ndarray]:
 # --- from small formats ---------------------------------------------------------------------------
 
 
-def _from_small(mods: Modifiers, source: str, target: str) -> Pure:
+def _from_small(ins: Instr, source: str, target: str) -> Pure:
     """cvt.rn{.relu}.{f16x2,bf16x2}.<pair>, cvt.rn.bf16x2.ue8m0x2: exact. bf16x2 of narrow floats is
     of PTX ISA 9.2.
     """
-    mods.one("rn")
-    relu = source in NARROW and mods.flag("relu")
-    mods.done()
+    relu = ins.has("relu")
     small = NARROW.get(source) or SCALES[source]
     table = _unpacked(small, target.removesuffix("x2"), relu)
     return build(("b8" if small == "e2m1" else "b16",), (target,), vector=table.take)
@@ -195,13 +172,8 @@ def _unpacked(small: str, target: str, relu: bool) -> np.ndarray:
 @pure("cvt.pack", states=pipes.conversion)
 def cvt_pack(ins: Instr) -> Pure:
     """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a above b, and c above both."""
-    mods = Modifiers(ins, 2)
-    chained = mods.flag("b32")
-    mods.type("s32")
-    narrow = ("u8", "s8", "u4", "s4", "u2", "s2")
-    kind = mods.type(*(narrow if chained else ("u16", "s16")))
-    mods.one("sat")
-    mods.done()
+    chained = ins.has("b32")
+    kind = ins.types[0]
     n = int(kind[1:])
     low, high = (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import Modifiers, build, typed
+from b200.chip.alu.build import build, typed
 from b200.chip.alu.exact64 import directed64
 from b200.chip.alu.rounding import (
     FLOATS,
@@ -32,6 +32,7 @@ from b200.chip.alu.rounding import (
     saturate,
     scalar_kind,
 )
+from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import Pure, as_mask, pure
 
@@ -106,28 +107,19 @@ def finished(
 @typed("float", "add", "sub", "mul", "fma", "mad")
 def arithmetic(ins: Instr) -> Pure:
     """add, sub, mul, fma, mad {.rn,.rz,.rm,.rp}{.ftz}{.sat}{.relu}."""
-    mods = Modifiers(ins)
-    op, kind = ins.mods[0], mods.type(*TYPES)
-    if "f32" in mods.left and kind in ("f16", "bf16"):
-        return _mixed(mods, op, kind)
+    op, kind = ins.mods[0], ins.types[-1]
+    if len(ins.types) == 2:
+        return _mixed(ins, op, kind)
     form = FLOATS[scalar_kind(kind)]
-    mode = mods.one(*(MODES if form.bits >= 32 else ("rn",)), default="rn")
-    ftz = kind in ("f32", "f16", "f16x2", "f32x2") and mods.flag("ftz")
-    sat = kind in ("f32", "f16", "f16x2") and mods.flag("sat")
-    relu = op == "fma" and form.bits == 16 and mods.flag("relu")
-    mods.done()
-    run = finished(_core(op, form, mode), form, ftz, sat, relu)
+    mode = ins.one(*MODES) or "rn"
+    run = finished(_core(op, form, mode), form, *map(ins.has, ("ftz", "sat", "relu")))
     return build((kind,) * ARITY[op], (kind,), vector=lift(kind, run))
 
 
-def _mixed(mods: Modifiers, op: str, kind: str) -> Pure:
+def _mixed(ins: Instr, op: str, kind: str) -> Pure:
     """add, sub, fma .f32.{f16,bf16}: narrow first operands, fp32 last operand and result."""
-    if op not in ("add", "sub", "fma"):
-        raise mods.unsupported("no mixed-precision form exists")
-    mods.type("f32")
-    mode = mods.one(*MODES, default="rn")
-    sat = mods.flag("sat")
-    mods.done()
+    mode = ins.one(*MODES) or "rn"
+    sat = ins.has("sat")
     narrow, form, single = FLOATS[kind], FLOATS["f32"], _single(op)
 
     def run(*args):
@@ -145,11 +137,9 @@ def _mixed(mods: Modifiers, op: str, kind: str) -> Pure:
 @typed("float", "abs", "neg")
 def abs_neg(ins: Instr) -> Pure:
     """abs, neg {.ftz}: sign-bit operations, on NaN too, whose result PTX leaves open (9.7.3.9)."""
-    mods = Modifiers(ins)
-    kind = mods.type("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+    kind = ins.types[-1]
     form = FLOATS[scalar_kind(kind)]
-    ftz = kind in ("f32", "f16", "f16x2") and mods.flag("ftz")
-    mods.done()
+    ftz = ins.has("ftz")
     each = 0x10001 if kind.endswith("x2") else 1
     if ins.mods[0] == "neg":
         source = f"({{0}} ^ {each * form.sign:#x})"
@@ -167,17 +157,13 @@ def min_max(ins: Instr) -> Pure:
 
     -0 is less than +0. A NaN operand is ignored unless .NaN; if both are, the result is NaN.
     """
-    mods = Modifiers(ins)
-    kind = mods.type("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+    kind = ins.types[-1]
     form = FLOATS[scalar_kind(kind)]
     count = len(ins.operands) - 1
-    ftz = kind in ("f32", "f16", "f16x2") and mods.flag("ftz")
-    propagate = kind != "f64" and mods.flag("NaN")
-    xorsign = kind != "f64" and mods.flag("xorsign")
-    magnitude = kind != "f64" and (xorsign or count == 3) and mods.flag("abs")
-    if count not in (2, 3) or (count == 3 and kind != "f32") or (xorsign and not magnitude):
-        raise mods.unsupported(f"{count} operands of .{kind} are not modelled")
-    mods.done()
+    ftz = ins.has("ftz")
+    propagate, xorsign, magnitude = map(ins.has, ("NaN", "xorsign", "abs"))
+    if count == 3 and xorsign or count == 2 and magnitude and not xorsign:
+        raise Unsupported(f"{ins.opcode} does not have {count} operands")
     smaller = ins.mods[0] == "min"
     native = form.dtype if form.bits >= 32 else None  # numpy is slow with f16
     extreme = np.minimum if smaller else np.maximum
@@ -212,9 +198,7 @@ def min_max(ins: Instr) -> Pure:
 @pure("copysign", states=pipes.other)
 def copysign(ins: Instr) -> Pure:
     """copysign.{f32,f64} d, a, b: the magnitude of b with the sign of a (9.7.3.2)."""
-    mods = Modifiers(ins)
-    kind = mods.type("f32", "f64")
-    mods.done()
+    kind = ins.types[-1]
     sign = FLOATS[kind].sign
     source = f"({{0}} & {sign:#x} | {{1}} & {sign - 1:#x})"
     return build((kind, kind), (kind,), expr=source, vexpr=source)
@@ -233,10 +217,8 @@ CLASSES = {
 @pure("testp", states=pipes.other)
 def testp(ins: Instr) -> Pure:
     """testp.class.{f32,f64}: 9.7.3.1; zero counts as normal."""
-    mods = Modifiers(ins)
-    kind = mods.type("f32", "f64")
-    test, form = CLASSES[mods.one(*CLASSES)], FLOATS[kind]
-    mods.done()
+    kind = ins.types[-1]
+    test, form = CLASSES[ins.one(*CLASSES)], FLOATS[kind]
     return build((kind,), ("pred",), vector=lambda a: as_mask(test(a & (form.sign - 1), form)))
 
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from b200.chip.alu import pipes
 from b200.chip.alu.build import (
-    INTEGERS,
     SIGNED,
-    Modifiers,
     build,
     compiled,
     export,
@@ -21,6 +19,7 @@ from b200.chip.alu.build import (
     typed,
     width,
 )
+from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, as_bools, as_mask, pure
 
@@ -52,10 +51,8 @@ def _signed_scalar(operand: str, n: int) -> str:
 @typed("integer", "add", "sub")
 def add_sub(ins: Instr) -> Pure:
     """add{.sat}, sub{.sat}: 9.7.1.1, 9.7.1.2; .sat is for s32 only."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGERS, *PACKED)
-    sat = kind == "s32" and mods.flag("sat")
-    mods.done()
+    kind = ins.types[-1]
+    sat = ins.has("sat")
     op = "+" if ins.mods[0] == "add" else "-"
     if kind in PACKED:
         return _halves(kind, np.add if op == "+" else np.subtract)
@@ -126,10 +123,8 @@ def _wide_vector(n: int, signed: bool) -> str:
 @typed("integer", "mul")
 def mul(ins: Instr) -> Pure:
     """mul{.hi,.lo,.wide}: 9.7.1.3."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGERS)
-    mode = mods.one("hi", "lo", "wide")
-    mods.done()
+    kind = ins.types[-1]
+    mode = ins.one("hi", "lo", "wide")
     n, signed = width(kind), is_signed(kind)
     if mode == "lo":
         expr, vexpr = f"({{0}} * {{1}} & {ones(n):#x})", "({0} * {1})"
@@ -137,8 +132,6 @@ def mul(ins: Instr) -> Pure:
     if mode == "hi":
         expr = f"({_product(n, signed)} >> {n} & {ones(n):#x})"
         return build((kind, kind), (kind,), expr=expr, vector=_high(n, signed))
-    if n == 64:
-        raise mods.unsupported("mul.wide of 64-bit operands does not exist")
     out = f"{kind[0]}{2 * n}"
     expr = f"({_product(n, signed)} & {ones(2 * n):#x})"
     return build((kind, kind), (out,), expr=expr, vexpr=_wide_vector(n, signed))
@@ -147,25 +140,20 @@ def mul(ins: Instr) -> Pure:
 @typed("integer", "mad")
 def mad(ins: Instr) -> Pure:
     """mad{.hi,.lo,.wide}, mad.hi.sat.s32: 9.7.1.4."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGERS)
-    mode = mods.one("hi", "lo", "wide")
-    sat = mode == "hi" and kind == "s32" and mods.flag("sat")
-    mods.done()
+    kind = ins.types[-1]
+    mode = ins.one("hi", "lo", "wide")
     n, signed = width(kind), is_signed(kind)
     if mode == "lo":
         expr = f"({{0}} * {{1}} + {{2}} & {ones(n):#x})"
         vexpr = f"(np.multiply({{0}}, {{1}}, dtype=np.uint{n}) + {{2}})"
         return build((kind,) * 3, (kind,), expr=expr, vexpr=vexpr)
     if mode == "wide":
-        if n == 64:
-            raise mods.unsupported("mad.wide of 64-bit operands does not exist")
         out = f"{kind[0]}{2 * n}"
         expr = f"({_product(n, signed)} + {{2}} & {ones(2 * n):#x})"
         vexpr = f"({_wide_vector(n, signed)} + {{2}})"
         return build((kind, kind, out), (out,), expr=expr, vexpr=vexpr)
     high = f"({_product(n, signed)} >> {n})"
-    if sat:
+    if ins.has("sat"):
         c = _signed_scalar("{2}", 32)
         expr = f"(min(max({high} + {c}, -0x80000000), 0x7fffffff) & 0xffffffff)"
         return build((kind,) * 3, (kind,), expr=expr)
@@ -177,11 +165,9 @@ def mad(ins: Instr) -> Pure:
 @pure("mul24", "mad24", states=pipes.INTEGER)
 def mul24(ins: Instr) -> Pure:
     """mul24, mad24{.hi{.sat},.lo}: bits 31..0 or 47..16 of a 24-bit product (9.7.1.5, 9.7.1.6)."""
-    mods = Modifiers(ins)
-    kind, mode = mods.type("u32", "s32"), mods.one("hi", "lo")
+    kind, mode = ins.types[-1], ins.one("hi", "lo")
     add = ins.mods[0] == "mad24"
-    sat = add and mode == "hi" and kind == "s32" and mods.flag("sat")
-    mods.done()
+    sat = add and mode == "hi" and ins.has("sat")
     signed, shift = is_signed(kind), 16 if mode == "hi" else 0
 
     def cut(x):
@@ -201,9 +187,7 @@ def mul24(ins: Instr) -> Pure:
 @pure("sad", states=pipes.INTEGER)
 def sad(ins: Instr) -> Pure:
     """sad: c + |a - b| (9.7.1.7)."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGERS)
-    mods.done()
+    kind = ins.types[-1]
     n, signed = width(kind), is_signed(kind)
     a, b = (_signed_scalar(x, n) if signed else x for x in ("{0}", "{1}"))
     view = f"s{n}" if signed else f"arr{n}"
@@ -216,9 +200,7 @@ def sad(ins: Instr) -> Pure:
 @typed("integer", "div", "rem")
 def div_rem(ins: Instr) -> Pure:
     """div, rem: towards zero (9.7.1.8, 9.7.1.9). By zero: all ones, as on an H200."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGERS)
-    mods.done()
+    kind = ins.types[-1]
     quotient, n = ins.mods[0] == "div", width(kind)
     sign = 1 << (n - 1) if is_signed(kind) else 0
 
@@ -250,9 +232,7 @@ def _magnitude(x: np.ndarray, sign: int) -> np.ndarray:
 @typed("integer", "abs", "neg")
 def abs_neg(ins: Instr) -> Pure:
     """abs, neg of signed integers: 9.7.1.10, 9.7.1.11."""
-    mods = Modifiers(ins)
-    kind = mods.type("s16", "s32", "s64")
-    mods.done()
+    kind = ins.types[-1]
     n = width(kind)
     if ins.mods[0] == "neg":
         return build((kind,), (kind,), expr=f"(-{{0}} & {ones(n):#x})", vexpr="(0 - {0})")
@@ -263,10 +243,8 @@ def abs_neg(ins: Instr) -> Pure:
 @typed("integer", "min", "max")
 def min_max(ins: Instr) -> Pure:
     """min, max{.relu}: 9.7.1.12, 9.7.1.13; .relu (s32, s16x2) clamps negative results to 0."""
-    mods = Modifiers(ins)
-    kind = mods.type(*INTEGERS, *PACKED)
-    relu = kind in ("s32", "s16x2") and mods.flag("relu")
-    mods.done()
+    kind = ins.types[-1]
+    relu = kind in ("s32", "s16x2") and ins.has("relu")
     word = "minimum" if ins.mods[0] == "min" else "maximum"
     function = getattr(np, word)
     if kind in PACKED:
@@ -289,16 +267,14 @@ def extended(ins: Instr) -> Pure:
     For sub the flag is the borrow. The result is a + b, a - b or c + a half of a * b, plus the
     flag.
     """
-    mods = Modifiers(ins)
-    kind = mods.type("u32", "s32", "u64", "s64")
-    out_carry = mods.flag("cc")
+    kind = ins.types[-1]
+    out_carry = ins.has("cc")
     op, in_carry = ins.mods[0].removesuffix("c"), ins.mods[0].endswith("c")
     n, signed = width(kind), is_signed(kind)
-    half = mods.one("lo", "hi") if op == "mad" else ""
-    mods.done()
+    half = ins.one("lo", "hi") if op == "mad" else ""
     named = len(ins.operands) - 1 == (3 if op == "mad" else 2) + in_carry
     if not named or ins.dual != out_carry:
-        raise mods.unsupported("its carry flag is not among the operands")
+        raise Unsupported(f"{ins.opcode}: its carry flag is not among the operands")
     high = _high(n, signed)
 
     def exact(a, b, c):
@@ -337,12 +313,10 @@ def extended(ins: Instr) -> Pure:
 @pure("dp4a", "dp2a", states=pipes.INTEGER)
 def dot(ins: Instr) -> Pure:
     """dp4a.atype.btype, dp2a.{lo,hi}.atype.btype: dot products of bytes (9.7.1.23, 9.7.1.24)."""
-    mods = Modifiers(ins)
     four = ins.mods[0] == "dp4a"
-    b_signed = is_signed(mods.type("u32", "s32"))
-    a_signed = is_signed(mods.type("u32", "s32"))
-    second = 0 if four or mods.one("lo", "hi") == "lo" else 2
-    mods.done()
+    b_signed = is_signed(ins.types[-1])
+    a_signed = is_signed(ins.types[-2])
+    second = 0 if four or ins.one("lo", "hi") == "lo" else 2
     a_view = (SIGNED if a_signed else DTYPES)[8 if four else 16]
     b_view = (SIGNED if b_signed else DTYPES)[8]
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from b200.chip.alu import pipes
 from b200.chip.alu.build import (
-    Modifiers,
     build,
     compiled,
     export,
@@ -15,6 +14,7 @@ from b200.chip.alu.build import (
     predicate_logic,
     width,
 )
+from b200.errors import Unsupported
 from b200.program.module import Imm, Instr, Vec
 from b200.registry import DTYPES, FULL, Pure, as_mask, pure
 
@@ -25,9 +25,7 @@ OPERATORS = {"and": "&", "or": "|", "xor": "^"}
 @pure("and", "or", "xor", states=pipes.logic)
 def binary(ins: Instr) -> Pure:
     """and, or, xor on bits and predicates: 9.7.8.1-9.7.8.3."""
-    mods = Modifiers(ins)
-    kind = mods.type("pred", *BITS)
-    mods.done()
+    kind = ins.types[-1]
     source = f"({{0}} {OPERATORS[ins.mods[0]]} {{1}})"
     if kind == "pred":
         return predicate_logic((kind, kind), (kind,), source)
@@ -37,9 +35,7 @@ def binary(ins: Instr) -> Pure:
 @pure("not", states=pipes.inversion)
 def invert(ins: Instr) -> Pure:
     """not: 9.7.8.4."""
-    mods = Modifiers(ins)
-    kind = mods.type("pred", *BITS)
-    mods.done()
+    kind = ins.types[-1]
     if kind == "pred":
         return predicate_logic((kind,), (kind,), "({0} ^ FULL)")
     return build((kind,), (kind,), expr=f"({{0}} ^ {ones(width(kind)):#x})", vexpr="~{0}")
@@ -48,9 +44,7 @@ def invert(ins: Instr) -> Pure:
 @pure("cnot", states=pipes.INTEGER)
 def cnot(ins: Instr) -> Pure:
     """cnot: 1 if the operand is 0, else 0 (9.7.8.5)."""
-    mods = Modifiers(ins)
-    kind = mods.type(*BITS)
-    mods.done()
+    kind = ins.types[-1]
     vexpr = f"({{0}} == 0).astype(np.uint{width(kind)})"
     return build((kind,), (kind,), expr="(1 if {0} == 0 else 0)", vexpr=vexpr)
 
@@ -84,13 +78,10 @@ def lop3(ins: Instr) -> Pure:
 
     With a predicate, p = (d != 0) or/and q.
     """
-    mods = Modifiers(ins)
-    mods.type("b32")
-    combine = mods.one("or", "and", default="")
-    mods.done()
+    combine = ins.one("or", "and")
     table = ins.operands[4]
     if not isinstance(table, Imm):
-        raise mods.unsupported("immLut is not an immediate")
+        raise Unsupported(f"{ins.opcode}: immLut is not an immediate")
     source = _lut_source(table.value & 0xFF, ["{0}", "{1}", "{2}"]).replace("{full}", "0xffffffff")
     kinds = ("b32", "b32", "b32", "u32")
     if not combine:
@@ -126,10 +117,8 @@ def _lop3_predicate(source: str, combine: str, kinds: tuple[str, ...]) -> Pure:
 @pure("shl", "shr", states=pipes.logic)
 def shift(ins: Instr) -> Pure:
     """shl, shr by a u32 amount; one beyond the width shifts all out (9.7.8.8, 9.7.8.9)."""
-    mods = Modifiers(ins)
     left = ins.mods[0] == "shl"
-    kind = mods.type(*BITS, *(() if left else ("u16", "u32", "u64", "s16", "s32", "s64")))
-    mods.done()
+    kind = ins.types[-1]
     n, signed = width(kind), is_signed(kind)
     sign = 1 << (n - 1)
     if left:
@@ -165,10 +154,7 @@ def _long_shift_source(left: bool, signed: bool, n: int) -> str:
 @pure("shf", states=pipes.EITHER)
 def funnel(ins: Instr) -> Pure:
     """shf.{l,r}.{wrap,clamp}.b32 d, a, b, c: half of {b, a}, 64 bits, shifted (9.7.8.7)."""
-    mods = Modifiers(ins)
-    mods.type("b32")
-    left, wrap = mods.one("l", "r") == "l", mods.one("wrap", "clamp") == "wrap"
-    mods.done()
+    left, wrap = ins.one("l", "r") == "l", ins.one("wrap", "clamp") == "wrap"
     amount = "({2} & 31)" if wrap else "min({2}, 32)"
     pair = "({1} << 32 | {0})"
     expr = (
@@ -204,10 +190,7 @@ def _permute_selectors(mode: str, c: int) -> list[int]:
 @pure("prmt", states=pipes.EITHER)
 def prmt(ins: Instr) -> Pure:
     """prmt.b32{.f4e,.b4e,.rc8,.ecl,.ecr,.rc16} d, a, b, c: bytes picked from {b, a}."""
-    mods = Modifiers(ins)
-    mode = mods.one("f4e", "b4e", "rc8", "ecl", "ecr", "rc16", default="")
-    mods.type("b32")
-    mods.done()
+    mode = ins.one("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
 
     def scalar(a, b, c):
         pair, result = b << 32 | a, 0
@@ -236,9 +219,7 @@ def prmt(ins: Instr) -> Pure:
 @pure("selp", states=pipes.selection)
 def selp(ins: Instr) -> Pure:
     """selp d, a, b, p: a where p, else b (9.7.6.3)."""
-    mods = Modifiers(ins)
-    kind = mods.type(*(t + n for t in "bus" for n in ("16", "32", "64")), "f32", "f64")
-    mods.done()
+    kind = ins.types[-1]
     kind = f"b{width(kind)}"
     a, b = (f"arr{width(kind)}({{{i}}})" for i in (0, 1))
     vexpr = f"np.where(as_bools({{2}}), {a}, {b})"
@@ -248,11 +229,9 @@ def selp(ins: Instr) -> Pure:
 @pure("slct", states=pipes.other)
 def slct(ins: Instr) -> Pure:
     """slct{.ftz}.dtype.{s32,f32} d, a, b, c: a where c >= 0, else b; NaN is not (9.7.6.4)."""
-    mods = Modifiers(ins)
-    condition = mods.type("s32", "f32")
-    kind = f"b{width(mods.type(*(t + n for t in 'bus' for n in ('16', '32', '64')), 'f32', 'f64'))}"
-    ftz = condition == "f32" and mods.flag("ftz")  # a flushed subnormal is 0, and -0 >= 0
-    mods.done()
+    condition = ins.types[-1]
+    kind = f"b{width(ins.types[-2])}"
+    ftz = condition == "f32" and ins.has("ftz")  # a flushed subnormal is 0, and -0 >= 0
 
     def chosen(c):
         if condition == "s32":
@@ -275,24 +254,7 @@ def slct(ins: Instr) -> Pure:
 @pure("mov", states=pipes.move)
 def mov(ins: Instr) -> Pure:
     """mov; packs and unpacks vectors, first element lowest (PTX ISA 9.7.9.2, 9.7.9.3)."""
-    mods = Modifiers(ins)
-    kinds = (
-        "pred",
-        "b128",
-        *BITS,
-        "u16",
-        "u32",
-        "u64",
-        "s16",
-        "s32",
-        "s64",
-        "f16",
-        "bf16",
-        "f32",
-        "f64",
-    )
-    kind = mods.type(*kinds, "f16x2", "bf16x2")
-    mods.done()
+    kind = ins.types[-1]
     if kind == "pred":
         return predicate_logic((kind,), (kind,), "{0}")
     bits = 32 if kind.endswith("x2") else int(kind.lstrip("bfus"))

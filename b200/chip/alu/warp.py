@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.chip.alu.build import Modifiers
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
 from b200.effects import Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
@@ -113,7 +112,7 @@ def _without_source(w, mask: int, source: np.ndarray, ins: Instr) -> int:
         "a membermask of the lanes that are left, and a source among them; or let all lanes come "
         "here, those past the end with a neutral value",
         ins,
-        wrong=True,
+        nobodys="shared",
     )
     return gone
 
@@ -152,10 +151,7 @@ def shfl(ins: Instr) -> Run:
     A lane whose source is out of range gets its own value and p false. Reading a lane that does not
     take part is undefined; here that is a fault if it is alive, and said if it has exited.
     """
-    mods = Modifiers(ins, 2)
-    mods.type("b32")
-    mode = mods.one("up", "down", "bfly", "idx")
-    mods.done()
+    mode = ins.one("up", "down", "bfly", "idx")
 
     def run(w, mask, a, b, c, members):
         _check_groups(w, mask, members, ins)
@@ -171,10 +167,8 @@ def shfl(ins: Instr) -> Run:
 @warp("vote.sync", states=Exchanges(pipe="vote"), out=1, uniform="group")
 def vote(ins: Instr) -> Run:
     """vote.sync.{all,any,uni}.pred, vote.sync.ballot.b32 d, {!}p, membermask."""
-    mods = Modifiers(ins, 2)
-    kind = mods.type("pred", "b32")
-    mode = mods.one(*(("ballot",) if kind == "b32" else ("all", "any", "uni")))
-    mods.done()
+    kind = ins.types[-1]
+    mode = ins.one("ballot", "all", "any", "uni")
     constant = isinstance(ins.operands[1], Imm)
 
     def one(w, here, p):
@@ -190,9 +184,7 @@ def vote(ins: Instr) -> Run:
 @warp("match.any.sync", "match.all.sync", states=Exchanges(pipe="shuffle"), out=1)
 def match(ins: Instr) -> Run:
     """match.any.sync d, a: lanes of the same value; match.all.sync d{|p}, a: all or none."""
-    mods = Modifiers(ins, 3)
-    bits = 32 if mods.type("b32", "b64") == "b32" else 64
-    mods.done()
+    bits = 32 if ins.types[-1] == "b32" else 64
     every = ins.mods[1] == "all"
 
     def one(w, here, a):
@@ -220,20 +212,9 @@ REDUCTIONS = {
 @warp("redux.sync", states=Exchanges(pipe="shuffle"), out=1, uniform="group")
 def redux(ins: Instr) -> Run:
     """redux.sync.op.{u32,s32,b32} and redux.sync.{min,max}{.abs}{.NaN}.f32 d, a, membermask."""
-    mods = Modifiers(ins, 2)
-    kind = mods.type("u32", "s32", "b32", "f32")
-    logical = kind == "b32"
-    names = (
-        ("and", "or", "xor")
-        if logical
-        else ("min", "max")
-        if kind == "f32"
-        else ("add", "min", "max")
-    )
-    op = mods.one(*names)
-    magnitude = kind == "f32" and mods.flag("abs")
-    propagate = kind == "f32" and mods.flag("NaN")
-    mods.done()
+    kind = ins.types[-1]
+    op = ins.one(*REDUCTIONS)
+    magnitude, propagate = ins.has("abs"), ins.has("NaN")
     reduce = REDUCTIONS[op]
 
     def one(w, here, a):
@@ -261,16 +242,12 @@ def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -
 @warp("activemask", states=LooksAtLanes(pipe="active mask"), out=1, uniform="always")
 def activemask(ins: Instr) -> Run:
     """activemask.b32: the lanes that execute it together."""
-    mods = Modifiers(ins)
-    mods.type("b32")
-    mods.done()
     return lambda w, mask: mask
 
 
 @warp("elect.sync", states=Elects(pipe="elect"), out=1)
 def elect(ins: Instr) -> Run:
     """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
-    Modifiers(ins, 2).done()
 
     def one(w, here):
         leader = here & -here
@@ -285,14 +262,10 @@ def bar_warp(ins: Instr) -> Run:
     """bar.warp.sync membermask: whoever executes it has waited (Fragment.meet), so only the
     membermask is checked.
     """
-    Modifiers(ins, 3).done()
     return in_groups(lambda w, here: None)
 
 
 @warp("nanosleep", states=Sleeps(pipe="sleep"))
 def nanosleep(ins: Instr) -> Run:
     """nanosleep.u32 t: suspends for up to 2 t nanoseconds; any time, zero included, is legal."""
-    mods = Modifiers(ins)
-    mods.type("u32")
-    mods.done()
     return lambda w, mask, t: None

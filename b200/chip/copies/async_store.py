@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.chip.copies.bulk import check_mods
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import SHARED, combiner
 from b200.chip.operations import RedAsync, StAsync
 from b200.effects import Copies
-from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import DTYPES, Run, active, lanes, warp
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
 VECTORS = {"v2": 2, "v4": 4}
-COMPLETION = "mbarrier::complete_tx::bytes"
-MODS = {"async", "weak", "relaxed", "cluster", "shared::cluster", COMPLETION}
 
 
 class Lanes:
@@ -54,11 +50,6 @@ def _columns(value, size: int) -> np.ndarray:
     return np.stack([lanes(x if isinstance(x, np.ndarray) else x & bits, dtype) for x in items], 1)
 
 
-def _only_mbarrier_form(ins: Instr):
-    if not ins.has(COMPLETION):
-        raise Unsupported(f"{ins.opcode}: only the form with an mbarrier is modelled")
-
-
 def _stores(ins: Instr) -> Copies:
     return Copies(source="", target="shared::cluster", signals="mbarrier")
 
@@ -76,8 +67,6 @@ def _reduces(ins: Instr) -> Copies:
 @warp("st.async", states=_stores)
 def st_async(ins: Instr) -> Run:
     """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
-    _only_mbarrier_form(ins)
-    check_mods(ins, MODS | {"st"} | VECTORS.keys() | SCALARS.keys())
     size = SCALARS[ins.mods[-1]]
     each = size * VECTORS.get(ins.mods[-2], 1)
     groups = Lanes(ins, each)
@@ -100,9 +89,7 @@ def st_async(ins: Instr) -> Run:
 @warp("red.async", states=_reduces)
 def red_async(ins: Instr) -> Run:
     """red.async.relaxed.cluster{.shared::cluster}.COMPLETION.OP.TYPE [addr], value, [mbar]"""
-    _only_mbarrier_form(ins)
     op, kind = ins.mods[-2:]
-    check_mods(ins, MODS | {"red", op, kind})
     combine = combiner(op, kind, SHARED)
     each = SCALARS[kind]
     groups = Lanes(ins, each)

@@ -21,38 +21,11 @@ from b200.chip.operations import (
     BulkToPeer,
 )
 from b200.effects import CommitsGroup, Copies, WaitsForGroups
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane, warp
 
 UNIT = 16
-COPY_MODS = {
-    *(
-        "cp",
-        "reduce",
-        "async",
-        "bulk",
-        "prefetch",
-        "L2",
-        "global",
-        "shared::cta",
-        "shared::cluster",
-    ),
-    *(
-        "mbarrier::complete_tx::bytes",
-        "bulk_group",
-        "multicast::cluster",
-        "L2::cache_hint",
-        "cp_mask",
-    ),
-}
-
-
-def check_mods(ins: Instr, known) -> None:
-    """Raise Unsupported for a modifier that is not among the known ones."""
-    for mod in ins.mods:
-        if mod not in known:
-            raise Unsupported(f"{ins.opcode}: modifier .{mod} is not modelled")
 
 
 def check_bulk_size(nbytes: int) -> None:
@@ -77,7 +50,7 @@ def bulk_copy(ins: Instr) -> Copies:
     """The effect of a bulk copy, reduction or prefetch, of a tensor or not."""
     spaces = [m for m in ins.mods if m == "global" or m.startswith("shared")]  # the target first
     prefetch = ins.has("prefetch")
-    operation = next((m for m in ins.mods if m in GLOBAL), "") if ins.has("reduce") else ""
+    operation = ins.one(*GLOBAL) if ins.has("reduce") else ""
     return Copies(
         source=spaces[-1],
         target="L2" if prefetch else spaces[0],
@@ -94,7 +67,6 @@ def bulk_load(ins: Instr) -> Run:
     """cp.async.bulk.{shared::cta|shared::cluster}.{global|shared::cta}.mbarrier::complete_tx::bytes
     {.multicast::cluster}{.L2::cache_hint} [dst], [src], size, [mbar]{, cta_mask}{, cache_policy}
     """
-    check_mods(ins, COPY_MODS)
     find = Landing(ins, UNIT, ins.mods[3])
     from_global = ins.mods[4] == "global"
     view = global_view if from_global else shared_view
@@ -126,7 +98,6 @@ def bulk_store(ins: Instr) -> Run:
     """cp.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}{.cp_mask} [dst], [src], size
     {, cache_policy}{, byte_mask}: bit i of the mask stands for byte i of each 16.
     """
-    check_mods(ins, COPY_MODS)
     masked = ins.has("cp_mask")
 
     def run(warp, lane, dst, src, nbytes, *rest):
@@ -157,13 +128,10 @@ def bulk_reduce(ins: Instr) -> Run:
     cp.reduce.async.bulk.global.shared::cta.bulk_group{.L2::cache_hint}.OP{.noftz}.TYPE
     [dst], [src], size{, cache_policy}
     """
-    op = next((m for m in ins.mods if m in GLOBAL), "")
+    op = ins.one(*GLOBAL)
     kind = ins.mods[-1]
-    check_mods(ins, COPY_MODS | {op, kind, "noftz"})
     to_global = ins.mods[4] == "global"
     combine = combiner(op, kind, GLOBAL if to_global else SHARED)
-    if op == "add" and ins.has("noftz") != (kind in ("f16", "bf16")):
-        raise Unsupported(f"{ins.opcode}: .noftz goes with .add of f16 and bf16, and only with it")
 
     def run_global(warp, lane, dst, src, nbytes, *rest):
         warp.spin = None
@@ -198,7 +166,6 @@ def bulk_reduce(ins: Instr) -> Run:
 @lane("cp.async.bulk.prefetch", states=bulk_copy)
 def bulk_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
-    check_mods(ins, COPY_MODS)
 
     def run(warp, lane, src, nbytes, *rest):
         warp.spin = None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
 from b200.chip.copies.bulk import global_view, shared_view
-from b200.chip.memory.addressing import SHARED_CTA
 from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
 from b200.effects import ArrivesBehindCopies, CommitsGroup, Copies, WaitsForGroups
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane, warp
 
@@ -25,9 +24,6 @@ def cp_async(ins: Instr) -> Run:
     """cp.async.{ca|cg}.shared{::cta}.global{.L2::cache_hint}{.L2::SIZE} [dst], [src], cp_size
     {, src_size | ignore_src}{, cache_policy}: bytes from src_size on, or all, are zeros.
     """
-    for mod in ins.mods[3:]:
-        if mod not in (*SHARED_CTA, "global", *HINTS):
-            raise Unsupported(f"{ins.opcode}: modifier .{mod} is not modelled")
     sizes, policy = SIZES[ins.mods[2]], ins.has("L2::cache_hint")
 
     def run(warp, lane, dst, src, nbytes, *rest):

@@ -6,11 +6,14 @@ The layout of its bits was found by sweeping one parameter of an encoder at a ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations
 from math import prod
+
+import numpy as np
 
 from b200.chip.state import Region
 from b200.errors import Fault
@@ -208,14 +211,25 @@ class TensorMap:
                 bits = put_field(bits, place, value - 1)
         return bits.to_bytes(BYTES, "little")
 
-    def allocation(self, memory) -> Region:
+    def allocation(self, memory, boxes: Sequence[Sequence[int]] = ()) -> Region:
         """The allocation of global memory in which the tensor begins. It may end before the tensor
         does: the chip checks only what a box touches (tma_box.Window). Raises Fault if there is
         none.
+
+        boxes: start coordinates of those that are stored. Where the tensor begins in no allocation,
+        the one that the first box lies in: kernels for rows of different lengths move the address
+        back and the coordinates on (QuACK, "ptr_shift": so for stores, not for loads).
         """
         try:
             return memory.region(self.address, 1)
         except Fault as fault:
+            inside = [b for b in boxes if all(at < size for at, size in zip(b, self.dims))]
+            for box in inside:
+                with contextlib.suppress(Fault):
+                    first = self.offset([max(0, at) for at in box])
+                    return memory.region(self.address + first, 1)
+            if boxes and not inside:  # nothing is stored
+                return Region(self.address, np.empty(0, np.uint8), "no memory")
             raise Fault(f"{self}: its global address is wrong: {fault}") from None
 
     def too_large(self, region) -> str:

@@ -98,8 +98,6 @@ def _edits(ins: Instr) -> EditsTensormap:
 def tensormap_replace(ins: Instr) -> Run:
     """tensormap.replace.tile.FIELD{.global|.shared::cta}.b1024.TYPE [addr]{, ord}, new_value"""
     field = ins.mods[3]
-    if ins.mods[2] != "tile" or field not in FIELDS:
-        raise Unsupported(f"{ins.opcode}: this mode or field is not modelled")
     view = object_view(ins)
 
     def run(warp, lane, address, *operands):

@@ -25,12 +25,6 @@ from b200.registry import Run, active, lane, warp
 
 SMEM_ALIGN = 128
 GATHER_ROWS = 4
-COMMON_MODS = {
-    *("cp", "reduce", "async", "bulk", "prefetch", "tensor", "1d", "2d", "3d", "4d", "5d", "L2"),
-    *("shared::cta", "shared::cluster", "global", "tile", "tile::gather4", "tile::scatter4"),
-    *("mbarrier::complete_tx::bytes", "bulk_group", "multicast::cluster", "L2::cache_hint"),
-    *("cta_group::1", "cta_group::2"),
-}
 REDUCE_OPS = tuple(GLOBAL)
 # Element format of the tensormap -> type of a reduction; bitwise ones take any integer of the size.
 REDUCE_TYPES: dict[str, str] = dict(
@@ -53,17 +47,17 @@ class TensorBoxes:
 
     __slots__ = tuple("address tensormap region boxes whole rows smem_bytes tx_bytes".split())
 
-    def __init__(self, warp, form: Form, address: int, coords: tuple):
+    def __init__(self, warp, form: Form, address: int, coords: tuple, stores: bool = False):
         self.address = address
         t = self.tensormap = tensormap_at(warp, address)
         if t.interleave:
             raise Unsupported(f"interleaved layouts of TMA are not modelled: {t}")
-        self.region = t.allocation(warp.machine.memory)
         self.boxes = form.boxes(t, [signed(c) for c in coords])
+        self.region = t.allocation(warp.machine.memory, self.boxes if stores else ())
         for box in self.boxes:
             tma_box.check_coords(t, box)
         self.whole = [t.holds(box) for box in self.boxes]
-        if t.address + t.extent > self.region.base + self.region.size:
+        if not self.region.base <= t.address <= self.region.base + self.region.size - t.extent:
             self.spans()  # a box outside is a fault now, not when it has its effect
         self.rows = t.box_rows * len(self.boxes)
         self.smem_bytes = (self.rows - 1) * t.pitch + t.smem_row_bytes
@@ -94,21 +88,12 @@ class TensorBoxes:
 
 
 class Form:
-    """The modifiers of a tensor copy. Raises Unsupported for those that are not modelled."""
+    """The modifiers of a tensor copy."""
 
     def __init__(self, ins: Instr):
-        im2col = [m for m in ins.mods if m.startswith("im2col")]
-        if im2col:
-            raise Unsupported(
-                f"{ins.opcode}: the {im2col[0]} mode of TMA is not modelled, only tile"
-            )
-        ops = [m for m in ins.mods if m in REDUCE_OPS]
-        unknown = [m for m in ins.mods if m not in COMMON_MODS and m not in ops]
-        if unknown:
-            raise Unsupported(f"{ins.opcode}: modifier .{unknown[0]} is not modelled")
         self.rank = next(int(m[0]) for m in ins.mods if m[0].isdigit() and m[1:] == "d")
         self.four_rows = ins.has("tile::gather4", "tile::scatter4")
-        self.op = ops[0] if ops else None
+        self.op = ins.one(*REDUCE_OPS)
 
     def boxes(self, t: TensorMap, coords: list[int]) -> list[list[int]]:
         """The start coordinates of each box. Raises Fault if they or the tensormap do not fit."""
@@ -195,8 +180,6 @@ def tensor_reduce(ins: Instr) -> Run:
     [tensormap, {c0, ...}], [src]{, cache_policy}: each active lane reduces.
     """
     form = Form(ins)
-    if form.op is None:
-        raise Unsupported(f"{ins.opcode}: the reduction operation is missing or not modelled")
 
     def run(warp, mask, address, coords, src, *rest):
         warp.spin = None
@@ -208,7 +191,7 @@ def tensor_reduce(ins: Instr) -> Run:
 
 
 def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int):
-    access = TensorBoxes(warp, form, address, coords)
+    access = TensorBoxes(warp, form, address, coords, stores=True)
     t = access.tensormap
     if t.element.name == "b4x16_p64" or form.op and t.element.bits < 8:
         raise Fault(

@@ -92,7 +92,7 @@ class Window:
         if t.holds(coords) if whole is None else whole:
             self.shape, self.inside = t.box_shape, None
             start = t.address - region.base + t.offset(coords)
-            if start + t.box_extent > region.size:
+            if start < 0 or start + t.box_extent > region.size:
                 raise Fault(t.too_large(region))
             self.view = np.ndarray(t.box_shape, np.uint8, region.u8, start, t.box_strides)
             return
@@ -114,7 +114,8 @@ class Window:
         self.inside = tuple(reversed(inside))
         self.view = None
         if 0 not in shape:
-            if start + sum((n - 1) * s for n, s in zip(shape, strides)) >= region.size:
+            last = start + sum((n - 1) * s for n, s in zip(shape, strides))
+            if start < 0 or last >= region.size:
                 raise Fault(t.too_large(region))
             self.view = np.ndarray(
                 tuple(reversed(shape)), np.uint8, region.u8, start, tuple(reversed(strides))

@@ -10,6 +10,9 @@ import numpy as np
 
 from b200.chip.memory.loads_stores import (
     address_array,
+    by_window,
+    halves,
+    joined,
     kind_of,
     memory_scope,
     order_of,
@@ -18,11 +21,9 @@ from b200.chip.memory.loads_stores import (
     spans,
 )
 from b200.effects import Updates
-from b200.errors import Unsupported
 from b200.formats import decode, encode
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
-from b200.spaces import WINDOW_MASK
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
@@ -34,28 +35,24 @@ def _flush(values: np.ndarray) -> np.ndarray:
 
 def _float_op(op: str, kind: str, flush: bool = False):
     """Operation on values of a float format, rounded to nearest even; flush: f32 subnormals."""
-    names = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64"}
-    fmt = names[kind]
 
     def values(bits):
-        if fmt == "f32":
+        if kind == "f32":
             wide = bits.view(np.float32).astype(np.float64)
             return _flush(wide) if flush else wide
-        if fmt == "f64":
+        if kind == "f64":
             return bits.view(np.float64)
-        return decode(bits, fmt)
+        return decode(bits, kind)
 
     def back(x):
-        if fmt == "f32":
+        if kind == "f32":
             narrow = x.astype(np.float32)
             return (_flush(narrow).astype(np.float32) if flush else narrow).view(np.uint32)
-        if fmt == "f64":
+        if kind == "f64":
             return x.view(np.uint64)
-        return encode(x, fmt, saturate=False).astype(np.uint16)
+        return encode(x, kind, saturate=False).astype(np.uint16)
 
     functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
-    if op not in functions:
-        raise Unsupported(f"atomic .{op} of .{kind} is not modelled")
     return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
 
 
@@ -68,7 +65,7 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
     if kind in ("f16", "bf16", "f32", "f64"):
         single = _float_op(op, kind, flush)
         return lambda old, b, c: single(old, b)
-    unsigned, signed = DTYPES[width], np.dtype(f"i{width // 8}")
+    unsigned, signed = DTYPES[min(width, 64)], np.dtype(f"i{min(width, 64) // 8}")
     view = signed if kind[0] == "s" else unsigned
     table = {
         "add": lambda o, b, c: o + b,
@@ -76,14 +73,12 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
         "or": lambda o, b, c: o | b,
         "xor": lambda o, b, c: o ^ b,
         "exch": lambda o, b, c: b,
-        "cas": lambda o, b, c: np.where(o == b, c, o),
+        "cas": lambda o, b, c: np.where((o == b).all(axis=1, keepdims=True), c, o),
         "min": lambda o, b, c: np.minimum(o.view(view), b.view(view)).view(unsigned),
         "max": lambda o, b, c: np.maximum(o.view(view), b.view(view)).view(unsigned),
         "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
         "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
     }
-    if op not in table:
-        raise Unsupported(f"atomic .{op} is not modelled")
     return table[op]
 
 
@@ -97,36 +92,46 @@ def _turns(offsets: np.ndarray) -> list[slice]:
     return [slice(i, i + 1) for i in range(offsets.size)]
 
 
+def _itself(value):
+    return value
+
+
+def _elements(value, dtype) -> np.ndarray:
+    """An operand as [32 lanes, elements]."""
+    return np.stack([lanes(x, dtype) for x in (value if isinstance(value, tuple) else (value,))], 1)
+
+
 def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
     kind, space = kind_of(ins), space_of(ins)
-    if kind == "b128":
-        raise Unsupported("128-bit atomics are not modelled")
-    op = next((m for m in ins.mods if m in _ATOMIC_OPS), "")
+    op = ins.one(*_ATOMIC_OPS)
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
-    dtype, size = DTYPES[TYPE_BITS[kind]], TYPE_BITS[kind] // 8
+    dtype, size = DTYPES[min(TYPE_BITS[kind], 64)], TYPE_BITS[kind] // 8
     source = ins.operands[2 if ins.mods[0] == "atom" else 1]
     n = len(source.items) if isinstance(source, Vec) else 1
+    if wide := kind == "b128":
+        n, size = 2, 8
 
     def run(f, mask, address, b, c=None, policy=None):
         changed = False
         addresses = address_array(address)
-        far = space == "global" or space == "generic" and int(addresses.max()) <= WINDOW_MASK
-        combine = to_global if far else to_shared
-        given = np.stack([lanes(x, dtype) for x in (b if isinstance(b, tuple) else (b,))], axis=1)
-        third = lanes(c, dtype)[:, None] if op == "cas" else None
+        split = halves if wide else _itself
+        given = _elements(split(b), dtype)
+        third = _elements(split(c), dtype) if op == "cas" else None
         old = np.zeros((32, n), dtype)
-        for data, offsets, which in spans(f, space, addresses, active(mask), n * size):
-            for turn in _turns(offsets):
-                i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
-                old[i] = now = data[places].view(dtype)
-                new = combine(now, given[i], None if third is None else third[i])
-                if (new != now).any():
-                    changed = True
-                    data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
+        for named, in_space, lanes_in in by_window(space, addresses, active(mask)):
+            combine = to_global if named == "global" else to_shared
+            for data, offsets, which in spans(f, named, in_space, lanes_in, n * size):
+                for turn in _turns(offsets):
+                    i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
+                    old[i] = now = data[places].view(dtype)
+                    new = combine(now, given[i], None if third is None else third[i])
+                    if (new != now).any():
+                        changed = True
+                        data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
         f.spin = None if changed else f.spin and QUIET
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
-        return result if n > 1 else result[0]
+        return joined(result) if wide else result if n > 1 else result[0]
 
     return run
 
@@ -141,7 +146,7 @@ def _updates(ins: Instr) -> Updates:
         nbytes=(len(data.items) if isinstance(data, Vec) else 1) * TYPE_BITS[kind] // 8,
         bits=TYPE_BITS[kind],
         policies=policies_of(ins, "L2"),
-        operation=next((m for m in ins.mods if m in _ATOMIC_OPS), ""),
+        operation=ins.one(*_ATOMIC_OPS),
         floats="f" in kind,
         returns=returns,
     )
@@ -156,6 +161,4 @@ def atom(ins: Instr) -> Run:
 @warp("red", states=_updates)
 def red(ins: Instr) -> Run:
     """red{.sem}{.scope}{.space}.op{.v}.type [a], b"""
-    if ins.has("async"):
-        raise Unsupported(ins.text)
     return _atomic(ins)

@@ -11,7 +11,7 @@ import struct
 
 from b200.chip.memory.loads_stores import policies_of
 from b200.effects import Hints
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane
 
@@ -21,20 +21,11 @@ PRIORITIES = {
     "L2::evict_last": 0x14F0_0000_0000_0000,
     "L2::evict_unchanged": 0x16F0_0000_0000_0000,
 }
-SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
 
 
-def _policy(ins: Instr, priorities: list[str]) -> int:
-    """The number of a policy with a primary and perhaps a secondary priority."""
-    if not 1 <= len(priorities) <= 2 or priorities[0] not in PRIORITIES:
-        given = ", ".join(priorities) or "none"
-        raise Unsupported(f"{ins.opcode}: priorities {given} are not modelled")
-    if len(priorities) == 2 and priorities[1] not in SECONDARY:
-        raise Unsupported(
-            f"{ins.opcode}: the secondary priority {priorities[1]} is not one of "
-            + ", ".join(SECONDARY)
-        )
-    return PRIORITIES[priorities[0]]
+def _policy(ins: Instr) -> int:
+    """The number of a policy, which is that of its primary priority."""
+    return PRIORITIES[ins.one(*PRIORITIES)]
 
 
 def _hints(ins: Instr) -> Hints:
@@ -44,7 +35,7 @@ def _hints(ins: Instr) -> Hints:
 @lane("createpolicy.fractional", states=_hints, out=1)
 def createpolicy_fractional(ins: Instr) -> Run:
     """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
-    policy = _policy(ins, list(ins.mods[2:-1]))
+    policy = _policy(ins)
 
     def run(warp, lane, bits=0x3F800000):
         (fraction,) = struct.unpack("<f", struct.pack("<I", bits))
@@ -58,7 +49,7 @@ def createpolicy_fractional(ins: Instr) -> Run:
 @lane("createpolicy.range", states=_hints, out=1)
 def createpolicy_range(ins: Instr) -> Run:
     """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
-    policy = _policy(ins, [mod for mod in ins.mods[2:-1] if mod != "global"])
+    policy = _policy(ins)
 
     def run(warp, lane, address, primary, total):
         if primary > total:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from b200.effects import Computes, Moves
-from b200.errors import Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import Pure, pure
@@ -17,11 +16,7 @@ from b200.spaces import SHARED_WINDOW
 
 def _form(ins: Instr) -> tuple[int, bool]:
     """(address bits, generic)."""
-    kind = ins.mods[-1]
-    known = {"mapa", "getctarank", "shared::cluster", "u32", "u64"}
-    if set(ins.mods) - known or kind not in ("u32", "u64"):
-        raise Unsupported(ins.text)
-    return int(kind[1:]), not ins.has("shared::cluster")
+    return int(ins.types[-1][1:]), not ins.has("shared::cluster")
 
 
 @pure("mapa", states=Moves(pipe="nothing"))

@@ -16,7 +16,7 @@ from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
 from b200.chip.memory.patterns import active_lanes, pattern_of
 from b200.chip.state import OF_A_PEER
 from b200.effects import Discards, Hints, Loads, Stores
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, FULL, Run, active, warp
@@ -39,7 +39,7 @@ def space_of(ins: Instr) -> str:
 
 
 def kind_of(ins: Instr) -> str:
-    return next(m for m in reversed(ins.mods) if m in TYPE_BITS)
+    return ins.types[-1]
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -114,7 +114,8 @@ def spans(
             " the access"
         )
     if space == "generic":
-        yield from _generic_spans(f, addresses, which, nbytes, loads)
+        for named, in_space, lanes_in in by_window(space, addresses, which):
+            yield from spans(f, named, in_space, lanes_in, nbytes, loads)
     elif space == "global" or space == "const":
         yield from _global_spans(f, chosen, np.asarray(which), nbytes, loads)
     elif space.startswith("shared"):
@@ -157,6 +158,7 @@ def _load_address(f, address: int, nbytes: int) -> int:
             f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}, inside"
             " of what PyTorch rounds its allocation up to",
             "a guard for what the tensor does not have; here all ones are read",
+            nobodys="behind",
         )
     return at
 
@@ -191,24 +193,32 @@ def _shared_spans(f, chosen, which, nbytes, space):
         yield cta.smem.u8, at, which[inside]
 
 
-def _generic_spans(f, addresses, which, nbytes, loads):
+def by_window(
+    space: str, addresses: np.ndarray, which: list[int]
+) -> Iterator[tuple[str, np.ndarray, list[int]]]:
+    """The lanes of an access by the state space of each address: yields (space,
+    addresses in it, lanes). Addresses of another space than "generic" are all in that space.
+    """
+    if space != "generic":
+        yield space, addresses, which
+        return
     windows = addresses.astype(np.uint64) & np.uint64(FULL64 ^ WINDOW_MASK)
-    spaces = {
-        0: "global",
-        SHARED_WINDOW: "shared::cluster",
-        LOCAL_WINDOW: "local",
-        PARAM_WINDOW: "param",
-    }
+    in_space = addresses.astype(np.uint64) & np.uint64(WINDOW_MASK)
     for window in np.unique(windows[which]):
         lanes_in = [i for i in which if windows[i] == window]
-        space = spaces.get(int(window))
-        if space is None:
+        named = _SPACES.get(int(window))
+        if named is None:
             raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
-        in_space = addresses.astype(np.uint64) & np.uint64(WINDOW_MASK)
-        yield from spans(f, space, in_space, lanes_in, nbytes, loads)
+        yield named, in_space, lanes_in
 
 
 FULL64 = (1 << 64) - 1
+_SPACES = {
+    0: "global",
+    SHARED_WINDOW: "shared::cluster",
+    LOCAL_WINDOW: "local",
+    PARAM_WINDOW: "param",
+}
 
 
 def _local(f) -> np.ndarray:
@@ -318,6 +328,19 @@ def _write(f, mask: int, space: str, address, values: np.ndarray):
             )
 
 
+def halves(value) -> tuple:
+    """The low and the high 64 bits of a 128-bit register, an int or an array of ints."""
+    if isinstance(value, np.ndarray):
+        return (value & FULL64).astype(np.uint64), (value >> 64).astype(np.uint64)
+    return value & FULL64, value >> 64
+
+
+def joined(columns) -> np.ndarray:
+    """A 128-bit register of its low and high 64 bits: Python ints, since numpy has no such type."""
+    low, high = columns
+    return low.astype(object) | high.astype(object) << 64
+
+
 def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
     if kind[0] == "s" and TYPE_BITS[kind] < width:
         return values.view(f"i{TYPE_BITS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
@@ -340,8 +363,6 @@ def load(ins: Instr) -> Run:
     kind, space = kind_of(ins), space_of(ins)
     dst = ins.operands[0]
     items = dst.items if isinstance(dst, Vec) else (dst,)
-    if kind == "b128" and isinstance(dst, Vec):
-        raise Unsupported("vectors of 128-bit registers in a load are not modelled")
     n, dtype = len(items), DTYPES.get(TYPE_BITS[kind])
     nbytes = n * TYPE_BITS[kind] // 8
     widths = [TYPE_BITS.get(r.type, 32) if r is not None else TYPE_BITS[kind] for r in items]
@@ -367,7 +388,7 @@ def load(ins: Instr) -> Run:
                 return scalar(f, address)
             address = address_array(address)
         if dtype is None:
-            raise Unsupported("128-bit registers that differ between lanes are not modelled")
+            return joined(read_columns(f, mask, space, address, 2, np.uint64))
         columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return _extend(columns[0], kind, widths[0])
@@ -379,17 +400,15 @@ def load(ins: Instr) -> Run:
 @warp("st", states=_stores)
 def store(ins: Instr) -> Run:
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
-    if ins.has("bulk", "async"):
-        raise Unsupported(f"{ins.opcode} is not modelled")
     kind, space = kind_of(ins), space_of(ins)
-    if kind == "b128":
-        raise Unsupported("128-bit registers in a store are not modelled")
-    dtype = DTYPES[TYPE_BITS[kind]]
-    bits = (1 << TYPE_BITS[kind]) - 1
+    dtype = DTYPES[min(TYPE_BITS[kind], 64)]
+    bits = (1 << 8 * dtype().itemsize) - 1
 
     def run(f, mask, address, value, policy=None):
         f.spin = None
         items = value if isinstance(value, tuple) else (value,)
+        if kind == "b128":
+            items = halves(value)
         columns = [
             (
                 x.astype(dtype, copy=False)

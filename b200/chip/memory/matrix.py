@@ -13,7 +13,6 @@ import numpy as np
 
 from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
 from b200.effects import MatrixLoads, MatrixStores
-from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lanes, warp
 
@@ -71,23 +70,13 @@ WIDE = _form(16, 2, lambda t, j: 4 * (t % 4) + j % 4, lambda t, j: t // 4 + 8 * 
 NARROW = _form(8, 1, lambda t, j: 2 * (t % 4) + j % 2, lambda t, j: t // 4 + 8 * (j // 2))
 
 
+_SHAPES = {"m8n8": PLAIN, "m16n16": WIDE, "m8n16": PLAIN, "m16n8": NARROW}
+
+
 def _choose(ins: Instr) -> tuple[Form, int]:
-    """(form, number of matrices); Unsupported for a combination that PTX does not have."""
-    store, trans = ins.mods[0] == "stmatrix", ins.has("trans")
-    count = next((n for n in (1, 2, 4) if ins.has(f"x{n}")), 0)
-    padded = ins.has("b4x16_p64", "b6x16_p32")
-    form = None
-    if ins.has("m8n8") and ins.has("b16"):
-        form = TRANSPOSED if trans else PLAIN
-    elif not store and ins.has("m16n16") and trans and count < 4 and (padded or ins.has("b8")):
-        form = WIDE
-    elif not store and ins.has("m8n16") and not trans and padded:
-        form = PLAIN
-    elif store and ins.has("m16n8") and trans and ins.has("b8"):
-        form = NARROW
-    if form is None or not count:
-        raise Unsupported(ins.text)
-    return form, count
+    """(form, number of matrices)."""
+    shape, count = ins.one(*_SHAPES), int(ins.one("x1", "x2", "x4")[1:])
+    return TRANSPOSED if shape == "m8n8" and ins.has("trans") else _SHAPES[shape], count
 
 
 def _widen(rows: np.ndarray, bits: int) -> np.ndarray:

@@ -1,5 +1,5 @@
 """Functions that the driver provides to kernels, `vprintf` and `__assertfail` (PTX Writer's Guide
-to Interoperability, "System Calls"); other calls, which are refused.
+to Interoperability, "System Calls"); other calls and breakpoints, which are refused.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def assertfail(ins: Instr) -> Run:
 
 
 _WHAT = {
-    "call": "a call through a pointer",
+    "call": "a call through a pointer that leads to no function of its type in the PTX",
     "call.malloc": "malloc in a kernel",
     "call.free": "free in a kernel",
     "call.cudaGraphSetConditional": "conditional nodes of graphs (cudaGraphSetConditional)",
@@ -130,5 +130,15 @@ def other_call(ins: Instr) -> Run:
 
     def run(f, mask):
         raise Unsupported(f"{what} is not in the software B200")
+
+    return run
+
+
+@warp("brkpt", states=CallsSystem())
+def breakpoint_(ins: Instr) -> Run:
+    """brkpt: stops for a debugger (PTX ISA 9.7.19.1). Libraries have it on paths never taken."""
+
+    def run(f, mask):
+        raise Unsupported("brkpt stops for a debugger, which is not in the software B200")
 
     return run

@@ -11,9 +11,16 @@ MAX_BARRIERS = 16
 
 
 class NamedBarrier(Waitable):
-    """One of a CTA's 16 barriers: which threads have arrived, of how many, in this generation."""
+    """One of a CTA's 16 barriers: which threads have arrived, of how many, in this generation.
 
-    __slots__ = ("cta", "number", "generation", "arrived", "expected", "votes", "result")
+    came: for reports, source line -> warps that have come from there in this generation. mixed: the
+    same of the latest generation in which all warps of the CTA met, from several lines.
+    """
+
+    __slots__ = (
+        *("cta", "number", "generation", "arrived", "expected", "votes", "result"),
+        *("came", "mixed"),
+    )
 
     def __init__(self, cta, number: int):
         super().__init__()
@@ -21,9 +28,11 @@ class NamedBarrier(Waitable):
         self.generation = self.arrived = self.expected = 0
         self.votes: list[tuple[int, int]] = []
         self.result: tuple[tuple[int, int], ...] = ()  # votes of the latest generation
+        self.came: dict[str, list[int]] = {}
+        self.mixed: dict[str, list[int]] = {}
 
-    def arrive(self, count: int, threads: int, f) -> None:
-        """`count` threads arrive; `threads` take part (0: all threads of the CTA)."""
+    def arrive(self, count: int, threads: int, f, ins: Instr) -> None:
+        """`count` threads arrive; `threads` take part (0: all threads of the CTA). ins: by this."""
         if self.arrived and threads != self.expected:
             raise Fault(
                 f"barrier {self.number} is used with {threads or 'all'} threads while others"
@@ -32,6 +41,7 @@ class NamedBarrier(Waitable):
         self.touch()
         self.expected = threads
         self.arrived += count
+        self.came.setdefault(str(ins.loc), []).append(f.index)
         self.check()
 
     def check(self) -> None:
@@ -45,6 +55,9 @@ class NamedBarrier(Waitable):
         if self.arrived and self.arrived == needed:
             self.generation += 1
             self.arrived, self.result, self.votes = 0, tuple(self.votes), []
+            if len(self.came) > 1 and not self.expected:
+                self.mixed = self.came
+            self.came = {}
             self.notify()
 
     def describe(self) -> str:
@@ -119,7 +132,9 @@ def barrier_sync(ins: Instr) -> Run:
         wait(
             f,
             bar,
-            lambda: bar.arrive(_count(f, _scalar(threads, f), aligned), _scalar(threads, f), f),
+            lambda: bar.arrive(
+                _count(f, _scalar(threads, f), aligned), _scalar(threads, f), f, ins
+            ),
         )
 
     return run
@@ -149,7 +164,7 @@ def barrier_arrive(ins: Instr) -> Run:
     def run(f, mask, number, threads):
         f.spin = None
         threads = _scalar(threads, f)
-        barrier_of(f, _scalar(number, f)).arrive(_count(f, threads, aligned), threads, f)
+        barrier_of(f, _scalar(number, f)).arrive(_count(f, threads, aligned), threads, f, ins)
 
     return run
 
@@ -186,7 +201,7 @@ def barrier_red(ins: Instr) -> Run:
 
         def arrive():
             bar.votes.append((bin(pred & mask).count("1"), bin(mask).count("1")))
-            bar.arrive(_count(f, threads, aligned), threads, f)
+            bar.arrive(_count(f, threads, aligned), threads, f, ins)
 
         wait(f, bar, arrive)
         true, total = (sum(v[i] for v in bar.result) for i in (0, 1))

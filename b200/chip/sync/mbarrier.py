@@ -28,7 +28,7 @@ from b200.effects import (
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.barrier_names import barrier_name
-from b200.program.module import Instr
+from b200.program.module import SINK, Instr
 from b200.registry import FULL, QUIET, Blocked, Pure, Run, Waitable, active, lane, lanes, pure, warp
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
@@ -342,6 +342,8 @@ def mbarrier_arrive(ins: Instr) -> Run:
     """
     find = barrier_operand(ins)
     effect = _arrives(ins)
+    if effect.space == "shared::cluster" and any(o is not SINK for o in ins.operands[:1]):
+        raise Unsupported(f"{ins.opcode} returns no state: its destination must be `_`")
     method = MBarrier.arrive_drop if effect.drops else MBarrier.arrive
     complete = not ins.has("noComplete")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from b200.effects import SetsRegisters
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.hardware import SM_REGISTERS
 from b200.program.module import Imm, Instr, Kernel
 from b200.registry import Blocked, Run, Waitable, warp
@@ -99,8 +99,6 @@ def _sets(ins: Instr) -> SetsRegisters:
 @warp("setmaxnreg", states=_sets, may_block=True)
 def setmaxnreg(ins: Instr) -> Run:
     """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
-    if ins.mods[1] not in ("inc", "dec"):
-        raise Unsupported(f"{ins.opcode}: must be .inc or .dec")
     move = RegisterPool.take if ins.mods[1] == "inc" else RegisterPool.give
 
     def run(warp, mask, n):

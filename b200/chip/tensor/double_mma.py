@@ -21,10 +21,8 @@ _fma = directed64("fma", "rn")
 def double_mma(ins: Instr) -> Run:
     """mma.sync.aligned.m8n8k4.row.col{.rn}.f64.f64.f64.f64 d, a, b, c"""
     given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
-    if not ins.has("m8n8k4") or ins.mods.count("f64") != 4 or given != [2, 1, 1, 2]:
-        raise Unsupported(ins.text)
-    if ins.has("rz", "rm", "rp") or not ins.has("row") or not ins.has("col"):
-        raise Unsupported(ins.text)
+    if given != [2, 1, 1, 2]:
+        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must be 2, 1, 1, 2")
 
     def run(f, mask, a, b, c):
         whole_warp(mask, ins.opcode)

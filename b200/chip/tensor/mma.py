@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NoReturn
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from b200.chip.tensor.tmem import shift_down, split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.chip.tensor.zero_columns import ZeroColumns
 from b200.effects import Commits, Multiplies
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, TMEM_LANES
 from b200.program.module import Addr, Instr, Vec
 from b200.registry import Run, lane
@@ -70,9 +69,7 @@ class Form:
 
 
 def _form(ins: Instr) -> Form:
-    kind = next((m[6:] for m in ins.mods if m.startswith("kind::")), None)
-    if kind not in KINDS:
-        raise Unsupported(f"{ins.opcode}: no kind, or not one of {', '.join(KINDS)}")
+    kind = next(m[6:] for m in ins.mods if m.startswith("kind::"))
     return Form(
         opcode=ins.opcode,
         kind=kind,
@@ -87,20 +84,9 @@ def _form(ins: Instr) -> Form:
 
 def _vector(ins: Instr, kind: str) -> int:
     """K elements that share a scale factor; 0 without block scaling."""
-    if KINDS[kind].scaled != ins.has("block_scale"):
-        raise Fault(f"{ins.opcode}: .block_scale goes with the kinds mxf8f6f4, mxf4 and mxf4nvf4")
     if not KINDS[kind].scaled:
         return 0
-    given = next((m for m in ins.mods if m in VECTORS), None)
-    if given is None and kind == "mxf4nvf4":
-        raise Fault(f"{ins.opcode}: kind::mxf4nvf4 needs .block16 or .block32")
-    vector = VECTORS[given] if given is not None else 32
-    one = given == "scale_vec::1X"
-    if (vector == 16 and kind != "mxf4nvf4") or (one and kind != "mxf8f6f4"):
-        raise Fault(f"{ins.opcode}: .{given} does not go with kind::{kind}")
-    if given == "scale_vec::2X" and kind == "mxf8f6f4":
-        raise Fault(f"{ins.opcode}: .{given} does not go with kind::{kind}")
-    return vector
+    return VECTORS.get(ins.one(*VECTORS), 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,8 +291,6 @@ def _multiplies(ins: Instr) -> Multiplies:
 @lane("tcgen05.mma", "tcgen05.mma.ws", states=_multiplies)
 def tcgen05_mma(ins: Instr) -> Run:
     form = _form(ins)
-    if form.ws and (form.cta_group == 2 or form.vector):
-        raise Fault(f"{ins.opcode}: .ws goes with cta_group::1 and without block scaling")
     if form.shift_a and not form.a_in_tmem:
         raise Fault(f"{ins.opcode}: .ashift needs A in tensor memory")
     pair = form.cta_group == 2
@@ -323,14 +307,6 @@ def tcgen05_mma(ins: Instr) -> Run:
         warp.machine.issue(Mma(ctas, decoded), warp, apply)
 
     return run
-
-
-@lane("tcgen05.mma.sp", "tcgen05.mma.ws.sp", states=_multiplies)
-def tcgen05_mma_sp(ins: Instr) -> NoReturn:
-    raise Unsupported(
-        f"{ins.opcode}: sparse A is not modelled (the place of its metadata in tensor memory is "
-        "published in figures only)"
-    )
 
 
 def _commits(ins: Instr) -> Commits:

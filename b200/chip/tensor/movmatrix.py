@@ -7,7 +7,6 @@ import numpy as np
 from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import Transposes
-from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, lanes, warp
 
@@ -18,8 +17,6 @@ _PLACES = PLAIN.row * ROW_BYTES + PLAIN.byte
 @warp("movmatrix", states=Transposes(pipe="shuffle"), out=1)
 def movmatrix(ins: Instr) -> Run:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a"""
-    if not ins.has("m8n8") or not ins.has("trans") or not ins.has("b16"):
-        raise Unsupported(ins.text)
 
     def run(f, mask, a):
         whole_warp(mask, ins.opcode)

@@ -8,7 +8,6 @@ field says of another quarter is not looked at (docs/reference/semantics.md, rea
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NoReturn
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from b200.effects import (
     TensorStores,
     WaitsForTensor,
 )
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lane, lanes, warp
@@ -82,11 +81,8 @@ class TmemAccess:
 
     def __init__(self, ins: Instr, registers, packed: bool):
         self.ins, self.opcode, self.packed = ins, ins.opcode, packed
-        self.shape = next((m for m in ins.mods if m in SHAPES), "")
-        number = next((m for m in ins.mods if m[0] == "x" and m[1:].isdigit()), None)
-        if not self.shape or number is None:
-            raise Unsupported(f"{ins.opcode}: no shape, or not one of {', '.join(SHAPES)}")
-        self.repeat = int(number[1:])
+        self.shape = ins.one(*SHAPES)
+        self.repeat = next(int(m[1:]) for m in ins.mods if m[0] == "x" and m[1:].isdigit())
         self.count = SHAPES[self.shape][0] * self.repeat
         given = _count(registers)
         if given != self.count or self.count > 128:
@@ -221,11 +217,6 @@ def tcgen05_st(ins: Instr) -> Run:
         tmem[row + at_lane, column + at_column] = values
 
     return run
-
-
-@warp("tcgen05.ld.red", states=_loads)
-def tcgen05_ld_red(ins: Instr) -> NoReturn:
-    raise Unsupported(f"{ins.opcode}: sm_100a has no reduction in tcgen05.ld")
 
 
 @warp(

@@ -32,16 +32,17 @@ class Pool(Waitable):
 
     last: columns of the CTA's latest allocation. requests: CTA rank -> columns asked for by a warp
     that waits. granted: (first column, columns) of a pair's allocations that the odd CTA has not
-    executed yet.
+    executed yet. allocated: for reports, (warp, instruction) of what has allocated here.
     """
 
-    __slots__ = ("cta", "last", "requests", "granted")
+    __slots__ = ("cta", "last", "requests", "granted", "allocated")
 
     def __init__(self, cta: CTA):
         super().__init__()
         self.cta, self.last = cta, TMEM_COLUMNS
         self.requests: dict[int, int] = {}
         self.granted: deque[tuple[int, int]] = deque()
+        self.allocated: set[tuple[int, Instr]] = set()
 
     def describe(self) -> str:
         asked = ", ".join(f"{n} columns by CTA rank {r}" for r, n in sorted(self.requests.items()))
@@ -190,7 +191,9 @@ def tcgen05_alloc(ins: Instr) -> Run:
         target, at = locate(warp, uniform(address, "the address of tcgen05.alloc"), 4, 4)
         _check_request(cta, columns)
         first = allocate(cta, columns)
-        pool_of(cta).last = columns
+        pool = pool_of(cta)
+        pool.last = columns
+        pool.allocated.add((warp.index, ins))
         target.smem.u32[at // 4] = first
 
     return run

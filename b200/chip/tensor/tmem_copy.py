@@ -20,7 +20,7 @@ from b200.chip.tensor.narrow import unpack_fp4, unpack_fp6
 from b200.chip.tensor.tmem import split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.effects import CopiesToTensor
-from b200.errors import Fault, Unsupported
+from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane
 
@@ -50,10 +50,8 @@ FORMATS = {
 
 
 def _form(ins: Instr) -> tuple[Shape, str | None]:
-    shape = next((m for m in ins.mods if m in {s for s, _ in SHAPES}), None)
+    shape = next(m for m in ins.mods if m in {s for s, _ in SHAPES})
     multicast = next((m for m in ins.mods if m.startswith("warpx")), None)
-    if (shape, multicast) not in SHAPES:
-        raise Unsupported(f"{ins.opcode}: no such shape and multicast")
     source_format = next((f for f in FORMATS if f".{f}" in ins.opcode), None)
     return SHAPES[shape, multicast], source_format
 

@@ -18,13 +18,11 @@ from b200.chip.tensor.fp8_warp_mma import multiply_fp8
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import MultipliesInWarp
-from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import DTYPES, Run, lanes, warp
 
 _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
-_TYPES = (*_ELEMENT_BYTES, "f32", "s32")
 _INTEGERS = ("s8", "u8")
 _FP8 = ("e4m3", "e5m2")
 
@@ -41,20 +39,8 @@ class Form:
 
 
 def _form(ins: Instr) -> Form:
-    types = [m for m in ins.mods if m in _TYPES]
-    shape = next((m for m in ins.mods if m.startswith("m16n8k")), None)
-    if shape is None or len(types) != 4 or not ins.has("row") or not ins.has("col"):
-        raise Unsupported(ins.text)
-    d, a, b, c = types
-    size = _ELEMENT_BYTES.get(a)
-    row_bytes = int(shape[6:]) * (size or 0)
-    integer = a in _INTEGERS
-    legal_d = ("s32",) if integer else ("f32", "f16") if a in ("f16", *_FP8) else ("f32",)
-    same = a == b or {a, b} <= set(_INTEGERS) or {a, b} <= set(_FP8)
-    if row_bytes not in (16, 32) or d != c or d not in legal_d or not same:
-        raise Unsupported(ins.text)
-    if ins.has("sp") or any(m.startswith("kind::") for m in ins.mods):
-        raise Unsupported(ins.text)
+    d, a, b, _ = ins.types
+    row_bytes = int(ins.mods[3].removeprefix("m16n8k")) * _ELEMENT_BYTES[a]
     return Form(d, a, b, row_bytes, ins.has("satfinite"))
 
 

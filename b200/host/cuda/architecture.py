@@ -15,8 +15,12 @@ _SEPARATE = {"-dc", "--device-c", "-rdc=true", "--relocatable-device-code=true"}
 _ARCH = re.compile(r"(?:sm|compute|lto)_(\d+)([af]?)")
 
 
+SEPARATE = "-rdc=true"
+
+
 def split_flags(flags: Sequence[str]) -> tuple[str, list[str]]:
-    """The virtual architecture to compile for ("compute_100a"), and nvcc's other flags.
+    """The virtual architecture to compile for ("compute_100a"), and nvcc's other flags, of those
+    for relocatable device code SEPARATE.
 
     BuildError if nothing that the flags ask for runs on a B200, as on the chip ("no kernel image").
     """
@@ -25,10 +29,7 @@ def split_flags(flags: Sequence[str]) -> tuple[str, list[str]]:
         if flag in _WITH_VALUE:
             asked.append(value or "")
         elif flag in _SEPARATE:
-            raise BuildError(
-                f"nvcc flag {flag}: relocatable device code is not in the software B200"
-                " (a kernel may not call functions of another source file)"
-            )
+            others.append(SEPARATE)
         elif flag in _KEEP or flag in _DROPPED:
             continue
         else:

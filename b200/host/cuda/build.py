@@ -21,11 +21,11 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from b200.host.cuda import headers
-from b200.host.cuda.architecture import split_flags
+from b200.host.cuda import device_linking, headers
+from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import Origin, on_cpu, origin
@@ -48,7 +48,11 @@ _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
 _LIGHT_ERROR = re.compile(
     r"error.*\b(?:torch|at|c10|pybind11|py|Tensor|TensorOptions|TORCH_\w+|AT_\w+|ATen/\S+"
     r"|torch/\S+|redefinition|already)\b"
+    r"|(?:operand|argument|object) types? (?:is|are): .*\b(?:torch|at|c10)::"
 )
+# a variable or function on the device that another file has
+_OF_ANOTHER_FILE = re.compile(r"\bextern\s+__(?:device|constant|managed)__")
+_UNRESOLVED = re.compile(r"Unresolved extern (?:function|variable)")
 _PTXAS_LINE = re.compile(r"^ptxas [^\n]*, line \d+; error", re.M)
 _REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)
 
@@ -177,11 +181,26 @@ def _compile(request: Request, toolkit: Toolkit, work: Path) -> dict[str, str]:
     """Put the library into a folder; returns the user's headers it included, with their digests."""
     for source in request.sources:
         (work / source.name).write_text(source.text)
+    device = [source for source in request.sources if source.name.endswith(".cu")]
+    together = len(device) > 1 and any(_OF_ANOTHER_FILE.search(s.text) for s in device)
+    try:
+        return _compile_as(request, toolkit, work, together)
+    except BuildError as error:
+        if together or len(device) < 2 or not _UNRESOLVED.search(error.log):
+            raise
+        return _compile_as(request, toolkit, work, separate=True)
+
+
+def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) -> dict[str, str]:
+    """As `_compile`. separate: the device code of the files is linked, whatever the flags say."""
+    if separate:
+        request = replace(request, cuda_cflags=(*request.cuda_cflags, SEPARATE))
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         shim = [pool.submit(_shim, part, toolkit, work) for part in sorted(HERE.glob("shim/*.cpp"))]
         logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
         objects = [found for part in shim if (found := part.result()) is not None]
-    objects += [str(work / f"{source.name}.o") for source in request.sources]
+    compiled = [str(work / f"{source.name}.o") for source in request.sources]
+    objects += [*compiled, *_device_link(compiled, toolkit, work)]
     _link(request, toolkit, objects, work)
     included = {str(p): _digest(p) for p in _included(request, toolkit, work)}
     registers = {name: int(n) for name, n in _REGISTERS.findall("\n".join(logs))}
@@ -306,6 +325,19 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
             work,
         )
         check_run([*command, "missing.o", *kept, "-o", str(out)], work)
+
+
+def _device_link(objects: list[str], toolkit: Toolkit, work: Path) -> list[str]:
+    """The object that registers device code of several files as one module; none where each has
+    its own.
+    """
+    text = device_linking.stub(check_run(["nm", "-u", *objects], work))
+    if text is None:
+        return []
+    (work / "device_link.cpp").write_text(text)
+    command = [toolkit.cxx, "-std=c++17", "-O1", "-fPIC", f"-I{HERE / 'shim'}"]
+    check_run([*command, "-c", "device_link.cpp", "-o", "device_link.o"], work)
+    return [str(work / "device_link.o")]
 
 
 def _missing(symbols: str) -> list[str]:

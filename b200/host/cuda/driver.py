@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from b200.errors import EmulatorError
@@ -25,6 +26,7 @@ from b200.host.event_clock import Clock
 from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
+from b200.program.linking import linked
 
 
 @dataclass
@@ -40,7 +42,8 @@ class Loading:
 _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
     *("device_reset", "recording", "forget_event", "missing", "make_queue", "current_queue"),
-    *("register_module", "register_kernel", "register_variable", "register_managed"),
+    *("register_module", "register_linked", "register_kernel", "register_variable"),
+    "register_managed",
 )
 
 
@@ -125,7 +128,7 @@ class Driver:
 
     def error_text(self, code: int, out: int, size: int) -> None:
         """CUDA's text, and in brackets why."""
-        text = refusals.NAMES.get(code, ("", "", "unrecognized error code"))[2]
+        text = refusals.text(code)
         reason = self.refused.get(code, "").replace("\n", " ")
         _write_text(out, size, f"{text} ({reason})" if code and reason else text)
 
@@ -169,10 +172,19 @@ class Driver:
 
     # --- registration
     def register_module(self, wrapper: int, out: int) -> None:
-        ptx, loading = ptx_of(wrapper), self.loading
-        if ptx and loading is not None:
-            ptx = relocate(ptx, loading.origins)
-        if ptx:
+        self._register([wrapper], out)
+
+    def register_linked(self, wrappers: int, count: int, out: int) -> None:
+        """Device code of several files, which is one module."""
+        self._register(struct.unpack(f"<{count}Q", ctypes.string_at(wrappers, 8 * count)), out)
+
+    def _register(self, wrappers: Sequence[int], out: int) -> None:
+        loading = self.loading
+        texts = [ptx for wrapper in wrappers if (ptx := ptx_of(wrapper))]
+        if loading is not None:
+            texts = [relocate(ptx, loading.origins) for ptx in texts]
+        if texts:
+            ptx = linked(texts)
             handle = self.modules.load(ptx, loading.registers if loading else None)
             _poke(out, "<Q", handle)
 

@@ -167,12 +167,15 @@ class Extensions:
         """
 
         from b200.host.torch import devices
+        from b200.host.torch.device_arguments import on_gpu
 
         @functools.wraps(function)
         def call(*args, **kwargs):
             self.driver.error = None
             try:
-                result = devices.on_device(function(*args, **kwargs), args, kwargs)
+                with on_gpu.making(True):
+                    result = function(*args, **kwargs)
+                result = devices.on_device(result, args, kwargs)
             except RuntimeError as error:
                 ours, self.driver.error = self.driver.error, None
                 if ours is not None and str(ours) in str(error):

@@ -99,7 +99,8 @@ class Modules:
         self._functions: dict[int, Function] = {}
         # address -> (pages, bytes, the function that reserved them)
         self._memory: dict[int, tuple[mmap.mmap, int, str]] = {}
-        self._registered: dict[int, int] = {}  # memory of the host: first byte -> size
+        # memory of the host: first byte -> size, and what it is
+        self._registered: dict[int, tuple[int, str]] = {}
         self._handles = 0x7000_0000_0000
 
     def handle(self) -> int:
@@ -250,13 +251,13 @@ class Modules:
             )
         self.gpu.memory.retain(lambda region: region.base != address)
 
-    def register(self, address: int, nbytes: int) -> None:
+    def register(self, address: int, nbytes: int, what: str = "cudaHostRegister") -> None:
         """Memory of the host becomes legal for kernels."""
         if not address or not nbytes or address in self._registered:
             raise Refused(
                 refusals.INVALID_VALUE, f"{nbytes} bytes at {address:#x} cannot be registered"
             )
-        self._registered[address] = nbytes
+        self._registered[address] = nbytes, what
 
     def unregister(self, address: int) -> None:
         if self._registered.pop(address, None) is None:
@@ -274,9 +275,9 @@ class Modules:
         for first, (_, size, by) in self._memory.items():
             if first <= address < first + size:
                 return first, size, f"{size} bytes of {by}", by != DEVICE
-        for first, size in self._registered.items():
+        for first, (size, what) in self._registered.items():
             if first <= address < first + size:
-                return first, size, f"{size} bytes of cudaHostRegister", True
+                return first, size, f"{size} bytes of {what}", True
         return None
 
 

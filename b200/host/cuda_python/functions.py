@@ -80,15 +80,20 @@ class _State:
         return next(self._handles)
 
     def allocate_host(self, size: int) -> int:
-        block = ctypes.create_string_buffer(int(size))
-        self.pinned[ctypes.addressof(block)] = block
-        return ctypes.addressof(block)
+        """Pinned memory, which kernels may use by the same address (unified addressing)."""
+        block = ctypes.create_string_buffer(max(int(size), 1))
+        address = ctypes.addressof(block)
+        self.modules.register(address, max(int(size), 1), "pinned host memory")
+        self.pinned[address] = block
+        return address
 
     def free_host(self, address: int) -> None:
         if address and self.pinned.pop(address, None) is None:
             raise Refused(
                 refusals.INVALID_VALUE, f"{address:#x} was freed, which is no host allocation"
             )
+        if address:
+            self.modules.unregister(address)
 
     def move(self, to: Any, source: Any, size: int, way: str) -> None:
         """way: as in cuMemcpyHtoD; "" where unified addresses tell."""
@@ -205,6 +210,11 @@ class _Module:
         """The number of an error as this module has it."""
         raise NotImplementedError
 
+    @staticmethod
+    def text(error) -> bytes:
+        """CUDA's words; the name of an error that the software B200 never has."""
+        return refusals.text(int(error), getattr(error, "name", "unrecognized error code")).encode()
+
     def attribute(self, attribute, _device) -> int:
         return device_attribute(int(attribute))
 
@@ -271,7 +281,7 @@ class _Driver(_Module):
             "cuDeviceTotalMem": self.gives(hardware.MEMORY_BYTES),
             "cuMemGetInfo": self.gives(hardware.MEMORY_BYTES, hardware.MEMORY_BYTES),
             "cuGetErrorName": self.makes(lambda error: d.CUresult(error).name.encode()),
-            "cuGetErrorString": self.makes(lambda error: d.CUresult(error).name.encode()),
+            "cuGetErrorString": self.makes(self.text),
             "cuEventCreate": self.makes(self.event(d.CUevent)),
             "cuEventRecord": self.does(self.record),
             "cuEventElapsedTime": self.makes(self.elapsed),
@@ -289,6 +299,9 @@ class _Driver(_Module):
             names[name] = self.does(lambda pointer, *_: release(int(pointer)))
         for name in ("cuMemAllocHost", "cuMemHostAlloc"):
             names[name] = self.makes(lambda size, *_: state.allocate_host(size))
+        names["cuMemHostGetDevicePointer"] = self.makes(
+            lambda pointer, *_: d.CUdeviceptr(address_of(pointer))
+        )
         names["cuMemFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
         for name in ("cuCtxGetCurrent", "cuCtxCreate", "cuDevicePrimaryCtxRetain"):
             names[name] = self.gives(context)
@@ -335,7 +348,7 @@ class _CudaRuntime(_Module):
             "cudaDeviceGetAttribute": self.makes(self.attribute),
             "cudaMemGetInfo": self.gives(hardware.MEMORY_BYTES, hardware.MEMORY_BYTES),
             "cudaGetErrorName": self.makes(lambda error: r.cudaError_t(error).name.encode()),
-            "cudaGetErrorString": self.makes(lambda error: r.cudaError_t(error).name.encode()),
+            "cudaGetErrorString": self.makes(self.text),
             "cudaEventCreate": self.makes(self.event(r.cudaEvent_t)),
             "cudaEventCreateWithFlags": self.makes(self.event(r.cudaEvent_t)),
             "cudaEventRecord": self.does(self.record),
@@ -352,6 +365,7 @@ class _CudaRuntime(_Module):
             names[name] = self.does(lambda pointer, *_: release(int(pointer)))
         for name in ("cudaMallocHost", "cudaHostAlloc"):
             names[name] = self.makes(lambda size, *_: state.allocate_host(size))
+        names["cudaHostGetDevicePointer"] = self.makes(lambda pointer, *_: address_of(pointer))
         names["cudaFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
         names |= dict.fromkeys(("cudaSetDevice", "cudaGetLastError", "cudaStreamDestroy"), nothing)
         names |= dict.fromkeys(("cudaStreamQuery", "cudaEventQuery"), nothing)

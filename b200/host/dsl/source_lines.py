@@ -35,7 +35,8 @@ def keep_chains(_runtime: Runtime) -> None:
             continue
         if isinstance(module.ir, Stand):
             continue
-        setattr(module, "ir", Stand(module.ir, Location=_Locations(module.ir.Location)))  # noqa: B010
+        stand = StandModule(module.ir, Location=_Locations(module.ir.Location))
+        setattr(module, "ir", stand)  # noqa: B010
 
 
 class Stand:
@@ -49,6 +50,14 @@ class Stand:
 
     def __getattr__(self, name: str):
         return getattr(self._real, name)
+
+
+class StandModule(Stand, ModuleType):
+    """A module with some names replaced: a module for those who ask what a global of it is."""
+
+    def __init__(self, real: ModuleType, **replaced):
+        ModuleType.__init__(self, real.__name__, real.__doc__)
+        Stand.__init__(self, real, **replaced)
 
 
 class _Locations(Stand):

@@ -13,7 +13,7 @@ import inspect
 from types import CodeType, FrameType, ModuleType
 
 from b200.host.dsl.engine import frontends
-from b200.host.dsl.source_lines import LOCATING_MODULES, Stand
+from b200.host.dsl.source_lines import LOCATING_MODULES, Stand, StandModule
 from b200.host.runtime import Runtime
 
 
@@ -42,7 +42,7 @@ def _look_once_at_frames(module: ModuleType) -> None:
     file).
     """
     if not isinstance(module.inspect, Stand):
-        setattr(module, "inspect", Stand(inspect, getframeinfo=_frame_info))  # noqa: B010
+        setattr(module, "inspect", StandModule(inspect, getframeinfo=_frame_info))  # noqa: B010
         if (of_library := getattr(module, "_is_framework_frame", None)) is not None:
             setattr(module, "_is_framework_frame", functools.cache(of_library))  # noqa: B010
 

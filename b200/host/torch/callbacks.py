@@ -19,9 +19,10 @@ import torch
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.library import Library
 
+from b200.errors import EmulatorError
 from b200.host.runtime import Runtime
 from b200.host.takeover import replace
-from b200.host.torch.devices import CudaTensor, mark, special
+from b200.host.torch.devices import CudaTensor, mark, overrides, special
 
 _SAVED, _OUTPUTS = "_b200_saved", "_b200_outputs"  # on a ctx: which tensors are on cuda
 _KERNELS = ("CPU", "CUDA")  # dispatch keys
@@ -184,6 +185,11 @@ def _registering(impl: Callable) -> Callable:
     @functools.wraps(impl)
     def call(self, op_name, fn, dispatch_key="", *args, **options):
         key = dispatch_key or self.dispatch_key
+        if self.ns == "aten" and key == "CUDA" and callable(fn) and fn is not fallthrough_kernel:
+            if options.get("with_keyset"):
+                raise EmulatorError("unsupported", f"a kernel for {op_name} on CUDA: with_keyset")
+            overrides.put(self, op_name if isinstance(op_name, str) else op_name.name(), fn)
+            return None
         torchs_own = self.ns == "aten" or fn is fallthrough_kernel or not callable(fn)
         if torchs_own or key not in (*_KERNELS, *_COMPOSITE, ""):
             return impl(self, op_name, fn, dispatch_key, *args, **options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -51,3 +52,20 @@ def about_device(value: Value) -> Callable[..., Value]:
         return value
 
     return query
+
+
+class Making:
+    """made: whether what torch makes of nothing, or of host memory, is now on the GPU."""
+
+    made = False
+
+    @contextlib.contextmanager
+    def making(self, on_gpu: bool) -> Iterator[None]:
+        before, self.made = self.made, on_gpu
+        try:
+            yield
+        finally:
+            self.made = before
+
+
+on_gpu = Making()

@@ -38,7 +38,8 @@ from torch.utils._pytree import tree_map_only
 
 from b200.errors import EmulatorError
 from b200.host.torch.aligned_storage import ALIGNMENT, align
-from b200.host.torch.device_arguments import DEVICE, names_cuda
+from b200.host.torch.device_arguments import DEVICE, names_cuda, on_gpu
+from b200.host.torch.overrides import Overrides
 from b200.host.torch.pinned import pin
 from b200.host.torch.work import READS, host_reads, watch
 
@@ -55,12 +56,12 @@ class Allocations:
         self.bytes = self.peak = 0
         self._holders: dict[int, list[int]] = {}  # address of a storage -> [tensors, bytes]
 
-    def add(self, tensor: torch.Tensor) -> None:
-        """Count the tensor's storage until the last tensor on it is gone."""
+    def add(self, tensor: torch.Tensor) -> bool:
+        """Count the tensor's storage until the last tensor on it is gone. Whether it is new."""
         storage = _Tensor.untyped_storage(tensor)
         address, size = storage.data_ptr(), -(-storage.nbytes() // ALIGNMENT) * ALIGNMENT
         if not address:
-            return
+            return False
         holders = self._holders.setdefault(address, [0, size])
         if holders[0] == 0:
             self.bytes += size
@@ -69,6 +70,11 @@ class Allocations:
                 looks.works.made(address, size, looks.current())
         holders[0] += 1
         weakref.finalize(tensor, self._release, address).atexit = False
+        return holders[0] == 1
+
+    def holds(self, address: int) -> bool:
+        """Whether a CudaTensor lies in the storage at an address."""
+        return address in self._holders
 
     def _release(self, address: int) -> None:
         holders = self._holders[address]
@@ -98,14 +104,28 @@ def mark(tensor: torch.Tensor, keep: bool = True) -> torch.Tensor:
     if type(tensor) is _Tensor and tensor.device.type == "cpu":
         if tensor.layout == torch.strided:
             align(tensor, keep)
-        allocations.add(tensor)
+        new = allocations.add(tensor)
         tensor.__class__ = CudaTensor
+        if new:
+            _keep_for_graph(tensor)
     return tensor
+
+
+def _keep_for_graph(tensor: torch.Tensor) -> None:
+    """Memory that is made while a graph is captured lives as long as the graph."""
+    looks = watch()
+    if looks is not None and (capture := looks.capture) is not None:
+        with _ON_CPU():
+            alias = tensor.detach()
+        capture.kept.append(mark(alias))
 
 
 def special(function: Any, replacement: Any) -> None:
     """Call `replacement` where a CudaTensor is given to a function of torch."""
     _SPECIAL[function] = replacement
+
+
+overrides = Overrides(mark, allocations.holds)
 
 
 def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -133,7 +153,7 @@ class CudaTensor(torch.Tensor):
         args, kwargs, wanted = _device_argument(func, args, kwargs)
         looks = watch()
         given = looks.before(args, kwargs) if looks is not None else None
-        with _ON_CPU():
+        with _ON_CPU(), overrides.calling():
             result = func(*args, **kwargs)
         if looks is not None and given is not None:
             looks.after(func, given, kwargs, result)
@@ -215,7 +235,8 @@ def move(self, *args, **kwargs) -> torch.Tensor:
     if target is not None and not there and torch.device(target).type not in ("cpu", "meta"):
         raise RuntimeError(f"{target} is not in the software B200: there are cpu, meta and cuda:0")
     with _ON_CPU():
-        result = torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+        with on_gpu.making(there):
+            result = torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
         if here != there and result.untyped_storage()._cdata == self.untyped_storage()._cdata:
             result = result.clone()
     waits = not kwargs.get("non_blocking")
@@ -283,7 +304,14 @@ def _format(self, spec: str) -> str:
 
 def _deepcopy(self, memo):
     if id(self) not in memo:
-        memo[id(self)] = mark(copy.deepcopy(as_cpu(self), memo))
+        with _ON_CPU():
+            plain = self.detach().as_subclass(_Tensor) if self.is_leaf else as_cpu(self)
+            copied = memo[id(self)] = mark(copy.deepcopy(plain, memo))
+            copied.requires_grad_(self.requires_grad)
+            gradient = self.grad
+        vars(copied).update(copy.deepcopy(vars(self), memo))  # `_is_param` of a Parameter
+        if gradient is not None:
+            copied.grad = copy.deepcopy(gradient, memo)
     return memo[id(self)]
 
 

@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from b200.host.torch.device_arguments import names_cuda
+from b200.host.torch.device_arguments import names_cuda, on_gpu
 from b200.host.torch.devices import (
     CudaTensor,
     as_cpu,
@@ -20,6 +20,7 @@ from b200.host.torch.devices import (
     mark,
     move,
     move_to_cuda,
+    overrides,
     refuse_pin,
     relabel,
     torch_to,
@@ -103,7 +104,8 @@ def _factory(function):
         huge = _huge(function, args, kwargs)
         if huge is not None:
             return mark(huge)
-        result = function(*args, **kwargs)
+        with on_gpu.making(True), overrides.calling():
+            result = function(*args, **kwargs)
         if type(result) is CudaTensor:
             return result
         if function.__name__ in _SHARING:  # the argument may be in host memory

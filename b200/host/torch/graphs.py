@@ -1,15 +1,23 @@
-"""CUDA graphs of torch: capture records launches, replay runs them.
+"""CUDA graphs of torch: capture records launches and torch's own operations, replay runs them.
 
-Kernel parameters are recorded by value, as the driver does it.
+Kernel parameters are recorded by value, as the driver does it. Tensors that are made during the
+capture live as long as the graph, as its memory pool does (PyTorch, "CUDA semantics", CUDA graphs).
 """
+
+# Names of torch are replaced here, which its types do not foresee.
+# pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import warnings
+from typing import Any
+
+import torch
 
 from b200.host.captures import Capture, Work
 from b200.host.runtime import Runtime
+from b200.host.torch.recording import Recording
 
 # what PyTorch says
 EMPTY = (
@@ -19,34 +27,91 @@ EMPTY = (
 
 
 def patch_torch(runtime: Runtime) -> None:
-    """Put `torch.cuda.CUDAGraph` and `torch.cuda.graph` in place."""
-    import torch
+    """Put torch.cuda's `CUDAGraph`, `graph` and `graph_pool_handle` in place."""
+    names = {
+        "CUDAGraph": graph_type(runtime),
+        "graph": _Capturing,
+        "graph_pool_handle": _new_pool,
+        "make_graphed_callables": torch.cuda.graphs.make_graphed_callables,  # torch's own works
+    }
+    for name, value in names.items():
+        setattr(torch.cuda, name, value)
+        setattr(torch.cuda.graphs, name, value)
 
-    class Graph:
-        """Recorded launches; `replay` runs them in order."""
+
+_numbers = itertools.count(1)
+
+
+def _new_pool() -> tuple[int, int]:
+    """A handle of a memory pool. Here each graph keeps its own memory."""
+    return 0, next(_numbers)
+
+
+def graph_type(runtime: Runtime) -> type:
+    """torch.cuda.CUDAGraph over the queues of `runtime`."""
+
+    class CUDAGraph:
+        """Recorded work; `replay` puts it into the current queue, in order."""
 
         def __init__(self, keep_graph: bool = False):
             self.launches: list[Work] = []
+            self.kept: list[Any] = []
+            self.mode: Recording | None = None
+            self._pool = _new_pool()
 
-        def replay(self):
-            for launch in self.launches:
-                runtime.put(launch, torch.cuda.current_stream().cuda_stream)
+        def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
+            queue = torch.cuda.current_stream().cuda_stream
+            if queue == 0:
+                raise RuntimeError(
+                    "CUDA graphs must be captured on a non-default stream. (However, after capture,"
+                    " it's ok to replay them on the default stream.)"
+                )
+            self._pool = pool or self._pool
+            capture = runtime.recording = Capture(queue)
+            self.mode = Recording(capture, torch.cuda.is_current_stream_capturing)
+            self.mode.__enter__()
 
-        def reset(self):
-            self.launches.clear()
+        def capture_end(self) -> None:
+            if self.mode is None:
+                raise RuntimeError("capture_end of a graph whose capture has not begun")
+            mode, self.mode, runtime.recording = self.mode, None, None
+            mode.__exit__(None, None, None)
+            self.launches, self.kept = mode.capture.launches, mode.capture.kept
+            if not self.launches:
+                warnings.warn(EMPTY, stacklevel=3)
 
-    @contextlib.contextmanager
-    def capture(cuda_graph: Graph, pool=None, stream=None, **_options):
-        queue = stream or torch.cuda.Stream()
-        with torch.cuda.stream(queue):
-            captured = runtime.recording = Capture(queue.cuda_stream)
-            try:
-                yield
-            finally:
-                runtime.recording = None
-                cuda_graph.launches = captured.launches
-        if not captured.launches:
-            warnings.warn(EMPTY, stacklevel=3)
+        def instantiate(self) -> None:
+            """A graph can be replayed as it is."""
 
-    torch.cuda.CUDAGraph = Graph
-    torch.cuda.graph = capture
+        def replay(self) -> None:
+            for work in self.launches:
+                runtime.put(work, torch.cuda.current_stream().cuda_stream)
+
+        def reset(self) -> None:
+            self.launches, self.kept = [], []
+
+        def pool(self) -> tuple[int, int]:
+            return self._pool
+
+    return CUDAGraph
+
+
+class _Capturing:
+    """torch.cuda.graph: inside, a graph is captured on a queue of its own."""
+
+    def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", **_options):
+        self.graph, self.pool, self.mode = cuda_graph, pool, capture_error_mode
+        self.queue = torch.cuda.stream(stream or torch.cuda.Stream())
+
+    def __enter__(self) -> None:
+        self.queue.__enter__()
+        self.graph.capture_begin(self.pool, capture_error_mode=self.mode)
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            with warnings.catch_warnings():
+                if exception[0] is not None:
+                    warnings.simplefilter("ignore")
+                self.graph.capture_end()
+        finally:
+            self.queue.__exit__(*exception)

@@ -14,7 +14,7 @@ from b200.host.event_clock import Clock
 from b200.host.queues import HOST, Queues
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE, about_device, check_device
-from b200.host.torch.work import Watch, use
+from b200.host.torch.work import NOT_PERMITTED, Watch, use
 
 
 def functions(runtime: Runtime) -> dict[str, Any]:
@@ -30,6 +30,8 @@ def functions(runtime: Runtime) -> dict[str, Any]:
 
     def synchronize(device=None):
         check_device(device)
+        if runtime.recording is not None:
+            raise RuntimeError(NOT_PERMITTED)
         runtime.queues.finished()
 
     def capturing() -> bool:

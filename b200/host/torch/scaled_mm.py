@@ -19,6 +19,7 @@ import torch
 from b200.formats import decode
 from b200.host.runtime import Runtime
 from b200.host.torch.devices import CudaTensor, as_cpu, as_cuda
+from b200.host.torch.operations import whole
 
 BLOCK = 16  # elements of K that share a scale
 ROWS_AT_ONCE = 1024  # dequantised at a time, which bounds the memory
@@ -41,7 +42,7 @@ def patch(_runtime: Runtime) -> None:
             return out.copy_(result)
         return as_cuda(result) if on_gpu else result
 
-    torch._scaled_mm = scaled_mm
+    torch._scaled_mm = whole("torch._scaled_mm", scaled_mm)
 
 
 def nvfp4_mm(

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from b200.checker.launches.dependent_launch import UNIT
 from b200.checker.launches.other_queues import Access, Act
 from b200.host.callers import caller
+from b200.host.captures import Capture
 from b200.host.queues import HOST
 from b200.host.works import Works
 
@@ -47,6 +48,11 @@ READS = {  # functions that bring values to the host, which waits for the curren
     torch.allclose,
     torch.nonzero,
 }
+# what CUDA says of a wait for a queue under capture
+NOT_PERMITTED = (
+    "CUDA error: operation not permitted when stream is capturing\n"
+    "The host waits for a graph under capture, which runs when it is replayed."
+)
 _AS_THEY_ARE = torch._C.DisableTorchFunctionSubclass
 Versions = list[tuple[torch.Tensor, int | None]]
 
@@ -101,8 +107,16 @@ class Watch:
         if waits:
             self.waits()
 
+    @property
+    def capture(self) -> Capture | None:
+        """The graph under capture into which work of the current queue goes; None without one."""
+        capture = self.works.runtime.recording
+        return capture if capture is not None and capture.takes(self.current()) else None
+
     def waits(self) -> None:
         """The host waits for the current queue."""
+        if self.capture is not None:
+            raise RuntimeError(NOT_PERMITTED)
         self.works.runtime.queues.joins(HOST, self.current())
 
     def _accesses(self, read: list, written: list) -> Iterator[Access]:

@@ -82,13 +82,19 @@ class Launcher:
 
     def _scratch(self, ctas: int, queue: int) -> list[Any]:
         """Memory for the whole launch: of the kernel, which `triton.set_allocator` makes, and of a
-        profiler. The last two parameters.
+        profiler: zeros where nobody has set an allocator for one, as by Triton 3.8's driver. The
+        last two parameters.
         """
         allocation = importlib.import_module("triton.runtime._allocation")
+        is_set = getattr(allocation, "has_profile_allocator", lambda: True)
 
         def reserve(kind: str, allocator: Any) -> Any:
             size = getattr(self.metadata, f"{kind}_scratch_size", 0)
             align = getattr(self.metadata, f"{kind}_scratch_align", 1)
+            if size and kind == "profile" and not is_set():
+                import torch
+
+                return torch.zeros(ctas * size, dtype=torch.int8, device="cuda")
             return allocator.get()(ctas * size, align, queue) if size else None
 
         return [

@@ -223,3 +223,40 @@ def test_compare_and_swap_of_16_bits():
     run(kernel(body, [".u64 out", ".u64 cells", ".u64 compare"]), old, changed, compare)
     assert old.tolist() == cells.tolist()
     assert changed.tolist() == torch.where(compare == cells, 99, cells).tolist()
+
+
+NEGATIVE = [
+    *((op, kind) for op, kind in FORMS if kind not in FLOATS),
+    *(("cas", f"b{bits}") for bits in (16, 32, 64)),
+]
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("op, kind", NEGATIVE)
+def test_negative_literals(op, kind, space):
+    """nvcc writes atomicSub(p, 10) as `atom.add.u32 ..., -10`: the two's complement of the type."""
+    bits = int(kind[1:])
+    prefix = {16: "%rs", 32: "%r", 64: "%rd"}[bits]
+    register, size = f"{prefix}9", bits // 8
+    given = "-1, -10" if op == "cas" else "-10"
+    there = f"ld.global.b{bits} {register}, [%rd3]; st.shared.b{bits} [%rd8], {register};"
+    back = f"ld.shared.b{bits} {register}, [%rd8]; st.global.b{bits} [%rd3], {register};"
+    where = "%rd8" if space == "shared" else "%rd3"
+    atom = f"atom.{space}.{op}.{kind} {prefix}10, [{where}], {given};"
+    red = f"red.{space}.{op}.{kind} [{where}], {given};"
+    twice = atom if op in ("exch", "cas") else f"{atom} {red}"
+    body = f"""{own_element(size)} mov.u64 %rd8, cells; add.u64 %rd8, %rd8, %rd2;
+    {there if space == "shared" else ""} {twice} {back if space == "shared" else ""}"""
+    start = torch.arange(32).to({16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]) - 5
+    out = start.clone()
+    run(kernel(body, [".u64 out"], ".shared .align 8 .b8 cells[256];"), out)
+    modulus = 1 << bits
+
+    def new(old: int) -> int:
+        if op == "cas":
+            return modulus - 10 if old == modulus - 1 else old
+        change = integer(op, kind)
+        once = change(old, modulus - 10)
+        return once if op == "exch" else change(once, modulus - 10)
+
+    assert [x % modulus for x in out.tolist()] == [new(x % modulus) for x in start.tolist()]

@@ -68,8 +68,11 @@ def test_the_other_forms(create):
     [
         ("createpolicy.fractional.L2::evict_last.b64 %policy, %fraction", r"must be in \(0, 1\]"),
         ("createpolicy.range.L2::evict_last.b64 %policy, [%at], 32, 16", "exceeds the total 16"),
-        ("createpolicy.fractional.L2::evict_last.L2::evict_last.b64 %policy", "secondary priority"),
-        ("createpolicy.fractional.L2::evict_never.b64 %policy", "priorities L2::evict_never"),
+        (
+            "createpolicy.fractional.L2::evict_last.L2::evict_last.b64 %policy",
+            ".L2::evict_last does not go with",
+        ),
+        ("createpolicy.fractional.L2::evict_never.b64 %policy", "no modifier .L2::evict_never"),
     ],
 )
 def test_what_the_isa_forbids(create, said):

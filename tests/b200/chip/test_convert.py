@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from b200 import formats
 from b200.errors import Unsupported
+from b200.isa import grammar
 from b200.registry import FULL, find
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from tests.b200.chip.isa_support import execute, fake_warp, instruction
@@ -26,6 +27,12 @@ INTEGERS = [s + n for s in "us" for n in ("8", "16", "32", "64")]
 def register(kind: str) -> str:
     """The narrowest register that may hold an integer type; most code has no 8-bit ones."""
     return f"b{max(int(kind[1:]), 16)}"
+
+
+def contains(target: str, source: str) -> bool:
+    """Whether a type has all values of another."""
+    (t, n), (s, m) = ((kind[0], int(kind[1:])) for kind in (target, source))
+    return m <= n and t == s or m < n and t == "s"
 
 
 @pytest.mark.parametrize("source", INTEGERS)
@@ -46,7 +53,11 @@ def test_between_integers(target, source, lanes):
 
     got = execute(f"cvt.{target}.{source}", [register(target)], [register(source)], a)
     assert got.tolist() == [held(x) for x in xs]
-    got = execute(f"cvt.sat.{target}.{source}", [register(target)], [register(source)], a)
+    clamping = f"cvt.sat.{target}.{source}"
+    if contains(target, source):  # PTX has no .sat where nothing can be clamped
+        assert grammar.match(clamping) is None
+        return
+    got = execute(clamping, [register(target)], [register(source)], a)
     assert got.tolist() == [held(min(max(x, low), high)) for x in xs]
 
 
@@ -83,7 +94,8 @@ def test_float_to_integer(rounding, kind, data, target):
 @given(lanes=LANES, source=st.sampled_from(INTEGERS))
 def test_integer_to_float(mode, kind, lanes, source):
     a = cut(lanes, int(source[1:]))
-    got = execute(f"cvt.{mode}.{kind}.{source}", [f"b{WIDTHS[kind]}"], [register(source)], a)
+    held = f"b{source[1:]}" if kind == "bf16" else register(source)
+    got = execute(f"cvt.{mode}.{kind}.{source}", [f"b{WIDTHS[kind]}"], [held], a)
     for x, y in zip(a.tolist(), got.tolist()):
         number = signed(x, int(source[1:])) if source[0] == "s" else x
         assert y == nearest(Fraction(number), kind, mode)
@@ -374,7 +386,7 @@ def test_refuses():
         "cvt.rs.e4m3x4.f32",
         "cvt.rs.satfinite.e4m3x2.f32",
         "cvt.rn.e4m3x2.f32",
-        "cvt.rn.satfinite.e2m3x2.f16x2",
+        "cvt.rn.satfinite.f16x2.e2m3x2",
         "cvt.f16.f32",
         "cvt.s32.f32",
     )
@@ -386,4 +398,4 @@ def test_refuses():
         "cvta.to.shared.u32",
     ):
         with pytest.raises(Unsupported):
-            find(opcode).factory(instruction(opcode, ["b32"], ["b32", "b32"]))
+            find(opcode)

@@ -135,6 +135,93 @@ def test_a_barrier_that_some_lanes_pass_is_a_fault():
     assert error.kind == "fault" and "active lanes 0xfffffffe" in str(error)
 
 
+LEAVE = {  # what lanes do on a way of which the rest of their arm is left out
+    "trap": "@%p2 trap;",
+    "trap in a block": "@!%p2 bra GO; st.global.u32 [%rd3], 1; trap; GO:",
+    "exit": "@%p2 exit;",
+    "exit in a block": "@!%p2 bra GO; mov.b32 %r8, 1; st.global.u32 [%rd3], %r8; exit; GO:",
+}
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["nobody leaves", "some leave"])
+@pytest.mark.parametrize("how", LEAVE)
+def test_lanes_meet_behind_an_arm_of_which_a_way_leaves(how, leaves):
+    """As __trap(), and `return` within an if: then the whole warp comes to an aligned barrier."""
+    if leaves and how.startswith("trap"):
+        return
+    last = 12 if leaves else 99
+    got = output(
+        f"""
+    mov.b32 %r5, %r1; setp.lt.u32 %p1, %r1, 8;
+    @%p1 bra NEXT;
+    add.u32 %r5, %r5, 1;
+    setp.eq.u32 %p2, %r1, {last};
+    {LEAVE[how]}
+    NEXT:
+    setp.lt.u32 %p1, %r1, 16;
+    @%p1 bra SYNC;
+    add.u32 %r5, %r5, 1;
+    setp.gt.u32 %p2, %r5, 1000;
+    @%p2 trap;
+    SYNC:
+    bar.sync 0;
+    st.global.u32 [%rd3], %r5;"""
+    )
+    want = [t + (t > 7) + (t > 15) for t in range(32)]
+    if leaves:
+        want[12] = 1 if how.endswith("block") else -1
+    assert got == want
+
+
+@pytest.mark.parametrize("lanes", [0, 1])
+def test_a_breakpoint_is_refused_where_it_is_reached(lanes):
+    """C++ CUTLASS has one behind each of its checks."""
+    body = f"""
+    setp.lt.u32 %p1, %r1, {lanes};
+    @!%p1 bra GO;
+    brkpt;
+    GO:
+    st.global.u32 [%rd3], %r1;"""
+    if lanes:
+        assert "brkpt stops for a debugger" in str(report(body))
+    else:
+        assert output(body) == list(range(32))
+
+
+def test_lanes_that_leave_are_missed_at_no_outer_place():
+    """Two branches deep, some lanes return while their siblings wait for them at the inner end."""
+    got = output("""
+    setp.lt.u32 %p1, %r1, 4;
+    @%p1 bra OUTER;
+    setp.lt.u32 %p2, %r1, 8;
+    @%p2 bra INNER;
+    mov.b32 %r6, 0;
+    L: add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, %r1; @%p3 bra L;
+    setp.gt.u32 %p4, %r1, 15;
+    @%p4 exit;
+    INNER:
+    st.global.u32 [%rd3], %r1;
+    OUTER:
+    bar.sync 0;
+    mov.b32 %r7, 100;
+    st.global.u32 [%rd3], %r7;""")
+    assert got == [100] * 16 + [-1] * 16
+
+
+def test_lanes_meet_behind_a_loop_that_some_return_from():
+    got = output("""
+    mov.b32 %r5, 0;
+    L:
+    add.u32 %r5, %r5, 1;
+    setp.eq.u32 %p2, %r5, 20;
+    @%p2 ret;
+    setp.lt.u32 %p1, %r5, %r1;
+    @%p1 bra L;
+    bar.sync 0;
+    st.global.u32 [%rd3], %r5;""")
+    assert got == [max(t, 1) if t < 20 else -1 for t in range(32)]
+
+
 def test_lanes_that_wait_for_their_own_siblings():
     """Lane 0 spins on an mbarrier that lane 1 of the same warp arrives on."""
     got = output(

@@ -71,8 +71,8 @@ def test_pack_and_unpack(bits, count, lanes):
     whole = [sum(int(p[i]) << part * j for j, p in enumerate(parts)) for i in range(32)]
     registers = tuple(Reg(f"r{j}", f"b{part}") for j in range(count))
     wide = Reg("w", f"b{bits}")
-    pack = find("mov").factory(Instr(f"mov.b{bits}", (wide, Vec(registers))))
-    unpack = find("mov").factory(Instr(f"mov.b{bits}", (Vec(registers), wide)))
+    pack = find(f"mov.b{bits}").factory(Instr(f"mov.b{bits}", (wide, Vec(registers))))
+    unpack = find(f"mov.b{bits}").factory(Instr(f"mov.b{bits}", (Vec(registers), wide)))
     arrays = [p.astype(f"u{part // 8}") for p in parts]
     packed = pack.vector(*arrays)
     assert packed.tolist() == whole

@@ -379,7 +379,7 @@ def test_what_is_told_of_a_module_and_an_instruction_that_are_not_there():
     with pytest.raises(ValueError, match="kernel 'two' is not one of the module's: one"):
         Gpu().launch(text, "two", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, ())
     error = report("setmaxnreg.sync.aligned.u32 64;")
-    assert error.kind == "unsupported" and "must be .inc or .dec" in str(error)
+    assert error.kind == "unsupported" and "one of .dec, .inc is missing" in str(error)
     assert Kernel("k").param_bytes == 0
 
 

@@ -21,7 +21,7 @@ from tests.b200.ptx_support import kernel, run
 
 SETTINGS = settings(max_examples=25, deadline=None)
 THREAD = "mov.u32 %r0, %tid.x;"
-WORD = {8: "u8", 16: "u16", 32: "u32", 64: "u64"}
+WORD = {8: "u8", 16: "u16", 32: "u32", 64: "u64", 128: "b128"}
 
 
 def random_bytes(n: int, seed: int) -> torch.Tensor:
@@ -33,7 +33,7 @@ def random_bytes(n: int, seed: int) -> torch.Tensor:
 
 @SETTINGS
 @given(
-    form=st.sampled_from([(b, n) for b in (8, 16, 32, 64) for n in (1, 2, 4) if b * n <= 128]),
+    form=st.sampled_from([(b, n) for b in WORD for n in (1, 2, 4) if b * n <= 128]),
     stride=st.integers(0, 3),
     lanes=st.integers(1, 0xFFFFFFFF),
     generic=st.booleans(),
@@ -44,7 +44,8 @@ def test_vector_copy(form, stride, lanes, generic):
     size = bits // 8 * count
     source = random_bytes(32 * 4 * 16, seed=bits + count)
     target = torch.zeros(32 * size, dtype=torch.uint8)
-    names = [f"%r{10 + i}" if bits < 64 else f"%rd{10 + i}" for i in range(count)]
+    prefix = {64: "%rd1", 128: "%rq"}.get(bits, "%r1")
+    names = [f"{prefix}{i}" for i in range(count)]
     vector = f"{{{', '.join(names)}}}" if count > 1 else names[0]
     kind = f".v{count}.{WORD[bits]}" if count > 1 else f".{WORD[bits]}"
     space = "" if generic else ".global"

@@ -8,10 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from b200.errors import Unsupported
-from b200.program.modifiers import in_order
-from b200.registry import find
-from tests.b200.chip.isa_support import instruction
+from b200.errors import EmulatorError
+from b200.isa import grammar
 from tests.b200.ptx_support import kernel, run
 
 FORMS = """
@@ -29,29 +27,36 @@ fence.proxy async::generic|acquire|sync_restrict::shared::cluster|cluster
 red.async relaxed|cluster|shared::cluster|mbarrier::complete_tx::bytes|add|u32
 st.async weak|shared::cluster|mbarrier::complete_tx::bytes|v2|b32
 tensormap.replace tile|global_address|global|b1024|b64
-mma sync|aligned|m16n8k16|row|f32
+mma sync|aligned|m16n8k16|row|col|f32|f16|f16|f32
 shfl sync|bfly|b32
 vote sync|ballot|b32
 match any|sync|b32
 redux sync|add|s32
 barrier cta|sync|aligned
-cvt rn|e4m3x2
-cvt satfinite|tf32
+cvt rn|satfinite|e4m3x2|f32
+cvt rna|satfinite|tf32|f32
 add cc|u32
 prmt b32|f4e
 """.strip().splitlines()
 SPACES = ("global", "shared", "shared::cta", "shared::cluster")
+ORDERED = (*SPACES, "row", "col", "f16", "f32", "e4m3x2", "tf32", "b64", "b1024")
 
 
 def with_one_moved(parts: list[str]):
-    """Each list with one part elsewhere, but for those that exchange two state spaces."""
-    spaces = [part for part in parts if part in SPACES]
+    """Each list with one part elsewhere, but for those that exchange two of one kind."""
+    spaces = [part for part in parts if part in ORDERED]
     for i in range(len(parts)):
         for j in range(len(parts)):
             moved = [*parts[:i], *parts[i + 1 :]]
             moved.insert(j, parts[i])
-            if [part for part in moved if part in SPACES] == spaces:
+            if [part for part in moved if part in ORDERED] == spaces:
                 yield moved
+
+
+def in_order(opcode: str) -> str:
+    found = grammar.match(opcode)
+    assert found is not None, opcode
+    return found.name
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -63,11 +68,12 @@ def test_a_moved_modifier_goes_back_to_its_place(form):
 
 
 def test_what_stands_in_two_places_keeps_its_order():
-    assert in_order("cp.async.bulk.global.shared::cta.bulk_group").startswith(
-        "cp.async.bulk.global"
+    assert in_order("cp.async.bulk.global.bulk_group.shared::cta").startswith(
+        "cp.async.bulk.global.shared::cta"
     )
-    assert in_order("cvt.f32.rn.f64") == "cvt.rn.f32.f64" != in_order("cvt.f64.rn.f32")
-    assert in_order("mma.row.sync.aligned.m16n8k16.col.f32.f16.f16.f32").startswith("mma.sync.ali")
+    assert in_order("cvt.f32.rn.f64") == "cvt.rn.f32.f64"
+    assert in_order("cvt.sat.f64.f16") == "cvt.sat.f64.f16"
+    assert grammar.match("cvt.rn.f64.f32") is None  # rounding belongs to the narrower result
 
 
 @pytest.mark.parametrize(
@@ -84,15 +90,23 @@ def test_results_are_the_same(add, shuffle):
 
 
 @pytest.mark.parametrize(
-    "opcode, why",
+    "statement, why",
     [
-        ("add.sat.u32", "modifier .sat is not modelled"),
-        ("mul.wide.f32", "modifier .wide is not modelled"),
-        ("and.f32", "its type is not one of"),
+        ("add.sat.u32 %r1, %r2, %r3", "does not go with"),
+        ("mul.wide.f32 %r1, %r2, %r3", "does not go with"),
+        ("ld.banana.u32 %r1, [%rd1]", "ld has no modifier .banana"),
+        ("exit.uni", "exit has no modifier .uni"),
+        ("atom.exch.u32 %r1, [%rd1], %r2", ".u32 does not go with"),
+        ("mbarrier.arrive.release.b64 _, [%rd1]", "one of .cluster, .cta is missing"),
+        ("mul.u32 %r1, %r2, %r3", "one of .hi, .lo is missing"),
+        ("cp.async.bulk.wait_group.sync_restrict::proxy::async 0", "PTX 9.5, not modelled"),
+        ("tcgen05.mma.cta_group::1.sp.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, %p1", "sparse A"),
+        ("tcgen05.mma.kind::f16.cta_group::1.sp [%r1], %rd1, %rd2, [%r3], %r2, %p1", "sparse A"),
+        ("frobnicate.u32 %r1, %r2", "instruction frobnicate is not modelled"),
     ],
 )
-def test_what_is_not_modelled_is_told_with_the_instruction_as_it_is_written(opcode, why):
-    ins = instruction(opcode, ["b32"], ["b32", "b32"])
-    with pytest.raises(Unsupported) as refused:
-        find(opcode).factory(ins)
-    assert str(refused.value).startswith(f"{opcode} ...: ") and why in str(refused.value)
+def test_what_is_not_modelled_stops_the_launch_by_name_and_reason(statement, why):
+    with pytest.raises(EmulatorError) as refused:
+        run(kernel(f".loc 1 7 0\n{statement};", []))
+    said = str(refused.value)
+    assert said.startswith("kernel.py:7: ") and f"(PTX: {statement})" in said and why in said

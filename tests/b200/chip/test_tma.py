@@ -344,6 +344,25 @@ def test_a_tensor_may_be_declared_larger_than_it_is():
     assert read.any() and np.array_equal(read, bench.tensor[16 : 16 + 64])
 
 
+def test_a_store_through_an_address_in_front_of_the_memory():
+    """The box counts (QuACK's stores of rows of different lengths); a load stays a fault."""
+    bench = Bench()
+    plain = replace(
+        ROW, address=bench.base, dims=(32, 8), strides=(128,), box=(32, 2), steps=(1, 1)
+    )
+    back = 1 << 28
+    shifted = replace(plain, address=bench.base - 128 * back, dims=(32, back + 8))
+    expected = oracle_store(plain, bench.tensor, (0, 2), 0x800, bench.warp.cta.smem.u8)
+    bench.store(shifted, (0, back + 2), 0x800)
+    np.testing.assert_array_equal(bench.tensor, expected)
+    bench.store(shifted, (0, back + 8), 0x800)  # out of bounds: nothing is stored
+    np.testing.assert_array_equal(bench.tensor, expected)
+    with pytest.raises(Fault, match="its global address is wrong"):
+        bench.store(shifted, (0, 5), 0x800)
+    with pytest.raises(Fault, match="its global address is wrong"):
+        bench.load(shifted, (0, back + 2), 0x800)
+
+
 def test_a_store_starts_inside_the_tensor():
     bench = Bench()
     t = replace(ROW, address=bench.base)

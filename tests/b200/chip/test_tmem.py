@@ -317,7 +317,7 @@ def test_wrong_number_of_registers_and_missing_forms():
     _, (warp,) = warps()
     with pytest.raises(Fault, match="with 3 registers.*needs 4"):
         warp_run("tcgen05.ld.sync.aligned.32x32b.x4.b32 {3} [a]", warp, 0)
-    with pytest.raises(Unsupported, match="sm_100a has no reduction"):
+    with pytest.raises(Unsupported, match="sm_100a does not have"):
         warp_run("tcgen05.ld.red.sync.aligned.32x32b.x4.min.f32 {4} r [a]", warp, 0)
     with pytest.raises(Unsupported):
         lane_run("tcgen05.cp.cta_group::1.64x128b [a] s", warp, 0, 0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -63,6 +64,11 @@ def _scaled_mm():
     torch._scaled_mm(a, a.t(), scales, scales, out_dtype=torch.float16)
 
 
+def _graph():
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(4, device="cuda")
+
+
 def _dsl():
     runpy.run_path(str(ROOT / ".ci" / "doubled.py"))  # a kernel that asserts its result
 
@@ -110,6 +116,7 @@ USES: dict[str, Callable[[], object]] = {
     "torch.library kernels on cuda": _operator,
     "torch.profiler on cuda": lambda: torch.profiler.profile(),
     "NVFP4 in torch._scaled_mm": _scaled_mm,
+    "CUDA graphs of torch": _graph,
     "CuTe DSL": _dsl,
     "the DSL's alignment of CPU tensors": _from_dlpack,
     "CPU tensors as global memory of the DSL": _from_dlpack,
@@ -160,7 +167,9 @@ def tried(names: list[str], use: Callable[[], object] | None) -> dict[str, objec
 
 
 def main() -> None:
-    import_all(("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library"))
+    modules = ("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library")
+    import_all((*modules, "b200.checker.checked", "b200.chip.gpu"))
+    gc.freeze()  # or each fork copies what it collects
     for feature in FEATURES:
         for alternatives in ("", *feature.names):  # "": nothing is removed
             names = [name for name in alternatives.split("|") if name and takeover.is_there(name)]

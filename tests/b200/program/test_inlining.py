@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -103,6 +105,137 @@ def test_a_fault_in_a_function_has_its_line():
     bad = TEXT.replace("add.u32 %r2, %r1, %r1;", "ld.local.b32 %r2, [%r1+4096];")
     with pytest.raises(EmulatorError, match=r"^/kernels.cu:7: "):
         launch(bad)
+
+
+def test_a_fat_binary_has_no_comments():
+    """nvcc strips them from the PTX that it puts into a program."""
+    thread = torch.arange(32, dtype=torch.int32)
+    out = launch(re.sub(r"//[^\n]*", "", TEXT))
+    assert torch.equal(out[:, 0], torch.where(thread < 4, 0, 2 * thread))
+    assert torch.equal(out[:, 1], 2 * (thread + 100))
+
+
+# As LLVM calls `table[thread % 2](thread)`; `negate` has another type, and is called by its name.
+POINTERS = """.version 8.8
+.target sm_100a
+.address_size 64
+.global .align 8 .u64 table[2] = {twice, thrice};
+.func (.param .b32 func_retval0) twice(.param .b32 twice_param_0)
+{
+	.reg .b32 %r<3>;
+	ld.param.b32 %r1, [twice_param_0];
+	shl.b32 %r2, %r1, 1;
+	st.param.b32 [func_retval0], %r2;
+	ret;
+}
+.func (.param .b32 func_retval0) thrice(.param .b32 thrice_param_0)
+{
+	.reg .b32 %r<3>;
+	ld.param.b32 %r1, [thrice_param_0];
+	mul.lo.s32 %r2, %r1, 3;
+	st.param.b32 [func_retval0], %r2;
+	ret;
+}
+.visible .entry calls(.param .u64 out)
+.reqntid 32
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<9>;
+	.reg .b64 %rd<9>;
+	mov.u32 %r1, %tid.x;
+	and.b32 %r2, %r1, 1;
+	mul.wide.u32 %rd1, %r2, 8;
+	mov.u64 %rd2, table;
+	add.s64 %rd2, %rd2, %rd1;
+	ld.global.u64 %rd3, [%rd2];
+	mov.u64 %rd6, thrice;
+	mov.b32 %r4, -1;
+	{
+	.param .b32 param0;
+	.param .b32 retval0;
+	st.param.b32 [param0], %r1;
+	prototype_0 : .callprototype (.param .b32 _) _ (.param .b32 _);
+	call (retval0), %rd3, (param0), prototype_0;
+	ld.param.b32 %r3, [retval0];
+	}
+	setp.ne.u64 %p1, %rd3, %rd6;
+	{
+	.param .b32 param0;
+	.param .b32 retval0;
+	st.param.b32 [param0], %r3;
+	st.param.b32 [retval0], %r4;
+	@%p1 call.uni (retval0), thrice, (param0);
+	ld.param.b32 %r4, [retval0];
+	}
+	ld.param.u64 %rd4, [out];
+	mul.wide.u32 %rd5, %r1, 8;
+	add.s64 %rd4, %rd4, %rd5;
+	st.global.v2.u32 [%rd4], {%r3, %r4};
+	ret;
+}
+"""
+
+
+def test_calls_through_a_pointer_and_under_a_guard():
+    thread = torch.arange(32, dtype=torch.int32)
+    even = thread % 2 == 0
+    out = launch(POINTERS)
+    assert torch.equal(out[:, 0], torch.where(even, 2 * thread, 3 * thread))
+    assert torch.equal(out[:, 1], torch.where(even, 6 * thread, -1))
+
+
+def test_a_pointer_to_no_function_is_refused():
+    with pytest.raises(EmulatorError, match="through a pointer that leads to no function"):
+        launch(POINTERS.replace("{twice, thrice}", "{twice, 0}"))
+
+
+def recursive(calls: int) -> str:
+    """f(n) = 1 for n < 2, else the sum of `calls` times f(n - 1), plus n."""
+    call = "{ .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r2; call.uni (r0), f, (p0);"
+    call += " ld.param.b32 %r4, [r0]; } add.s32 %r3, %r3, %r4;"
+    return f""".version 8.8
+.target sm_100a
+.address_size 64
+.func (.param .b32 func_retval0) f(.param .b32 f_param_0)
+{{
+	.reg .pred %p<2>;
+	.reg .b32 %r<9>;
+	ld.param.b32 %r1, [f_param_0];
+	mov.b32 %r3, 1;
+	setp.lt.s32 %p1, %r1, 2;
+	@%p1 bra $done;
+	add.s32 %r2, %r1, -1;
+	mov.b32 %r3, %r1;
+	{call * calls}
+$done:
+	st.param.b32 [func_retval0], %r3;
+	ret;
+}}
+.visible .entry calls(.param .u64 out)
+.reqntid 32
+{{
+	.reg .b32 %r<9>;
+	.reg .b64 %rd<9>;
+	mov.u32 %r1, %tid.x;
+	and.b32 %r1, %r1, 3;
+	{{ .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r1; call.uni (r0), f, (p0);
+	ld.param.b32 %r4, [r0]; }}
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %rd2, %r1, 8;
+	add.s64 %rd1, %rd1, %rd2;
+	st.global.u32 [%rd1], %r4;
+	ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_a_function_that_calls_itself_a_few_times(calls):
+    def f(n: int) -> int:
+        return 1 if n < 2 else n + calls * f(n - 1)
+
+    assert launch(recursive(calls))[:, 0].tolist() == [f(thread % 4) for thread in range(32)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 // Memory of the CUDA runtime beyond plain allocations and copies: pitched, registered, in pools; and
 // hints without an effect. It is compiled for programs that call one of these functions (../build.py).
-#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include "backend.h"

@@ -110,7 +110,6 @@ def test_the_host_compiler_is_missing(nowhere, monkeypatch):
         (["-arch=sm_90a"], "no kernel image for this device: the flags compile for sm_90a"),
         (["-gencode", "arch=compute_120a,code=sm_120a"], "compile for sm_120a"),
         (["-gencode=arch=compute_103a,code=sm_103a"], "compile for sm_103a"),
-        (["-arch=sm_100a", "-rdc=true"], "relocatable device code"),
     ],
 )
 def test_flags_that_no_b200_runs(flags, said):
@@ -126,6 +125,7 @@ def test_flags_that_no_b200_runs(flags, said):
         (["-arch=compute_100a", "-code=sm_100a", "-w"], "compute_100a", ["-w"]),
         (["-arch=sm_90a", "-gencode arch=compute_100a,code=sm_100a"], "compute_100a", []),
         (["-gencode=arch=compute_90,code=compute_90"], "compute_90", []),
+        (["-arch=sm_100a", "-dc"], "compute_100a", ["-rdc=true"]),
         (["-Xptxas", "-v", "-lineinfo", "--maxrregcount=64"], "compute_100",
          ["-Xptxas", "-v", "--maxrregcount=64"]),
     ],

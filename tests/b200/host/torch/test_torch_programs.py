@@ -214,3 +214,59 @@ def test_a_context_of_a_queue_is_a_type():
             assert torch.cuda.current_stream() == second
         assert torch.cuda.current_stream() == first
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+# --- kernels behind torch's own operators
+def test_kernels_of_a_library_take_the_place_of_torchs_on_the_gpu(capsys):
+    called = []
+
+    def product(a, b):
+        called.append(("mm", a.is_cuda and b.is_cuda))
+        return (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
+
+    def ones(size, *, dtype=None, layout=None, device=None, pin_memory=None):
+        called.append(("ones", device == torch.device("cuda", 0)))
+        return torch.zeros(size, dtype=dtype, device=device).fill_(1)
+
+    def plus(x, y, *, alpha=1):
+        called.append(("add", x.is_cuda))
+        return torch.sub(x, y, alpha=-alpha)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("neg", lambda x: (called.append(("neg", x.is_cuda)), x * -1)[1], "CUDA")
+    library.impl("aten::mm", product, "CUDA")
+    library.impl(torch.ops.aten.ones.default, ones, "CUDA")
+    library.impl("add.Tensor", plus, "CUDA")
+    library.impl("softmax.int", torch.zeros_like, "CUDA")
+    assert "aten::softmax.int on CUDA is not called" in capsys.readouterr().err
+    try:
+        x = torch.arange(4.0, device="cuda", requires_grad=True)
+        (-x).sum().backward()
+        assert x.grad is not None and x.grad.tolist() == [-1] * 4
+        w, a = torch.randn(3, 4, device="cuda"), torch.randn(2, 4, device="cuda")
+        assert torch.allclose(torch.nn.functional.linear(a, w).cpu(), a.cpu() @ w.cpu().t())
+        assert torch.ones(2, device="cuda").tolist() == [1, 1]
+        assert (w + 1).is_cuda and called[-1] == ("add", True)
+        assert (-torch.ones(2)).tolist() == [-1, -1]  # of the CPU: torch's own
+        names = [name for name, _ in called]
+        assert all(on_gpu for _, on_gpu in called)
+        assert (names.count("mm"), names.count("ones")) == (1, 1)
+        before = len(called)
+    finally:
+        library._destroy()
+    assert (-torch.ones(2, device="cuda")).tolist() == [-1, -1] and len(called) == before
+
+
+@pytest.mark.parametrize("name", ["mm", "bmm", "addmm", "baddbmm"])
+def test_products_with_a_wider_result(name):
+    """bf16 itself would keep 8 bits of the sums."""
+    shape = (2,) if "b" in name.removeprefix("addmm") else ()
+    a, b = (torch.randn(*shape, 8, 8).bfloat16() for _ in range(2))
+    c = [torch.randn(*shape, 8, 8)] if "add" in name else []
+    wanted = (a.double() @ b.double() + sum(c)).float()
+    given = [t.cuda() for t in (*c, a, b)]
+    found = getattr(torch, name)(*given, out_dtype=torch.float32)
+    assert found.is_cuda and found.dtype == torch.float32
+    assert torch.allclose(found.cpu(), wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(RuntimeError, match="out_dtype must be the same"):
+        getattr(torch, name)(*given, out_dtype=torch.float64)

@@ -1,5 +1,5 @@
 // Stands in for torch's header, which costs a compiler ten seconds in each of its passes: tensors,
-// their methods, and the few functions that the host code of a kernel makes tensors with. A program
+// their methods and operators, and the few functions that the host code of a kernel makes tensors with. A program
 // that wants more is compiled again with torch's own header (../../build.py).
 #pragma once
 
@@ -68,5 +68,27 @@ inline Tensor cat(const ITensorListRef& tensors, int64_t dim = 0) {
 }
 
 #undef B200_OPTIONS
+
+// As in torch's ATen/TensorOperators.h: a tensor or a number on either side.
+#define B200_OPERATOR(op, both, reversed)                                              \
+  inline Tensor operator op(const Tensor& x, const Tensor& y) { return both; }         \
+  inline Tensor operator op(const Tensor& x, const Scalar& y) { return both; }         \
+  inline Tensor operator op(const Scalar& x, const Tensor& y) { return reversed; }
+
+B200_OPERATOR(+, x.add(y), y.add(x))
+B200_OPERATOR(*, x.mul(y), y.mul(x))
+B200_OPERATOR(-, x.sub(y), empty_like(y).fill_(x).sub_(y))
+B200_OPERATOR(/, x.div(y), empty_like(y).fill_(x).div_(y))
+B200_OPERATOR(%, x.remainder(y), empty_like(y).fill_(x).remainder_(y))
+B200_OPERATOR(&, x.bitwise_and(y), y.bitwise_and(x))
+B200_OPERATOR(|, x.bitwise_or(y), y.bitwise_or(x))
+B200_OPERATOR(^, x.bitwise_xor(y), y.bitwise_xor(x))
+B200_OPERATOR(<, x.lt(y), y.gt(x))
+B200_OPERATOR(<=, x.le(y), y.ge(x))
+B200_OPERATOR(>, x.gt(y), y.lt(x))
+B200_OPERATOR(>=, x.ge(y), y.le(x))
+B200_OPERATOR(==, x.eq(y), y.eq(x))
+B200_OPERATOR(!=, x.ne(y), y.ne(x))
+#undef B200_OPERATOR
 
 }  // namespace at

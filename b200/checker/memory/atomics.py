@@ -1,0 +1,91 @@
+"""Strong accesses of one word of shared memory: all atomics since the latest store, and who has
+read what they left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.scopes import GPU, distance, scope_of
+from b200.checker.vector_clocks import HB, Agent
+from b200.chip.describe import mnemonic
+
+if TYPE_CHECKING:
+    from b200.checker.accesses import ClusterState, Record
+
+STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
+
+
+def reach(new: Record, old: Record) -> bool:
+    """Whether the scopes of two strong accesses include each other's thread (PTX ISA 8.7)."""
+    scope = min(scope_of(new.ins, GPU), scope_of(old.ins, GPU))
+    return scope >= distance(new.agent.cta, old.agent.cta)
+
+
+def narrow(new: Record, old: Record) -> str:
+    """What two strong accesses lack whose scopes do not reach, in words."""
+    one = new if scope_of(new.ins, GPU) <= scope_of(old.ins, GPU) else old
+    return (
+        f"missing: .cluster for the {mnemonic(one.ins)} at {words.line(one.ins)}, by "
+        f"{words.name(one.agent)}: its scope does not reach the other CTA"
+    )
+
+
+def observed(agent: Agent, old: Record) -> bool:
+    """Whether a strong read that has received `old` is before what `agent` does now. Then `old` is,
+    too, though nothing has released it (PTX ISA 8.9.4, causality order).
+    """
+    return any(
+        reader.agent is agent or agent.knows(HB, reader.component, reader.epoch)
+        for reader in old.readers
+    )
+
+
+class Atomics:
+    """The atomics on one CTA's shared memory. words: word -> their records, of each warp the latest
+    one, since the latest store there.
+    """
+
+    def __init__(self, state: ClusterState):
+        self.state = state
+        self.words: dict[int, list[Record]] = {}
+
+    def add(self, new: Record, index: np.ndarray | slice, stored: np.ndarray) -> None:
+        """An atomic updates some words. stored: the records of the latest writes there."""
+        records = self.state.records
+        for word, number in zip(_numbers(index), stored.tolist()):
+            before = records[number] if number else None
+            others = self.words.get(word, ())
+            if before is None or before.kind != "atomic":
+                others = ()
+            self.words[word] = [*(r for r in others if r.agent is not new.agent), new]
+
+    def also(self, numbers: tuple, index: np.ndarray | slice, stored: np.ndarray) -> tuple:
+        """The numbers of the latest writes of some words, and those of all atomics before them."""
+        if not self.words:
+            return numbers
+        records = self.state.records
+        atomic = {n for n in numbers if n and records[n].kind == "atomic"}
+        if not atomic:
+            return numbers
+        found = dict.fromkeys(numbers)
+        for word, number in zip(_numbers(index), stored.tolist()):
+            if number in atomic:
+                found.update((r.number, None) for r in self.words.get(word, ()))
+        return tuple(found)
+
+    def received(self, new: Record, numbers: tuple) -> None:
+        """A strong read receives strong writes of other warps."""
+        for number in numbers:
+            old: Record | None = self.state.records[number] if number else None
+            if old is None or old.kind not in STRONG or old.agent is new.agent:
+                continue
+            if reach(new, old) and all(r.agent is not new.agent for r in old.readers):
+                old.readers.append(new)
+
+
+def _numbers(index: np.ndarray | slice) -> list[int]:
+    return list(range(index.start, index.stop)) if isinstance(index, slice) else index.tolist()

@@ -1,0 +1,106 @@
+"""Global memory between the lanes of one warp: accesses that no bar.warp.sync orders.
+
+Lanes that go in step carry their accesses out in the order of the text, and today's chips keep that
+order for one address. PTX promises it to a lane for its own accesses only (8.9).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.one_lane import IN_STEP
+from b200.checker.vector_clocks import Agent
+from b200.chip.describe import mnemonic
+from b200.program.module import Instr
+from b200.registry import active, lanes_text
+
+KEPT = 32  # accesses of a warp that are remembered
+
+
+class Access(NamedTuple):
+    """A plain access of one turn. at: an address for each lane of the mask, or one for all."""
+
+    ins: Instr
+    mask: int
+    at: np.ndarray
+    nbytes: int
+    write: bool
+
+    @property
+    def shared(self) -> bool:
+        """Whether several lanes have one address."""
+        return self.at.size == 1 and self.mask & self.mask - 1 != 0
+
+
+class GlobalLanes:
+    """The rule for one launch. latest: warp -> (its turn, what it has accessed in that)."""
+
+    def __init__(self, observer):
+        self.observer = observer
+        self.latest: dict[Agent, tuple[int, list[Access]]] = {}
+
+    def access(
+        self, agent: Agent, mask: int, at: np.ndarray, nbytes: int, ins: Instr, write: bool
+    ) -> None:
+        """Lanes of a warp read or write, `nbytes` each."""
+        new = Access(ins, mask, at, nbytes, write)
+        turn, before = self.latest.get(agent, (-1, []))
+        if turn != agent.turn:
+            self.latest[agent] = agent.turn, [new]
+            return
+        low, high = int(at.min()), int(at.max()) + nbytes
+        for old in before:
+            if write or old.write:
+                if int(old.at.min()) < high and low < int(old.at.max()) + old.nbytes:
+                    self._check(agent, old, new)
+        if len(before) >= KEPT:
+            del before[0]
+        before.append(new)
+
+    def _check(self, agent: Agent, old: Access, new: Access):
+        if old.write and old.shared or old.ins is new.ins and old.write:
+            return  # each lane has stored it; a loop that stores again
+        apart = old.at[:, None] - new.at[None, :]
+        meet = (apart < new.nbytes) & (apart > -old.nbytes)
+        if not meet.any():
+            return
+        lanes = self._others(old, new, meet)
+        if not lanes:
+            return
+        verb = ("reads", "overwrites")[new.write]
+        done = ("read", "stored")[old.write]
+        in_step = not lanes & ~agent.in_step
+        region = self.observer.machine.memory.find(int(new.at[0]), 1)
+        self.observer.found(
+            "global",
+            f"{mnemonic(new.ins)} {verb} global memory that another lane of the warp has just "
+            f"{done}, without bar.warp.sync",
+            (
+                f"this access: {words.line(new.ins)}, by {words.name(agent)}",
+                f"{done} before: {words.line(old.ins)}, by {lanes_text(lanes)}",
+                *(() if region is None else (f"in {self.observer.operand(region.base)}",)),
+                *((IN_STEP,) if in_step else ()),
+                "missing: bar.warp.sync (__syncwarp) between the two",
+            ),
+            new.ins,
+            old.ins,
+            PORTABILITY if in_step else ERROR,
+        )
+
+    @staticmethod
+    def _others(old: Access, new: Access, meet: np.ndarray) -> int:
+        """Lanes of an access that another lane of the later one meets."""
+        one, other = active(old.mask), active(new.mask)
+        if old.at.size == 1:
+            meet = np.repeat(meet, len(one), 0)
+        if new.at.size == 1:
+            meet = np.repeat(meet, len(other), 1)
+        found = 0
+        for i, j in zip(*np.nonzero(meet)):
+            if one[i] != other[j]:
+                found |= 1 << one[i]
+        return found

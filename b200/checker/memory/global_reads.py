@@ -1,0 +1,110 @@
+"""Reads of global memory, for writes that come after them with nothing to order the two.
+
+Most memory that a launch reads it never writes. So a read leaves only an entry in a list of its
+allocation, and the entries become a shadow when something is written there: for each word the
+latest reads by a few warps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200 import sparse
+from b200.checker.memory.shadow import distinct
+from b200.checker.scopes import GPU, scope_of
+from b200.checker.vector_clocks import Agent
+from b200.chip.state import GlobalMemory, Region
+from b200.program.module import Instr
+
+WORD = 4  # bytes of an entry of the shadow
+READERS = 4  # warps told apart as readers of a word
+KEPT = 1 << 16  # reads of an allocation that are kept as a list
+
+
+class Read:
+    """A read that a write may follow. strong: it and a strong write do not conflict."""
+
+    __slots__ = ("agent", "ins", "strong", "scope", "component", "epoch", "step")
+
+    def __init__(self, agent: Agent, ins: Instr, strong: bool):
+        self.agent, self.ins, self.strong = agent, ins, strong
+        self.scope = scope_of(ins, GPU)
+        self.component, self.epoch = agent.component, agent.now()
+        self.step = self.epoch
+
+
+class GlobalReads:
+    """The reads of one launch."""
+
+    def __init__(self, memory: GlobalMemory):
+        self.memory = memory
+        self.reads: list[Read | None] = [None]  # by number
+        self._numbers: dict[tuple, int] = {}
+        self._slots: dict[Agent, int] = {}
+        # base of an allocation -> (number, addresses, bytes at each)
+        self._lists: dict[int, list[tuple[int, np.ndarray, int]]] = {}
+        self._shadows: dict[int, np.ndarray] = {}  # base -> number of the read, [READERS, words]
+        self._near = 0, 0, [(0, np.zeros(0, np.int64), 0)]  # the allocation seen last, its list
+
+    def add(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, strong: bool
+    ) -> None:
+        """Note reads of `nbytes` at each of the addresses (int64)."""
+        first = int(addresses[0])
+        low, high, reads = self._near
+        if not low <= first < high:
+            region = self.memory.find(first, nbytes)
+            if region is None or region.behind:
+                return
+            reads = self._lists.setdefault(region.base, [])
+            self._near = region.base, region.base + region.size, reads
+        key = agent, ins.key, agent.now()
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.reads)
+            self.reads.append(Read(agent, ins, strong))
+        reads.append((number, addresses, nbytes))
+        if len(reads) >= KEPT:
+            self._fold(self.memory.region(first, nbytes))
+
+    def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
+        """The reads of some words of an allocation, which are about to be written. They are
+        forgotten then.
+        """
+        if self._lists.get(region.base):
+            self._fold(region)
+        shadow = self._shadows.get(region.base)
+        if shadow is None:
+            return []
+        cells = shadow[:, index]
+        if not cells.any():
+            return []
+        shadow[:, index] = 0
+        found = (self.reads[number] for number in distinct(cells))
+        return [read for read in found if read is not None]
+
+    def _fold(self, region: Region):
+        """Put the list of an allocation into its shadow."""
+        shadow = self._shadows.get(region.base)
+        if shadow is None:
+            words = region.size // WORD + 2
+            shadow = self._shadows[region.base] = sparse.zeros(READERS * words, np.uint32).reshape(
+                READERS, words
+            )
+        reads = self._lists[region.base]
+        for number, addresses, nbytes in reads:
+            read = self.reads[number]
+            if read is None:
+                continue
+            at = addresses - region.base
+            at = at[(at >= 0) & (at + nbytes <= region.size)]
+            slot = self._slots.setdefault(read.agent, len(self._slots) % READERS)
+            index = (at // WORD)[:, None] + np.arange((nbytes + WORD - 1) // WORD)
+            shadow[slot, index] = number
+        reads.clear()
+
+    def forget(self, cluster) -> None:
+        """Forget the reads of a cluster that starts again."""
+        for number, read in enumerate(self.reads):
+            if read is not None and read.agent.cta.cluster is cluster:
+                self.reads[number] = None

@@ -1,0 +1,197 @@
+"""A launch one step at a time: what a step is, and who can take one.
+
+A step is what a fragment does from one visible instruction to the next, or an asynchronous
+operation that takes effect. Visible is what others may see or may decide over: synchronisation, the
+end of lanes, atomics, and reads and writes of memory, if a value from memory decides over a step
+anywhere in the kernel. The kernel is translated anew, with a block cut in front of each visible
+instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from b200.chip.fragment import Fragment
+from b200.chip.machine import Machine
+from b200.chip.meeting import let_others_go
+from b200.chip.operations import Effect, Operation, TensorCoreOperation
+from b200.chip.sync.barriers import NamedBarrier
+from b200.effects import (
+    CallsSystem,
+    CopiesToTensor,
+    Jumps,
+    Multiplies,
+    RequestsWork,
+    ShiftsRows,
+)
+from b200.explore.control import CLOCKS, deciding_reads
+from b200.program.analysis import EXIT
+from b200.program.module import Instr, Label, Special
+from b200.program.translate import translate
+from b200.program.translated import Translated
+from b200.properties import properties
+from b200.registry import FULL, Blocked
+
+OF_OTHERS = {"shared", "global", "tensor"}  # memories that several warps see
+BLOCKS = 20_000  # of one step, at most
+UNSTEPPED = (Multiplies, CopiesToTensor, ShiftsRows, RequestsWork, CallsSystem)
+
+
+class Declined(Exception):
+    """The launch cannot be carried out step by step; str() says why."""
+
+
+class Steppable(NamedTuple):
+    """A kernel cut into steps. visible: blocks that begin with a visible instruction, which is
+    given. far: those of them that more than its cluster can tell.
+    """
+
+    code: Translated
+    visible: dict[int, Instr]
+    far: frozenset[int]
+
+
+def steppable(code: Translated) -> Steppable:
+    """A kernel cut into steps. Raises Declined."""
+    instructions = [item for item in code.kernel.body if isinstance(item, Instr)]
+    for ins in instructions:
+        clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in CLOCKS]
+        if clocks or isinstance(ins.effect, UNSTEPPED):
+            raise Declined(f"its kernel has {ins.mods[0]} {clocks[0].name if clocks else ''}")
+    reads = bool(deciding_reads(code.structure))
+    body: list = []
+    seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
+    for item in code.kernel.body:
+        if isinstance(item, Instr) and item.key in seen:
+            body.append(Label(f"$step.{len(body)}"))
+        body.append(item)
+    cut = translate(code.program, replace(code.kernel, body=body))
+    first = {block.index: block.ops[0].ins for block in cut.structure}
+    visible = {index: ins for index, ins in first.items() if ins.key in seen}
+    far = frozenset(index for index, ins in visible.items() if _is_far(ins))
+    return Steppable(cut, visible, far)
+
+
+def _is_far(ins: Instr) -> bool:
+    """Whether it may access global memory."""
+    asked = properties(ins.effect)
+    return "global" in asked.reads + asked.writes
+
+
+def _is_visible(ins: Instr, reads: bool) -> bool:
+    """reads: whether a value from memory decides over a step."""
+    effect, asked = ins.effect, properties(ins.effect)
+    if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
+        return True
+    if asked.lanes:
+        changes = bool(asked.reads and asked.writes)
+        return changes or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
+    return bool(OF_OTHERS & {*asked.reads, *asked.writes})
+
+
+class Pending(NamedTuple):
+    """An asynchronous operation under way. queue: operations of one queue keep their order."""
+
+    name: str
+    fragment: Fragment
+    ins: Instr
+    queue: object
+    apply: Effect
+
+
+class Steps:
+    """Who can take a step in a launch, and the taking of one.
+
+    queue: fragments that can run. pending: operations under way, in order of issue.
+    """
+
+    def __init__(self, machine: Machine, cut: Steppable):
+        self.machine, self.cut = machine, cut
+        names = machine.code.kernel.registers
+        self.register = {name: i for i, name in enumerate(names)}
+        self.queue: list[Fragment] = []
+        self.pending: list[Pending] = []
+
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        in_order = isinstance(operation, TensorCoreOperation)
+        queue = (warp.cta, warp.index) if in_order else apply
+        ins = self.machine.code.structure[warp.pc].ops[0].ins
+        self.pending.append(Pending(type(operation).__name__, warp, ins, queue, apply))
+
+    def can(self) -> tuple[list[Fragment | Pending], list[Fragment | Pending]]:
+        """Who can take a step, in two parts: the others need not be tried where one of the first
+        leads on. The first is somebody whose step nobody else can tell, or a cluster whose steps
+        no other cluster can tell.
+        """
+        for fragment in self.queue:
+            if self.is_quiet(fragment):
+                return [fragment], []
+        first = {pending.queue: pending for pending in reversed(self.pending)}
+        every = [*self.queue, *reversed(first.values())]
+        far = {p.fragment.cta.cluster for p in self.pending}
+        far |= {f.cta.cluster for f in self.queue if f.pc in self.cut.far}
+        near = next((f.cta.cluster for f in self.queue if f.cta.cluster not in far), None)
+        if near is None:
+            return every, []
+        here: list[Fragment | Pending] = [f for f in self.queue if f.cta.cluster is near]
+        return here, [who for who in every if who not in here]
+
+    def is_quiet(self, fragment: Fragment) -> bool:
+        """Whether nobody else can tell its next step: it executes nothing visible, or finds that
+        all have come to its barrier.
+        """
+        ins = self.cut.visible.get(fragment.pc)
+        if ins is None:
+            return True
+        if ins.pred is not None and not isinstance(ins.effect, Jumps):
+            guard = fragment.R[self.register[ins.pred.name]]
+            return not (guard ^ (FULL if ins.negated else 0)) & fragment.mask
+        token = fragment.token
+        waits = isinstance(token, tuple) and isinstance(token[0], NamedBarrier)
+        return waits and token[0].generation != token[1]
+
+    def take(self, who: Fragment | Pending) -> None:
+        """Take a step. Raises Fault."""
+        if isinstance(who, Pending):
+            self.pending.remove(who)
+            who.apply()
+            return
+        self.queue.remove(who)
+        who.queued = False
+        who.spin = None
+        try:
+            goes_on = self._run(who)
+        except Blocked as blocked:
+            if blocked.waitable is not None:
+                who.waits_for = blocked.waitable
+                blocked.waitable.waiters.append(who)
+                return
+            goes_on = True
+        if goes_on and not who.queued:
+            self.machine.enqueue(who)
+
+    def _run(self, f: Fragment) -> bool:
+        """Run a fragment up to its next visible instruction. False if it has ended."""
+        blocks = self.machine.code.blocks
+        for _ in range(BLOCKS):
+            pc = blocks[f.pc](f, f.R)
+            if pc == EXIT or pc == f.reconv:
+                pc = f.arrive_or_exit(pc)
+                if pc is None:
+                    return False
+            f.pc = pc
+            if pc in self.cut.visible:
+                return True
+        raise Declined(f"a step of more than {BLOCKS:,} blocks")
+
+    def let_others_go(self) -> bool:
+        """Where nothing changes any more, lanes go on from where they were to meet others, if
+        these need them. False if there are none.
+        """
+        spinning = self.machine.spinning
+        spinning.standing.update((f.state, f.state.live) for f in self.queue)
+        try:
+            return let_others_go(self.machine)
+        finally:
+            spinning.standing.clear()

@@ -1,0 +1,305 @@
+"""All orders of a small launch, carried out: a walk through its states, step by step.
+
+Where the values of one run do not tell what another order does (control.py), the launch itself is
+carried out again, in every order of its steps (stepping.py). A state that was reached before is not
+gone on from again, so loops that poll end. An order is bad if it ends in a fault, or in a state
+from which no order leads to the end of the launch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from b200.chip.contents import Contents
+from b200.chip.fragment import Fragment
+from b200.chip.launch import Launch
+from b200.chip.machine import Machine
+from b200.chip.operations import Effect, Operation
+from b200.chip.order import InOrder
+from b200.chip.placement import Placement
+from b200.chip.state import Cluster, GlobalMemory, Region
+from b200.effects import WaitsForPhase
+from b200.errors import EmulatorError, Fault
+from b200.explore.snapshot import Camera, Snapshot, Unlisted
+from b200.explore.stepping import Declined, Pending, Steppable, Steps, steppable
+from b200.program.module import Instr
+from b200.program.translated import Translated
+
+LIMIT = 20_000  # states
+SHORTER = 1_000  # states that are looked at after a bad order is found
+BYTES = 1 << 18  # of global memory that the launch writes, at most
+
+
+class Taken(NamedTuple):
+    """A step. who: CTA (its number in the grid), warp, lanes. name: of an asynchronous operation,
+    else "". ins: the instruction that it begins with. quiet: nobody else can tell it.
+    """
+
+    cta: tuple[int, int, int]
+    warp: int
+    lanes: int
+    name: str
+    ins: Instr
+    quiet: bool
+
+
+class Standing(NamedTuple):
+    """A fragment that waits for ever. what: for what, in words."""
+
+    at: Taken
+    what: str
+
+
+@dataclass
+class Walked:
+    """The result. states: how many were seen. bad: the steps of a bad order, None if there is none.
+    fault: what it breaks, "" if it hangs. standing: who waits for ever. declined: why not all
+    orders were carried out, "" if they were.
+    """
+
+    states: int = 0
+    bad: list[Taken] | None = None
+    fault: str = ""
+    standing: list[Standing] = field(default_factory=list)
+    declined: str = ""
+
+
+@dataclass(eq=False)
+class State:
+    """A state of the walk. steps: those that lead on, each with the state after it."""
+
+    steps: list[tuple[Taken, State]] = field(default_factory=list)
+    ended: bool = False
+    fault: str = ""
+    standing: list[Standing] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Visit:
+    """A state from which steps are tried. now, later: who is to take one (Steps.can). round:
+    whether a step has led back to a state that is being visited.
+    """
+
+    snapshot: Snapshot
+    state: State
+    now: list[Fragment | Pending]
+    later: list[Fragment | Pending]
+    round: bool = False
+
+
+def walk(
+    memory: GlobalMemory,
+    code: Translated,
+    arguments: tuple,
+    before: list[tuple[Region, np.ndarray]],
+    symbols: dict[str, int],
+    limit: int = LIMIT,
+) -> Walked:
+    """Carry out all orders of a launch, or as many as `limit` states allow. before: the allocations
+    that it has written, with what they contained. Global memory is as before the call afterwards.
+    """
+    if sum(old.size for _, old in before) > BYTES:
+        return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
+    after = Contents(region for region, _ in before)
+    rest = [r for r in memory.known() if all(r.base != w.base for w, _ in before)]
+    others = Contents(r for r in rest if r.size <= BYTES and not r.behind)
+    order = _Walk([region.u8 for region, _ in before], limit)
+    try:
+        for region, old in before:
+            region.u8[:] = old
+        order.cut = steppable(code)
+        machine = Machine(memory, order)
+        machine.symbols = symbols
+        machine.launch(order.cut.code, *arguments)
+        if not others.unchanged():
+            raise Declined("another order writes memory that the run did not write")
+    except Unlisted as found:
+        return Walked(order.count, declined=f"{found} is not carried out step by step")
+    except (Declined, EmulatorError) as error:
+        return Walked(order.count, declined=str(error))
+    finally:
+        after.put_back()
+        others.put_back()
+    return order.result()
+
+
+class _Walk(InOrder):
+    """An order that is all orders: it runs a launch by walking through its states."""
+
+    plain = False
+    cut: Steppable
+
+    def __init__(self, far: list[np.ndarray], limit: int):
+        super().__init__()
+        self.far, self.limit, self.count = far, limit, 0
+        self.states: dict[tuple, State] = {}
+        self.complete = True
+
+    # --- what the machine asks --------------------------------------------------------------------
+    def enqueue(self, fragment: Fragment) -> None:
+        if not fragment.queued:
+            fragment.queued = True
+            self.steps.queue.append(fragment)
+
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        self.steps.issue(operation, warp, apply)
+
+    def wait_passed(self, fragment: Fragment) -> None:
+        """No turn ends because of it: a turn is a step."""
+
+    # --- the walk ---------------------------------------------------------------------------------
+    def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
+        machine = self.machine
+        self.steps = Steps(machine, self.cut)
+        placement = Placement()
+        machine.next_cluster = next(waiting, None)
+        while machine.next_cluster is not None:
+            if not self.start_next(waiting, launch, placement):
+                raise Declined("not all clusters run at the same time")
+        self.here = list(machine.resident)
+        self.camera = Camera(self.far, self._live)
+        self._walk()
+
+    def _live(self, fragment: Fragment) -> int:
+        live = self.cut.code.live
+        found = live[fragment.pc]
+        for join in fragment.joins():
+            found |= live[join.pc] if join.pc >= 0 else 0
+        return found
+
+    def _look(self) -> tuple[Snapshot, State, bool]:
+        """The present state, and whether it is a new one."""
+        self.machine.spinning.progress()
+        snapshot = self.camera.take(self.here, self.steps.queue, self.steps.pending)
+        state = self.states.get(snapshot.key)
+        if state is not None:
+            return snapshot, state, False
+        state = self.states[snapshot.key] = State()
+        warps = (w for cluster in self.here for cta in cluster.ctas for w in cta.warps)
+        state.ended = not self.steps.pending and not any(w.live for w in warps)
+        self.count += 1
+        return snapshot, state, True
+
+    def _walk(self) -> None:
+        snapshot, self.first, _ = self._look()
+        work = [Visit(snapshot, self.first, *self.steps.can())]
+        under_way = {self.first}
+        while work:
+            if self.count >= self.limit:
+                self.complete = False
+                return
+            visit = work[-1]
+            state = visit.state
+            if not visit.now and (not state.steps or visit.round):
+                visit.now, visit.later = visit.later, []
+            visit.snapshot.put_back()
+            if visit.now:
+                found = self._step(state, visit.now.pop())
+                visit.round |= bool(state.steps) and state.steps[-1][1] in under_way
+            elif (found := self._stands(state)) is None:
+                work.pop()
+                under_way.remove(state)
+            if found is not None:
+                work.append(Visit(*found, *self.steps.can()))
+                under_way.add(found[1])
+
+    def _step(self, state: State, who: Fragment | Pending) -> tuple[Snapshot, State] | None:
+        """Take one of the steps that can be taken. Returns a state that is new."""
+        taken = self._taken(who)
+        try:
+            self.steps.take(who)
+        except Fault as fault:
+            state.steps.append((taken, State(fault=str(fault))))
+            self._enough()
+            return None
+        return self._goes_on(state, taken)
+
+    def _goes_on(self, state: State, taken: Taken) -> tuple[Snapshot, State] | None:
+        snapshot, after, new = self._look()
+        if after is not state:
+            state.steps.append((taken, after))
+        return (snapshot, after) if new else None
+
+    def _stands(self, state: State) -> tuple[Snapshot, State] | None:
+        """All steps of a state have been tried. Returns a new state that it leads to where no step
+        leads on.
+        """
+        if state.steps or state.ended:
+            return None
+        fragments = [f for c in self.here for cta in c.ctas for w in cta.warps for f in w.fragments]
+        standing = [Standing(self._taken(f), self._waits(f)) for f in fragments]
+        if self.steps.let_others_go():
+            return self._goes_on(state, standing[0].at)
+        state.standing = standing
+        self._enough()
+        return None
+
+    def _enough(self) -> None:
+        """A bad order is found: look for a shorter one, but not for long."""
+        self.limit = min(self.limit, self.count + SHORTER)
+
+    # --- words ------------------------------------------------------------------------------------
+    def _taken(self, who: Fragment | Pending) -> Taken:
+        if isinstance(who, Pending):
+            f, name, ins, quiet = who.fragment, who.name, who.ins, False
+        else:
+            f, name, quiet = who, "", self.steps.is_quiet(who)
+            ins = self.cut.code.structure[f.pc].ops[0].ins
+        return Taken(f.cta.index, f.index, f.mask, name, ins, quiet)
+
+    def _waits(self, f: Fragment) -> str:
+        if f.waits_for is not None:
+            return getattr(f.waits_for, "describe", lambda: "others")()
+        effect = self.cut.code.structure[f.pc].ops[0].ins.effect
+        phase = isinstance(effect, WaitsForPhase)
+        return "the phase of an mbarrier, which is not over" if phase else "what it reads to change"
+
+    # --- the result -------------------------------------------------------------------------------
+    def result(self) -> Walked:
+        came = self._shortest()
+        last = next((s for s in came if s.fault or s.standing), None)
+        if last is None and not self.complete:
+            return Walked(self.count, declined=f"stopped at the bound of {self.limit:,} states")
+        if last is None:
+            ends = self._lead_to_the_end(came)
+            last = next((s for s in came if id(s) not in ends), None)
+        if last is None:
+            return Walked(self.count)
+        order, state = [], last
+        while (before := came[state]) is not None:
+            state, taken = before
+            order.insert(0, taken)
+        return Walked(self.count, order, last.fault, last.standing)
+
+    def _shortest(self) -> dict[State, tuple[State, Taken] | None]:
+        """Each state with the step that leads there on a shortest way, nearest states first."""
+        found: dict[State, tuple[State, Taken] | None] = {self.first: None}
+        work = deque([self.first])
+        while work:
+            state = work.popleft()
+            for taken, after in state.steps:
+                if after not in found:
+                    found[after] = state, taken
+                    work.append(after)
+        return found
+
+    @staticmethod
+    def _lead_to_the_end(states: Iterable[State]) -> set[int]:
+        """id() of the states from which some order leads to the end."""
+        behind: dict[int, list[State]] = {}
+        work = [state for state in states if state.ended]
+        for state in states:
+            for _, after in state.steps:
+                behind.setdefault(id(after), []).append(state)
+        found = set(map(id, work))
+        while work:
+            for state in behind.get(id(work.pop()), ()):
+                if id(state) not in found:
+                    found.add(id(state))
+                    work.append(state)
+        return found

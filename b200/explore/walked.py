@@ -1,0 +1,58 @@
+"""Words for an order that was carried out and ends badly (walk.py)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from b200.checker.finding import Finding
+from b200.checker.naming import line
+from b200.chip.describe import mnemonic
+from b200.explore.walk import Taken, Walked
+from b200.registry import lanes_text
+
+TOLD = 16  # turns of an order that are told
+FULL = (1 << 32) - 1
+
+
+def finding(walked: Walked) -> Finding:
+    """The finding of a bad order."""
+    assert walked.bad is not None
+    telling = [taken for taken in walked.bad if not taken.quiet]
+    turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(telling)]
+    earlier = len(turns) - TOLD
+    left_out = len(walked.bad) - len(telling)
+    which = f" ({left_out} that nobody else can tell are left out)" if left_out else ""
+    details = [f"the shortest order found takes {len(walked.bad)} steps{which}:"]
+    if earlier > 0:
+        details.append(f"  ... {earlier} earlier turns")
+    details += [f"  {n}. {turn}" for n, turn in enumerate(turns, 1) if n > earlier]
+    if walked.fault:
+        last = walked.bad[-1]
+        diagnosis = f"another order of the warps breaks a rule: {_who(last)}: {walked.fault}"
+        return Finding("protocol", diagnosis, tuple(details), line(last.ins))
+    if not walked.standing:
+        diagnosis = "another order of the warps hangs: no order leads from there to the end"
+        return Finding("deadlock", diagnosis, tuple(details), line(walked.bad[-1].ins))
+    first = walked.standing[0]
+    what = f"waits for ever at {line(first.at.ins)}"
+    details += [
+        f"then for ever: {_who(one.at)} at {line(one.at.ins)} waits for {one.what}"
+        for one in walked.standing
+    ]
+    diagnosis = f"another order of the warps hangs: {_who(first.at)} {what}"
+    return Finding("deadlock", diagnosis, tuple(details), line(first.at.ins))
+
+
+def _who(taken: Taken) -> str:
+    name = f"warp {taken.warp} of CTA {taken.cta}"
+    if taken.lanes != FULL:
+        name = f"{lanes_text(taken.lanes)} of {name}"
+    return f"the {taken.name} of {name}" if taken.name else name
+
+
+def _turns(order: list[Taken]) -> list[tuple[str, list[str]]]:
+    """Who goes on, and by which instructions, as long as it is the same."""
+    return [
+        (who, [f"{mnemonic(taken.ins)} at {line(taken.ins)}" for taken in some])
+        for who, some in groupby(order, _who)
+    ]

@@ -1,0 +1,243 @@
+"""Which reads may find something else in another order: those of words that several warps write.
+
+The checker finds plain accesses that are not ordered. It lets strong ones be: of two strong stores
+the one that comes last decides what a later read finds, ordered or not. So the writers of each word
+of shared and global memory are noted in the run, for the few reads whose values decide over
+synchronisation (control.deciding_reads). Another order may change what such a read finds, if its
+word
+
+  * is written by several warps, or
+  * is written by another warp with a strong store, an atomic or an asynchronous store, or
+  * is one of global memory and is written by another warp at all: the checker keeps no reads there.
+
+The stores of each word are noted, too: a read hands on only what they have left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from b200.chip.fragment import WarpState
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+    CpAsync,
+    Operation,
+    RedAsync,
+    StAsync,
+    TmaLoad,
+    TmaReduce,
+    TmaStore,
+)
+from b200.chip.state import CTA
+from b200.effects import Access, MatrixLoads, MatrixStores, Stores
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.program.module import Instr
+from b200.registry import active, lanes
+from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+NOBODY, SEVERAL = -1, -2
+WORD = 4  # bytes
+ROW = 16  # bytes of a matrix row
+FROM_SHARED = (BulkToPeer, BulkReduceToPeer, BulkStore, BulkReduce)
+
+
+@dataclass(eq=False)
+class Memory:
+    """One CTA's shared memory or one allocation, a word an entry. writers: warps, by number.
+    telling: words of which a single writer is enough (see above). stores: the instructions that
+    have written a word, by number of the set.
+    """
+
+    writers: np.ndarray
+    telling: np.ndarray
+    stores: np.ndarray
+
+    @classmethod
+    def of(cls, nbytes: int, far: bool) -> Memory:
+        count = -(-nbytes // WORD) + 1
+        writers, stores = np.full(count, NOBODY, np.int32), np.zeros(count, np.int32)
+        return cls(writers, np.full(count, far), stores)
+
+    def write(self, words: np.ndarray, warp: int, strong: bool) -> None:
+        before = self.writers[words]
+        self.writers[words] = np.where((before == NOBODY) | (before == warp), warp, SEVERAL)
+        if strong:
+            self.telling[words] = True
+
+    def mixed(self, words: np.ndarray, reader: int) -> bool:
+        """Whether another order may change what a warp reads there."""
+        writers = self.writers[words]
+        others = (writers != NOBODY) & (writers != reader) & self.telling[words]
+        return bool(((writers == SEVERAL) | others).any())
+
+
+class Words:
+    """The writers of each word of a launch. deciding: id() of the reads that are looked at."""
+
+    def __init__(self, deciding: frozenset[int]):
+        self.deciding = deciding
+        self.memories: dict[Any, Memory] = {}
+        self.warps: dict[WarpState, int] = {}
+        # which words each of the reads has read: (its id(), memory, warp) -> a bool for each word
+        self.reads: dict[tuple[int, Memory, int], np.ndarray] = {}
+        self.sets: list[frozenset[int]] = [frozenset()]  # of stores, by id()
+        self.grown: dict[tuple[int, int], int] = {}  # (a set, a store) -> the set with it
+
+    # --- what the launch does ---------------------------------------------------------------------
+    def written(self, w, mask: int, address, ins: Instr, effect: Access) -> None:
+        """Lanes of a warp have stored, or have updated."""
+        strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
+        for memory, words in self._accessed(w, mask, address, effect):
+            self._write(memory, words, w.state, ins, strong)
+
+    def read(self, w, mask: int, address, ins: Instr, effect: Access) -> None:
+        """Lanes of a warp have loaded."""
+        for memory, words in self._accessed(w, mask, address, effect):
+            self._note(ins, memory, w.state, words)
+
+    def issued(self, operation: Operation, warp, ins: Instr | None) -> None:
+        """A warp has issued an asynchronous operation."""
+        for address, nbytes, cta in _sources(operation, warp.cta):
+            for memory, words in self._span(warp, address, nbytes, cta):
+                self._note(ins, memory, warp.state, words)
+        strong = isinstance(operation, (StAsync, RedAsync))
+        for address, nbytes, cta in _targets(operation, warp.cta):
+            for memory, words in self._span(warp, address, nbytes, cta):
+                self._write(memory, words, warp.state, ins, strong)
+
+    def mixed(self) -> set[int]:
+        """id() of the reads that may find something else in another order."""
+        return {
+            number
+            for (number, memory, warp), read in self.reads.items()
+            if memory.mixed(read, warp)
+        }
+
+    def flows(self) -> dict[int, set[int]]:
+        """For each of the reads, the stores that have written its words: id() -> id()s."""
+        found: dict[int, set[int]] = {}
+        for (number, memory, *_), words in self.reads.items():
+            sets = (self.sets[i] for i in np.unique(memory.stores[words]))
+            found.setdefault(number, set()).update(*sets)
+        return found
+
+    def _write(self, memory: Memory, words: np.ndarray, state: WarpState, ins, strong: bool):
+        memory.write(words, self._number(state), strong)
+        before = memory.stores[words]
+        for old in np.unique(before):
+            memory.stores[words[before == old]] = self._with(
+                int(old), ins.key if ins is not None else 0
+            )
+
+    def _with(self, old: int, store: int) -> int:
+        new = self.grown.get((old, store))
+        if new is None:
+            stores = self.sets[old] | {store}
+            if stores not in self.sets:
+                self.sets.append(stores)
+            new = self.grown[old, store] = self.sets.index(stores)
+        return new
+
+    # --- where ------------------------------------------------------------------------------------
+    def _number(self, state: WarpState) -> int:
+        return self.warps.setdefault(state, len(self.warps))
+
+    def _note(self, ins: Instr | None, memory: Memory, state: WarpState, words: np.ndarray):
+        if ins is not None and ins.key in self.deciding:
+            key = ins.key, memory, self._number(state)
+            if key not in self.reads:
+                self.reads[key] = np.zeros(memory.writers.size, bool)
+            self.reads[key][words] = True
+
+    def _span(self, w, address: np.ndarray, nbytes: int, cta: CTA | None) -> Iterator[tuple]:
+        """(memory, words) of bytes at each of some addresses, of shared memory if there is a CTA"""
+        if cta is None:
+            yield from self._global(w, address, nbytes)
+        elif address.size:
+            yield self._shared(cta), _words(address, nbytes)
+
+    def _accessed(self, w, mask: int, address, effect: Access) -> Iterator[tuple]:
+        """(memory, words) of an access of lanes."""
+        matrix = isinstance(effect, (MatrixLoads, MatrixStores))
+        chosen = active(mask & (1 << effect.addresses) - 1) if matrix else active(mask)
+        if effect.private or not chosen:
+            return
+        at = lanes(address, np.uint64)[chosen]
+        nbytes = ROW if matrix else effect.nbytes
+        near = np.full(at.shape, effect.space.startswith("shared"))
+        if effect.space == "generic":
+            window = at & np.uint64(WINDOW_MASK ^ (1 << 64) - 1)
+            near = window == np.uint64(SHARED_WINDOW)
+            at = at[near | (window == 0)] & np.uint64(WINDOW_MASK)
+            near = near[near | (window == 0)]
+        at = at.astype(np.int64)
+        if near.any():
+            yield from self._of_cluster(w, at[near], nbytes, effect.space)
+        yield from self._global(w, at[~near], nbytes)
+
+    def _of_cluster(self, w, at: np.ndarray, nbytes: int, space: str) -> Iterator[tuple]:
+        ranks = (at & (1 << 32) - 1) >> RANK_SHIFT
+        for rank in np.unique(ranks):
+            own = rank == 0 and space not in ("shared::cluster", "generic")
+            cta = w.cta if own else w.cta.cluster.ctas[int(rank)]
+            yield self._shared(cta), _words(at[ranks == rank] & OFFSET_MASK, nbytes)
+
+    def _shared(self, cta) -> Memory:
+        if cta not in self.memories:
+            self.memories[cta] = Memory.of(cta.smem.size, far=False)
+        return self.memories[cta]
+
+    def _global(self, w, at: np.ndarray, nbytes: int) -> Iterator[tuple]:
+        while at.size:
+            region = w.machine.memory.region(int(at[0]), nbytes)
+            inside = (at >= region.base) & (at < region.base + region.size)
+            if region.base not in self.memories:
+                self.memories[region.base] = Memory.of(region.size, far=True)
+            yield self.memories[region.base], _words(at[inside] - region.base, nbytes)
+            at = at[~inside]
+
+
+def _words(at: np.ndarray, nbytes: int) -> np.ndarray:
+    """The words of accesses of `nbytes` at some offsets, each once."""
+    first = at // WORD
+    count = int(((at + nbytes - 1) // WORD - first).max()) + 1
+    return np.unique(first[:, None] + np.arange(count)) if count > 1 else np.unique(first)
+
+
+def _sources(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
+    """(addresses, bytes at each, CTA or None for global memory) that an operation reads."""
+    if isinstance(operation, TmaLoad):
+        yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
+    elif isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+        yield np.array([operation.source]), operation.nbytes, None
+    elif isinstance(operation, FROM_SHARED):
+        yield np.array([operation.source & OFFSET_MASK]), operation.nbytes, own
+    elif isinstance(operation, (TmaStore, TmaReduce)):
+        yield np.array([operation.offset]), operation.access.smem_bytes, own
+
+
+def _targets(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
+    """Likewise, what it writes."""
+    if isinstance(operation, (StAsync, RedAsync)):
+        yield operation.offsets, operation.each, operation.place.cta
+    elif isinstance(operation, (TmaStore, TmaReduce)):
+        yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
+    elif isinstance(operation, (BulkStore, BulkReduce)):
+        yield np.array([operation.destination]), operation.nbytes, None
+    elif isinstance(operation, (BulkToPeer, BulkReduceToPeer)):
+        yield np.array([operation.place.offset]), operation.nbytes, operation.place.cta
+    elif isinstance(operation, CpAsync):
+        yield np.array([operation.destination & OFFSET_MASK]), operation.size, own
+    elif isinstance(operation, (TmaLoad, BulkLoad)):
+        tma = isinstance(operation, TmaLoad)
+        nbytes = operation.access.smem_bytes if tma else operation.nbytes
+        for place in operation.places:
+            yield np.array([place.offset]), nbytes, place.cta

@@ -1,0 +1,1 @@
+"""The instruction table beside ptxas: `python -m lab conformance`."""

@@ -1,0 +1,84 @@
+"""Every class of effects.py has an answer from each watcher. A new class fails here, by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from b200 import effects
+from b200.checker.instrument import WRAPPERS
+from b200.checker.without_rule import NEED_NONE
+from b200.chip import instruction_set  # noqa: F401  registers every unit
+from b200.clock import wait
+from b200.effects import Access, Computes, CoreOperation, Effect, Jumps, MeetsInCta, Ordered, Traps
+from b200.explore import instructions
+from b200.properties import properties
+from b200.registry import FLOW, TABLE
+
+GROUPS = {Effect, Ordered, Access, CoreOperation}  # of which no instruction is one
+CLASSES = [
+    each
+    for each in vars(effects).values()
+    if isinstance(each, type) and issubclass(each, Effect) and each not in GROUPS
+]
+VALUES = {"order": "relaxed", "space": "generic", "source": "global", "target": "shared::cta"}
+VALUES |= {"signals": "mbarrier", "inputs": (), "operation": "add"}
+
+
+def example(kind: type[Effect]) -> Effect:
+    """An effect of a class, which does all that the class may do."""
+    missing = dataclasses.MISSING
+    names = [f for f in dataclasses.fields(kind) if f.default is missing]
+    return kind(**{f.name: VALUES.get(f.name, 16 if f.type == "int" else True) for f in names})
+
+
+def named(kinds) -> list[str]:
+    return sorted(kind.__name__ for kind in kinds)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_class_has_properties(kind):
+    assert properties(example(kind)) is not None
+
+
+def test_a_class_without_properties_is_named():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Floods(Effect):
+        pass
+
+    with pytest.raises(LookupError, match="Floods has no line"):
+        properties(Floods())
+
+
+def test_the_checker_has_a_rule_for_every_class():
+    registers = {kind for kind in CLASSES if issubclass(kind, (Computes, Jumps, Traps))}
+    known = {*WRAPPERS, *NEED_NONE, *registers}
+    assert named(set(CLASSES) - known) == ["Discards"]  # says so (test_incomplete.py)
+
+
+def test_the_clock_knows_the_time_of_every_class():
+    tables = (wait.WAITS, wait.ONCE_A_WARP, wait.FIXED, wait.NARROW, wait.NO_TIME)
+    known = {kind for table in tables for kind in table} | {MeetsInCta}
+    registers = {kind for kind in CLASSES if issubclass(kind, (Computes, Access))}
+    assert named(set(CLASSES) - known - registers) == []
+    of = [kind for table in tables for kind in table]
+    assert len(of) == len(set(of))
+
+
+def test_the_explorer_records_every_class_that_synchronises():
+    known = {*instructions.RECORDED, *instructions.AT_ISSUE, *instructions.WAITS}
+    synchronise = {kind for kind in CLASSES if properties(example(kind)).synchronises}
+    assert named(synchronise ^ known) == []
+
+
+def test_every_instruction_states_one_of_these_classes():
+    stated = {type(entry.states) for entry in TABLE.values() if isinstance(entry.states, Effect)}
+    stated |= {type(effect) for effect in FLOW.values()}
+    assert named(stated - set(CLASSES)) == []
+
+
+def test_generic_addresses_may_name_both_memories():
+    assert properties(example(effects.Loads)).reads == ("shared", "global")
+    assert properties(example(effects.Stores)).writes == ("shared", "global")
+    assert properties(example(effects.Copies)).reads == ("global",)
