@@ -13,8 +13,8 @@ THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1
 
 THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
     over a CTA pair). With `swap_ab`, the default, its A is the own operand, and C is stored
-    transposed; else the shared one. `Config.exchange` does that, and nothing else. Behind it A, B,
-    M, N, SFA and SFB are the MMA's.
+    transposed; else the shared one. Only `Config.exchange` says so. Behind it A, B, M, N, SFA and
+    SFB are the MMA's.
 
 ONE TILE   gemm with 128 tokens, 7168 rows of weights, K 16384: Config(cta_group=2, cluster_n=2)
     The MMA's M is 7168, its N 128. A pair of CTAs computes a tile of 256 x 64. The two pairs of a
@@ -574,6 +574,11 @@ def atoms_of(extent):
     return (extent + (ATOM_ROWS - 1)) >> LOG_ATOM_ROWS
 
 
+def within(index: int, count):
+    """Whether `index` is below `count`, which is at least 1: index 0 needs no test."""
+    return Boolean(True) if index == 0 else count > index
+
+
 # Shared-memory matrix descriptors without an address (PTX ISA, "Shared memory descriptor"), lengths
 # in units of 16 bytes: at bit 32 those from 8 rows to the next 8, at 46 the version of tcgen05, at
 # 61 the swizzle, 2 for 128 bytes. The leading dimension, at 16, counts in neither layout used here;
@@ -953,11 +958,10 @@ class Cta:
                 tma_load(to, tile.group.scale_maps[number], at, barrier, to_leader, mask, policy)
 
     def issues(self, mask, turn, index: int, count):
-        """Whether this CTA issues copy `index` of `count`, which are one or more: if it is
-        multicast, when it is this CTA's turn."""
+        """Whether this CTA issues copy `index` of `count`: if it is multicast, at its turn."""
         if mask is not None:
             return mod(turn, self.plan.cluster_n) == self.n_rank
-        return Boolean(True) if index == 0 else count > index
+        return within(index, count)
 
     # ---- kernel: MMA warp ------------------------------------------------------------------------
 
@@ -1073,7 +1077,7 @@ class Cta:
             )
             for operand in copied:
                 for i in cutlass.range_constexpr(operand.atoms):
-                    if self.issues(None, None, i, tile.b_atoms):
+                    if within(i, tile.b_atoms):
                         to = (sfa_tmem if operand.is_a else sfb_tmem) + ATOM_COLUMNS * i
                         offset = operand.scales + (i * K_BLOCKS + block) * ATOM_BYTES
                         tcgen05_cp(plan.cta_group, to, scales_desc + (offset >> 4))
@@ -1413,28 +1417,19 @@ def compile_kernel(plan: Plan, num_words: int):
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 
-# Names of what `data` has, by how many that are; "": it does not count.
+# Names of what `data` has, by how many that are; "_" does not count.
 NAMES = {
-    7: ("a", "b", "", "", "sfa_permuted", "sfb_permuted", "c"),  # gemv, gemm
-    10: (
-        "a",
-        "b1",
-        "b2",
-        *("",) * 3,
-        "sfa_permuted",
-        "sfb1_permuted",
-        "sfb2_permuted",
-        "c",
-    ),  # dual
+    7: "a b _ _ sfa_permuted sfb_permuted c".split(),  # gemv, gemm
+    10: "a b1 b2 _ _ _ sfa_permuted sfb1_permuted sfb2_permuted c".split(),  # dual gemm
 }
-NAMES_OF_GROUP = "a", "b", "c", "sfa_permuted", "sfb_permuted"
+NAMES_OF_GROUP = "a b c sfa_permuted sfb_permuted".split()
 
 
 def unpack(data) -> tuple[Groups, output_t]:
     """For each group the tensors that count: codes, scales, c; and what is to be returned."""
     count = len(data) if isinstance(data, (tuple, list)) else 0
     if count in NAMES:
-        tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name}
+        tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name != "_"}
         return [tensors], tensors["c"]
     parts = [data[0], data[2], data[3]] if count == 4 else []
     if parts and all(isinstance(part, (tuple, list)) for part in parts):
@@ -1536,9 +1531,8 @@ def read_problem(count: int, sizes: tuple, forms: tuple) -> Problem:
             name, must = label(key, group, forms), expected[key]
             expect(dtype == must.dtype, name, f"dtype {must.dtype}", dtype, TypeError)
             expect(shape == must.shape, name, f"shape {list(must.shape)}", list(shape))
-            triples = zip(
-                shape, strides, must.stride()
-            )  # a stride counts if there are two elements
+            # A stride counts where there is more than one element along it.
+            triples = zip(shape, strides, must.stride())
             is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
             expect(is_dense, name, f"strides {list(must.stride())}", list(strides))
     return problem
@@ -1571,13 +1565,13 @@ def kernel_for(problem: Problem, config: Config):
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group. ValueError if they are not on the current device,
-    or if an address is illegal: TMA takes multiples of 16 bytes, wide stores to c of 32."""
-    with COMPILING:  # by one thread at a time
-        kernel, (names, rows) = kernel_for(problem, config)
+    or if an address is illegal: TMA takes multiples of 16 bytes, c's wide stores of 32."""
     device = groups[0]["c"].device
     if device.type == "cuda":
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
+    with COMPILING:  # by one thread at a time
+        kernel, (names, rows) = kernel_for(problem, config)
     words = []
     for group, sizes in rows:
         addresses = [groups[group][name].data_ptr() for name in names]
@@ -1797,7 +1791,10 @@ def launch(problem: Problem, groups: Groups, config: Config | None = None):
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """Compute c of any of the four problems (top of this file) in place, and return it."""
+    """Compute c of any of the four problems (top of this file) in place, and return it.
+
+    The launch is the current device's default queue's: a side queue has to wait for it, and a graph
+    that is being captured does not get it."""
     groups, result = unpack(data)
     launch(problem_of(data, groups), groups)
     return result
