@@ -67,6 +67,7 @@ def machine(
     check: bool | str = True,
     timing: bool | Options = False,
     schedule: str | None = None,
+    budget: float | None = None,
 ) -> Machine:
     """A machine over `memory` that checks its launches, or gives them simulated time.
 
@@ -76,13 +77,15 @@ def machine(
     "early", "late" or "random:SEED", the order in which warps and completions take turns
     (b200/chip/schedules.py), "pdl": dependent launches overlap, or "all": the usual order, of which
     all others are explored (b200/explore, `launch.orders`), which takes the checker; ValueError for
-    another.
+    another. budget: seconds after which a launch is stopped by an EmulatorError of kind "budget".
     """
     from b200.checker import Checker
     from b200.chip.machine import Machine
     from b200.chip.overlap import Overlapping
     from b200.chip.schedules import Scheduled, parse
+    from b200.time_budget import TimeBudget
 
+    limits = () if budget is None else (TimeBudget(budget),)
     if timing:
         from b200.clock import timed_machine
 
@@ -94,11 +97,12 @@ def machine(
         if not check:
             raise ValueError("schedule 'all' needs the checker: check must not be False")
         checker = Checker(follow=False)
-        return Machine(memory, watchers=(checker, Explorer(checker)))
+        return Machine(memory, watchers=(checker, Explorer(checker), *limits))
     order = None
     if asked is not None:
         order = Overlapping() if asked.kind == "pdl" else Scheduled(asked)
-    return Machine(memory, order, (Checker(follow=check != "all"),) if check else ())
+    checkers = (Checker(follow=check != "all"),) if check else ()
+    return Machine(memory, order, (*checkers, *limits))
 
 
 def install(
@@ -106,6 +110,7 @@ def install(
     timing: bool | Options = False,
     gpu: Gpu | None = None,
     schedule: str | None = None,
+    budget: float | None = None,
 ) -> Gpu:
     """Make what this process compiles with the CuTe DSL and launches run in software.
 
@@ -113,8 +118,8 @@ def install(
     machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch/), and a
     GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in this
     process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
-    instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule: see `machine`. A
-    process that does not call this is untouched.
+    instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule, budget: see
+    `machine`. A process that does not call this is untouched.
     """
     global _runtime, _modules, _extensions
     if _runtime is None:
@@ -137,14 +142,36 @@ def install(
     if gpu is None:
         from b200.host import spawned
 
-        settings = {"check": check, "timing": timing, "schedule": schedule}
+        settings = {"check": check, "timing": timing, "schedule": schedule, "budget": budget}
         spawned.follow(Path(__file__).with_name("spawned_process.py"), settings)
     if _modules is not None:
         _modules.failed = None
     _runtime.begin()
     found = _runtime.gpu
-    found.machine = machine(found.memory, check, timing, schedule)
+    found.machine = machine(found.memory, check, timing, schedule, budget)
+    _record(found, schedule, _runtime)
     return found
+
+
+def _record(gpu: Gpu, schedule: str | None, runtime: Runtime | None = None) -> None:
+    """Where this process is one of a run that keeps a journal: write its launches there."""
+    from b200.reports import journal, recorder, records
+
+    if (of_run := journal.of_the_run()) is not None:
+        recording = recorder.attach(gpu, of_run[0])
+        recording.schedule = schedule or records.USUAL
+        if runtime is not None:
+            runtime.told = recording.sync
+
+
+def forget_failure() -> None:
+    """What a kernel has left when it failed is gone, as after cudaDeviceReset: the next launch is
+    carried out. Queues have no work, and no graph is under capture.
+    """
+    if _runtime is not None and _modules is not None:
+        _modules.failed = _runtime.error = _runtime.refused = None
+        _runtime.unasked.clear()
+        _runtime.begin()
 
 
 def run_ptx(
@@ -172,6 +199,7 @@ def run_ptx(
 
     gpu = Gpu()
     gpu.machine = machine(gpu.memory, check, timing, schedule)
+    _record(gpu, schedule)
     return gpu.launch(text, kernel, _dim3(grid), _dim3(block), _dim3(cluster), smem, args)
 
 

@@ -5,6 +5,7 @@ python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tes
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
 python -m b200 pack --out A.npz SCRIPT.py    write its launches to a file, for a Hopper GPU
 python -m b200 pipeline A.npz B.npz          time two such files side by side on that GPU
+python -m b200 report A.json B.json          put reports of runs together: --sarif, --baseline
 python -m b200 info                          what this machine can do
 python -m b200 measure --out FILE            measure the clock's constants on a GPU
 
@@ -14,9 +15,6 @@ Each takes --help.
 from __future__ import annotations
 
 import difflib
-import importlib.metadata
-import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +23,8 @@ import b200
 from b200 import run_arguments
 from b200.command_line import USAGE, Parser, told, writable
 from b200.hopper.errors import HopperError
-from b200.script import line, run, start
+from b200.reports import records, words
+from b200.script import run, start
 
 
 def run_program(argv: Sequence[str]) -> int:
@@ -67,41 +66,18 @@ def pack(argv: Sequence[str]) -> int:
         return 1
     packed.save(options.out)
     for number, launch in enumerate(recorder.launches):
-        print(f"{number}: {line(launch)}", file=sys.stderr)
+        print(f"{number}: {words.line(records.of_launch(launch))}", file=sys.stderr)
     print(f"{options.out}: {len(packed.launches)} launch(es) as one call")
     return 0
 
 
 def info(argv: Sequence[str]) -> int:
     """What there is on this machine, a line each."""
-    import torch
-
-    from b200.host import own_gpu
-    from b200.host.features import FEATURES
-    from b200.host.takeover import missing
+    from b200 import machine_info
 
     Parser("b200 info", "What this machine can do.").parse_args(argv)
-
-    def version(package: str) -> str:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return "not installed"
-
-    gpu = "none: programs run in software"
-    if own_gpu.is_there():
-        major, minor = torch.cuda.get_device_capability()
-        gpu = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
-        gpu += {10: ": runs sm_100a", 9: ": --device hopper, tcgen05 in software"}.get(major, "")
-    cores = len(os.sched_getaffinity(0))
-    print(f"b200 {b200.__version__}, Python {sys.version.split()[0]}, {cores} cores")
-    print(f"GPU: {gpu}")
-    for package in ("torch", "nvidia-cutlass-dsl", "cuda-python", "numpy"):
-        print(f"{package}: {version(package)}")
-    print(f"nvcc: {shutil.which('nvcc') or 'not found: raw CUDA programs cannot be compiled'}")
-    gone = list(filter(None, map(missing, FEATURES)))
-    print(f"taken over: {len(FEATURES) - len(gone)} of {len(FEATURES)} features")
-    print(*(f"  refused: {reason}" for reason in gone), sep="\n", end="\n" if gone else "")
+    for text in machine_info.lines():
+        print(text)
     return 0
 
 
@@ -119,12 +95,20 @@ def pipeline(argv: Sequence[str]) -> int:
     return main(list(argv))
 
 
+def report(argv: Sequence[str]) -> int:
+    """Reports of several runs as one."""
+    from b200.reports.command import main
+
+    return main(argv)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run_program,
     "pack": pack,
     "pipeline": pipeline,
     "info": info,
     "measure": measure,
+    "report": report,
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 USAGE = 2  # exit status: bad arguments or set-up
 UNWRITTEN = 120  # output cannot be written; Python's own, where stdout cannot be flushed
+PROGRAMS = ("-m", "--", "-")  # what stands where a program begins, and looks like an option
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -41,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         which is its own whatever it looks like. A `--` may stand before the program.
         """
         at = 0
-        while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-m", "--"):
+        while at < len(argv) and argv[at].startswith("-") and argv[at] not in PROGRAMS:
             at += 2 if argv[at] in self._with_value else 1
         behind = list(argv[at:])
         return self.parse_args(argv[:at]), behind[1:] if behind[:1] == ["--"] else behind
@@ -115,6 +116,32 @@ def undecodable(path: Path) -> str:
             " its encoding in line 1: # -*- coding: latin-1 -*-"
         )
     return otherwise
+
+
+def no_program(path: Path) -> str:
+    """Why a file is no Python program, "" if it may be one. One that ends in .py says so itself."""
+    data = path.read_bytes()
+    if data.startswith(b"\x7fELF"):
+        return (
+            f"{path} is a compiled program, in which no kernel can be reached: b200 run takes its"
+            " source, as FILE.cu with a main"
+        )
+    if path.suffix == ".ptx":
+        return f"{path} is PTX: b200.run_ptx runs a kernel of it, with its arguments"
+    if path.suffix == ".py":
+        return undecodable(path)
+    if wrong := undecodable(path):
+        return f"{path} is no program: {wrong.removeprefix(f'{path}:')}"
+    try:
+        compile(data, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        said = getattr(error, "msg", None) or error
+        return (
+            f"{path} is no program: it is not Python (line {line}: {said}), and CUDA programs end"
+            " in .cu, .cpp or .cc"
+        )
+    return ""
 
 
 def told(name: str, command: Callable[[], int]) -> int:

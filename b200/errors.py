@@ -19,8 +19,9 @@ class EmulatorError(RuntimeError):
     """A launch that hardware would not have completed; `str()` is the whole report.
 
     kind: "fault" (illegal access or operand), "deadlock", "unsupported" (an instruction that is not
-    modelled), "limit" (a launch that hardware would refuse) or "internal" (the emulator itself
-    failed: nothing is said of the program). findings: of the checker, before it.
+    modelled), "limit" (a launch that hardware would refuse), "budget" (its time is over) or
+    "internal" (the emulator itself failed: nothing is said of the program). findings: of the
+    checker, before it.
     """
 
     def __init__(self, kind: str, report: str, findings: Sequence[Any] = ()):

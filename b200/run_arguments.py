@@ -11,10 +11,13 @@ from pathlib import Path
 from b200.chip import schedules
 from b200.clock.overrides import read_file
 from b200.command_line import Parser, writable, writable_folder
+from b200.reports import options as report_options
 
 USAGE = """b200 run [options] SCRIPT.py [arguments of the script]
        b200 run [options] -m MODULE [arguments of the module]
-       b200 run [options] PROGRAM.cu [arguments of the program]"""
+       b200 run [options] PROGRAM.cu [arguments of the program]
+       b200 run [options] - [arguments of the script on stdin]"""
+SUITES = ("pytest", "unittest")  # a suite that fails is not run a second time
 DESCRIPTION = """Run a program with a B200 in software in place. Options stand before the program;
 what stands behind it is the program's. A `--` right behind it is left out."""
 
@@ -35,7 +38,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     elif program:
         options.script, arguments = program[0], program[1:]
     else:
-        parser.error("a program is missing: SCRIPT.py, PROGRAM.cu, or -m and a module")
+        parser.error("a program is missing: SCRIPT.py, PROGRAM.cu, or -m and a module; - is stdin")
+    if options.again is None:
+        options.again = options.module not in SUITES
     options.arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
     return options
 
@@ -70,12 +75,7 @@ def _parser() -> Parser:
         metavar="FOLDER",
         help="write the PTX of each module that is launched from, or fails, to a file there",
     )
-    parser.add_argument(
-        "--report",
-        type=writable,
-        metavar="FILE.json",
-        help="write status and all findings as JSON",
-    )
+    report_options.add_to(parser)
     return parser
 
 
@@ -121,8 +121,7 @@ def _add_checks(parser: Parser) -> None:
     parser.add_argument(
         "--again",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="run a program that fails once more with --schedule late (default)",
+        help="run a program that fails once more with --schedule late (default, but of -m pytest)",
     )
 
 

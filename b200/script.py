@@ -1,9 +1,12 @@
 """`python -m b200 run`: a script, a module or a CUDA program with a `main` over a B200 in software.
 
-Exit status: the program's own, if it is not 0; else 1 if the checker found an error, the program
-ended with one, or has not looked at the status of a launch that was refused; 2 for bad arguments,
-and for a file that defines functions and calls none; 120 where the output cannot be written; 143
-after SIGTERM.
+The program runs in a process of its own (supervised.py). What it launches and finds goes into a
+journal (reports/), so the process that stays tells all of it, however the program has ended.
+
+Exit status: the program's own, if it is not 0; else 1 if the checker found an error, a launch
+faulted or hung, an expected kernel was not launched, or the program has not looked at the status of
+a launch that was refused; 2 for bad arguments, and for a file that defines functions and calls
+none; 120 where the output cannot be written; 130 after Ctrl-C, 143 after SIGTERM.
 Remarks (portability, notes) are printed and change nothing.
 
 What goes wrong in the usual order of warps and completions may go right in another, and on a GPU by
@@ -18,37 +21,40 @@ import contextlib
 import gc
 import importlib.util
 import io
-import json
 import os
 import re
 import runpy
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import b200
 from b200 import last_words, second_run
-from b200.checker.finding import ERROR, SHOWN, explained
-from b200.command_line import UNWRITTEN, USAGE, cannot_write, undecodable
+from b200.checker.finding import explained
+from b200.command_line import USAGE, cannot_write, no_program
 from b200.hopper.errors import HopperError
-from b200.program.names import from_here, readable
+from b200.program.names import from_here
+from b200.reports import journal, recorder, records
+from b200.reports.journal import Journal
+from b200.reports.watching import TERMINATED, Watching
+from b200.supervised import GRACE, Supervisor, end_by
 
 if TYPE_CHECKING:
     from b200.chip.gpu import Gpu
-    from b200.chip.launch import Launch
     from b200.clock import Options
     from b200.program.module import Program
 
-TERMINATED = 143
-GRACE = 3.0  # seconds from SIGTERM to the end of the process
+INTERRUPTED = 130
 CUDA = (".cu", ".cpp", ".cc")
+STDIN = "-"
 LONGEST_NAME = 80  # of a file that is named by a kernel
 SILENT = 30.0  # seconds of one launch before it is said where it is
 _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
@@ -58,40 +64,61 @@ def run(options: argparse.Namespace) -> int:
     """Run a program as `python` would, its launches in software; says what they were. options: as
     run_arguments.parse gives them.
     """
+    folder = tempfile.mkdtemp(prefix="b200-") if options.script == STDIN else ""
+    if folder:  # a file: front ends compile from its lines
+        options.script = str(Path(folder, "stdin.py"))
+        Path(options.script).write_bytes(sys.stdin.buffer.read())
     wrong = _not_there(options)
     if wrong:
         print(f"b200 run: {wrong}", file=sys.stderr)
         return USAGE
+    supervisor, kept, started = Supervisor(), Journal.new(), time.monotonic()
+    watching = Watching(options, kept, b200.__version__)
+    watching.look()
+    if supervisor.fork():
+        return _program(options, kept)
+    ended = supervisor.wait(watching.look)
+    status = watching.conclude(ended)
+    supervisor.over()
+    _run_again_if_it_may_help(options, watching, time.monotonic() - started)
+    if folder:
+        shutil.rmtree(folder)
+    if ended.signal and status == 128 + ended.signal and status != TERMINATED:
+        end_by(ended.signal)
+    return status
+
+
+def _program(options: argparse.Namespace, kept: Journal) -> int:
+    """The side of the program: runs it, and records how it ended. Its exit status."""
     signal.signal(signal.SIGTERM, _terminated)
-    started = time.monotonic()
+    plain = not (options.pack or options.time or options.device == "hopper")
+    journal.announce(kept, {"check": options.check, "schedule": options.schedule} if plain else {})
     try:
         gpu = _install(options)
     except HopperError as error:
         print(f"b200 run: {error}", file=sys.stderr)
         return USAGE
+    recording = recorder.attach(gpu, kept)
+    open_end = contextlib.ExitStack()  # closed where the program ends as programs do
+    open_end.callback(lambda: kept.add(_end(0, "", [])))
+    recorder.before_an_abrupt_end(open_end.close)
     with telling_where(gpu):
-        status, failure, stopped = _status_of(options)
-    _tell(gpu.launches, options.all_findings)
-    idle = "" if status or gpu.launches or options.may_launch_nothing else _only_defines(options)
-    for text in _last_words(gpu, status, idle):
-        print(f"b200 run: {text}", file=sys.stderr)
-    errors = [f for launch in gpu.launches for f in launch.findings or () if f.severity == ERROR]
-    bad = bool(errors or b200.unasked())
-    if options.strict:
-        checked = [x for x in gpu.launches if x.findings is not None and not x.incomplete]
-        bad |= len(checked) < max(len(gpu.launches), 1) or any(x.findings for x in checked)
-    status = status or int(bad)
-    if idle and not status:
-        status = USAGE
-    if options.ptx:
-        status = _write_ptx(options.ptx, status, gpu.programs)
-    if options.report:
-        why = failure or "\n".join(b200.unasked())
-        status = _write_report(options.report, status, why, gpu.launches)
-    usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
-    if failure and usual and options.again and time.monotonic() - started < second_run.LONGEST:
-        second_run.tell(options, failure, stopped)
+        status, failure, stopped, told = _status_of(options)
+    end = _end(status, failure, told) | {"stopped": stopped}
+    launched = recording.count > 0
+    idle = "" if status or launched or options.may_launch_nothing else _only_defines(options)
+    said = list(_last_words(gpu, launched, status, idle))
+    written = _write_ptx(options.ptx, gpu.programs) if options.ptx else True
+    open_end.pop_all()
+    kept.add(end | {"said": said, "idle": bool(idle), "unwritten": not written})
     return status
+
+
+def _end(status: int, failure: str, told: list[str]) -> records.Record:
+    """The record of the program's end. told: reports that are on stderr already."""
+    recorder.sync()
+    end = {"record": records.END, "process": os.getpid(), "unasked": b200.unasked()}
+    return end | {"status": status, "failure": failure, "told": told, "said": b200.unasked()}
 
 
 def _terminated(*_: object) -> None:
@@ -107,26 +134,17 @@ def _terminated(*_: object) -> None:
     sys.exit(TERMINATED)
 
 
-def _tell(launches: Sequence[Launch], everything: bool) -> None:
-    """Say on stderr what was launched and found."""
-    for text, group in groupby(line(launch, everything) for launch in launches):
-        count = len(list(group))
-        print(from_here(text if count == 1 else f"{count} times: {text}"), file=sys.stderr)
-    if where := explained(f.kind for launch in launches for f in launch.findings or ()):
-        print(f"b200 run: {where}", file=sys.stderr)
-
-
 def _only_defines(options: argparse.Namespace) -> str:
     """As last_words has it; "" for a module and a CUDA program."""
     script = Path(options.script)
     return "" if options.module or script.suffix in CUDA else last_words.only_defines(script)
 
 
-def _last_words(gpu: Gpu, status: int, idle: str) -> Iterator[str]:
+def _last_words(gpu: Gpu, launched: bool, status: int, idle: str) -> Iterator[str]:
     """What the launches do not show. idle: why nothing was launched, "" if nobody knows."""
     yield from last_words.standing_clocks(gpu)
     yield from b200.unasked()
-    if not (gpu.launches or b200.unasked()):
+    if not (launched or b200.unasked()):
         if not status:
             yield f"{last_words.NOTHING}: {idle}" if idle else last_words.NOTHING
         if said := last_words.front_end():
@@ -193,7 +211,7 @@ def _not_there(options: argparse.Namespace) -> str:
             return f"--with {missing[0]}: it is not a file"
         if options.sources and script.suffix not in CUDA:
             return f"--with is for CUDA programs, {script} is none"
-        return "" if script.suffix in CUDA else undecodable(script)
+        return "" if script.suffix in CUDA else no_program(script)
     sys.path[0] = os.getcwd()  # what `python -m` puts there
     try:
         found = importlib.util.find_spec(options.module)
@@ -202,16 +220,16 @@ def _not_there(options: argparse.Namespace) -> str:
     return "" if found else f"-m {options.module}: there is no such module"
 
 
-def _status_of(options: argparse.Namespace) -> tuple[int, str, bool]:
-    """Run the script: its exit status, what went wrong in a line, "" if nothing did, and whether
-    that is a launch that came to no end.
+def _status_of(options: argparse.Namespace) -> tuple[int, str, bool, list[str]]:
+    """Run the script: its exit status, what went wrong in a line, "" if nothing did, whether that
+    is a launch that came to no end, and the reports of launches that are on stderr by then.
     """
     from b200.host.cuda.errors import BuildError
 
     try:
         if options.module:
-            return _ended(start_module(options.module, options.arguments))
-        return _ended(start(Path(options.script), options.arguments, options.sources))
+            return *_ended(start_module(options.module, options.arguments)), []
+        return *_ended(start(Path(options.script), options.arguments, options.sources)), []
     except (b200.EmulatorError, BuildError) as error:
         said = error.told() if isinstance(error, b200.EmulatorError) else str(error)
         print(from_here(f"b200 run: {said}"), file=sys.stderr)
@@ -219,17 +237,33 @@ def _status_of(options: argparse.Namespace) -> tuple[int, str, bool]:
             kinds = error.kind, *(finding.kind for finding in error.findings)
             if where := explained(kinds):
                 print(f"b200 run: {where}", file=sys.stderr)
-        launched = isinstance(error, b200.EmulatorError) and error.kind in ("fault", "deadlock")
-        return 1, str(error).partition("\n")[0] if launched else "", launched
+        launched = isinstance(error, b200.EmulatorError) and error.kind in records.WRONG
+        return 1, str(error).partition("\n")[0] if launched else "", launched, [said]
     except SystemExit as error:
         if error.code == TERMINATED:
             raise
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
-        return _ended(error.code)
+        return *_ended(error.code), []
+    except KeyboardInterrupt as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is on the way to its end
+        _print_without_our_frames(error)
+        return INTERRUPTED, "", False, _reports_in(error)
     except Exception as error:  # noqa: BLE001  the script's own, told as Python would
         _print_without_our_frames(error)
-        return 1, f"{type(error).__name__}: {error}".partition("\n")[0], False
+        failure = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return 1, failure, False, _reports_in(error)
+
+
+def _reports_in(error: BaseException) -> list[str]:
+    """The reports of launches that a traceback has shown: of what has led to the error."""
+    found: list[str] = []
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, b200.EmulatorError):
+            found.append(each.told())
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    return found
 
 
 def _ended(code: object) -> tuple[int, str, bool]:
@@ -274,32 +308,24 @@ def _print_without_our_frames(error: BaseException) -> None:
     parts = [told]
     while parts:
         part = parts.pop()
-        kept = [frame for frame in part.stack if not frame.filename.startswith(_OURS)]
-        part.stack = traceback.StackSummary.from_list(kept)
+        part.stack = traceback.StackSummary.from_list(_without_ours(part.stack))
         parts += [nested for nested in (part.__cause__, part.__context__) if nested is not None]
     print("".join(told.format()), file=sys.stderr, end="")
 
 
-def line(launch: Launch, everything: bool = False) -> str:
-    """One launch of the script: its shape, its modelled time or its findings, the first SHOWN or
-    everything.
-    """
-    text = f"b200: {readable(launch.kernel)}, grid {launch.grid}, cluster {launch.cluster}"
-    time_of = launch.time
-    if time_of is not None:
-        text += f", modelled {time_of.time_us:.2f} us"
-    found = launch.findings or []
-    for finding in found if everything else found[:SHOWN]:
-        text += f"\n{finding}"
-    if len(found) > SHOWN and not everything:
-        text += f"\n... {len(found) - SHOWN} more: --all-findings"
-    for reason in launch.incomplete:
-        text += f"\nthe check is incomplete: {reason}"
-    return text if launch.orders is None else f"{text}\n{launch.orders}"
+def _without_ours(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Frames of the program. A kernel's, which is called by ours, is in no file."""
+    kept, in_ours = [], False
+    for frame in stack:
+        is_ours = frame.filename.startswith(_OURS)
+        in_ours = is_ours or in_ours and frame.filename.startswith("<")
+        if not in_ours:
+            kept.append(frame)
+    return kept
 
 
-def _write_ptx(folder: Path, status: int, programs: Sequence[Program]) -> int:
-    """Write what `--ptx` asks for, a file a module. Returns the exit status."""
+def _write_ptx(folder: Path, programs: Sequence[Program]) -> bool:
+    """Write what `--ptx` asks for, a file a module. Whether that was possible."""
     taken: Counter[str] = Counter()
     path = folder
     try:
@@ -313,35 +339,17 @@ def _write_ptx(folder: Path, status: int, programs: Sequence[Program]) -> int:
             path.write_text(program.text)
     except OSError as error:
         print(f"b200 run: --ptx: {cannot_write(path, error)}", file=sys.stderr)
-        return status or UNWRITTEN
+        return False
     print(f"b200 run: the PTX of {len(programs)} module(s) is in {folder}", file=sys.stderr)
-    return status
+    return True
 
 
-def _write_report(path: Path, status: int, failure: str, launches: Sequence[Launch]) -> int:
-    """Write what `--report` asks for. Returns the exit status."""
-    try:
-        path.write_text(json.dumps(_report(status, failure, launches), indent=1))
-    except OSError as error:
-        print(f"b200 run: --report: {cannot_write(path, error)}", file=sys.stderr)
-        return status or UNWRITTEN
-    return status
-
-
-def _report(status: int, failure: str, launches: Sequence[Launch]) -> dict[str, Any]:
-    """What `--report` writes. failure: "" or a line, as `_status_of` has it."""
-    findings = [
-        {"severity": f.severity, "kind": f.kind, "loc": f.loc, "diagnosis": f.diagnosis}
-        for launch in launches
-        for f in launch.findings or ()
-    ]
-    known = ({**f, "times": findings.count(f)} for f in findings)
-    return {
-        "status": status,
-        "failure": failure,
-        "launches": len(launches),
-        "incomplete": list(
-            dict.fromkeys(text for launch in launches for text in launch.incomplete)
-        ),
-        "findings": list({repr(f): f for f in known}.values()),
-    }
+def _run_again_if_it_may_help(
+    options: argparse.Namespace, watching: Watching, seconds: float
+) -> None:
+    """A program that has failed in the usual order, after so many seconds, once more."""
+    end = watching.run.end
+    failure = end.get("failure", "")
+    usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
+    if failure and usual and options.again and seconds < second_run.LONGEST:
+        second_run.tell(options, failure, end["stopped"])

@@ -117,5 +117,5 @@ def _run(options: argparse.Namespace, *how: str) -> Outcome | None:
             for f in found["findings"]
             if f["severity"] != NOTE
         ),
-        tuple(found["incomplete"]),
+        tuple(row["why"] for row in found["incomplete"]),
     )

@@ -1,5 +1,6 @@
 """Run in a spawned process before anything of the program is imported (host/spawned.py): installs
-the B200 there, and says at once on stderr what is found wrong, as its Gpu is not its parent's.
+the B200 there. `install` records what is found in the journal of the run, if there is one; else it
+is said at once on stderr, as its Gpu is not its parent's.
 
 SETTINGS, the keyword arguments of `b200.install`, is given by who runs this file.
 """
@@ -17,8 +18,11 @@ def install(settings: Mapping[str, Any]) -> None:
     if root not in sys.path:  # multiprocessing copies the parent's path later
         sys.path.append(root)
     import b200
+    from b200.reports import journal
 
     gpu = b200.install(**settings)
+    if journal.of_the_run() is not None:
+        return
     launch = gpu.launch
 
     def launch_and_tell(*args, **kwargs):

@@ -183,12 +183,13 @@ def judge(report: dict[str, Any] | None, errors: str, seconds: float) -> Outcome
     said = lines[-1] if lines else ""
     if report is None:
         return Outcome("fails", seconds=seconds, said=said)
+    found = [
+        f for f in report["findings"] if not f.get("stopped")
+    ]  # a fault is a program that fails
     findings = frozenset(
-        (f["severity"], f["kind"], Path(f["loc"]).name)
-        for f in report["findings"]
-        if f["severity"] != "note"
+        (f["severity"], f["kind"], Path(f["loc"]).name) for f in found if f["severity"] != "note"
     )
-    diagnoses = tuple(f"{f['severity']} {f['loc']}: {f['diagnosis']}" for f in report["findings"])
+    diagnoses = tuple(f"{f['severity']} {f['loc']}: {f['diagnosis']}" for f in found)
     severities = {severity for severity, _, _ in findings}
     if "error" in severities:
         verdict = "errors"

@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "b200.records",
         "b200.spaces",
         "b200.sparse",
+        "b200.supervised",
     ),
     ("b200.occupancy",),  # of what hardware says
     ("b200.program",),
@@ -41,20 +42,22 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.chip.sync",),
     ("b200.chip.copies", "b200.chip.tensor"),
     ("b200.chip",),  # fragment, scheduler, hang, the instruction set as a whole, gpu
-    ("b200.checker", "b200.clock", "b200.hopper"),
+    ("b200.checker", "b200.clock", "b200.hopper", "b200.time_budget"),
     ("b200.explore",),  # all orders of what a checked run did
     ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
     ("b200.host.cuda",),  # programs that are compiled by nvcc, and the driver they call
     ("b200.host.cuda_python", "b200.host.triton"),
+    ("b200.reports",),  # what a run has found, for people and for CI
     ("b200",),  # composes; only commands stand above it
-    ("b200.script", "b200.run_arguments"),  # `b200 run`
-    ("b200.__main__", "b200.spawned_process"),
+    ("b200.script", "b200.run_arguments", "b200.machine_info"),  # `b200 run`
+    ("b200.testing",),  # `pytest --b200`
+    ("b200.__main__", "b200.spawned_process", "b200.pytest_plugin"),
 )
 # Hosts of other programs than the DSL's and torch's. They are there where somebody asks for them: the
 # composition for `install`, and `b200 run`.
 ON_REQUEST = ("b200.host.cuda", "b200.host.cuda_python", "b200.host.triton")
-MAY_ASK = {"b200", "b200.script"}
+MAY_ASK = {"b200", "b200.script", "b200.machine_info"}
 # The checkout around it: what of the checkout each may import, itself aside.
 AROUND: dict[str, tuple[str, ...]] = {
     "task": (),
@@ -218,7 +221,7 @@ PLANTED = {
     "the composition": ({"b200.hopper.backend": "import b200"}, "b200 is above b200.hopper"),
     "raw CUDA, unasked": (
         {"b200.host.dsl.engine": "def f():\n    from b200.host.cuda.errors import BuildError"},
-        "b200.host.dsl.engine:2 imports b200.host.cuda.errors: only b200 and b200.script ask for it",
+        "b200.host.dsl.engine:2 imports b200.host.cuda.errors: only b200 and b200.machine_info and b200.script ask for it",
     ),
     "cuda-python, unasked": ({"harness.evaluator.pool": "import b200.host.cuda_python"}, "only b200 and"),
     "cuda-python below raw CUDA": ({"b200.host.cuda.modules": "import b200.host.cuda_python.kernels"}, "is above"),

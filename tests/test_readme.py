@@ -25,7 +25,7 @@ COMMAND_PAGE = ROOT / "docs" / "reference" / "cli.md"
 NOT_OURS = ("pip", "pytest", "ruff")
 EXTRA = ("ruff", "pyright")  # of the extra `test`; nothing but these commands needs them
 SUBCOMMANDS = {
-    "b200": ("run", "pack", "pipeline", "info", "measure"),
+    "b200": ("run", "report", "pack", "pipeline", "info", "measure"),
     "lab": tuple(COMMANDS),
 }
 OWN_PATH = re.compile(

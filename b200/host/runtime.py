@@ -51,7 +51,7 @@ class Runtime:
     that is under capture. mismatched: what is wrong with the arguments of the compiled function
     that is called (host/dsl/arguments.py). queues: who waits for what was launched. works: what
     else is put into queues. unasked: launches that were refused with a number at which the program
-    has not looked, a line each.
+    has not looked, a line each. told: called where a launch that has ended gets a finding more.
     """
 
     def __init__(self, gpu: Gpu):
@@ -64,6 +64,7 @@ class Runtime:
         self.unasked: list[str] = []
         self.queues = Queues()
         self.works = Works(self)
+        self.told: Callable[[], None] = lambda: None
         self.queues.follows = self._follows
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
@@ -172,8 +173,9 @@ class Runtime:
             if capture is not None and queue is not None:
                 capture.missed(done, queue)
             mismatched, self.mismatched = self.mismatched, []
-            if done.findings is not None:
+            if done.findings is not None and mismatched:
                 done.findings.extend(mismatched)
+                self.told()
 
     def _carry_out(self, launch: tuple, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""

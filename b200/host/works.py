@@ -94,4 +94,7 @@ class Works:
         where = launches[-1].findings if launches else self.runtime.mismatched
         if where is not None:
             known = {(f.diagnosis, f.loc, f.other) for f in where}
-            where.extend(f for f in found if (f.diagnosis, f.loc, f.other) not in known)
+            new = [f for f in found if (f.diagnosis, f.loc, f.other) not in known]
+            where.extend(new)
+            if new:
+                self.runtime.told()

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -218,7 +220,7 @@ def test_a_full_disk_is_a_line(run, fork_server, folder):
     script = LAUNCH + "print('right')"
     done = run("script.py", script=script, files={1: FULL}, anew=True, env=buffered | PATH)
     said = "b200: the output cannot be written: No space left on device\n"
-    assert done.returncode == 120 and done.stderr.endswith(said) and "Traceback" not in done.stderr
+    assert done.returncode == 120 and said in done.stderr and "Traceback" not in done.stderr
     done = fork_server.run("-m", "b200", "info", cwd=folder, files={1: FULL})
     assert (done.returncode, done.stderr) == (120, said)
 
@@ -252,3 +254,56 @@ def test_encodings(tmp_path):
         path.write_bytes(data)
         found = undecodable(path)
         assert found.startswith(said) and bool(found) == bool(said)
+
+
+# --- programs, and what is none
+NO_PROGRAMS = {
+    "README.md": ("# A title\nSome text.\n", "is no program: it is not Python (line 2: invalid syntax)"),
+    "a.out": ("\x7fELF\x02", "is a compiled program"),
+    "k.ptx": (".version 8.8\n", "is PTX: b200.run_ptx runs a kernel of it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name, text, said", [(n, *row) for n, row in NO_PROGRAMS.items()])
+def test_a_file_that_is_no_program(folder, capsys, name, text, said):
+    (folder / name).write_text(text)
+    assert main(["run", name]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"b200 run: {name} {said}") and err.count("\n") == 1
+
+
+def test_a_program_of_another_name_runs(folder, fork_server):
+    (folder / "script").write_text(LAUNCH)
+    done = fork_server.run("-m", "b200", "run", "script", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "b200: k, grid (1, 1, 1), cluster (1, 1, 1)\n")
+
+
+def test_a_program_on_stdin(folder):
+    """Its arguments stand behind the -; its lines can be read by what compiles them."""
+    script = (
+        f"import inspect, sys\n{LAUNCH}def f(): pass\nprint(sys.argv[1:], inspect.getsource(f))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "b200", "run", "-", "--n", "3"],
+        input=script,
+        env=os.environ | PATH,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "['--n', '3'] def f(): pass\n\n"), done.stderr
+
+
+def test_info_says_what_each_front_end_needs(monkeypatch, capsys):
+    from b200 import machine_info
+
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert "raw PTX (b200.run_ptx): runs\n" in out and "CuTe DSL: " in out
+    monkeypatch.setattr(machine_info, "_is_there", lambda module: module != "triton")
+    monkeypatch.setattr(machine_info.shutil, "which", lambda name: None)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = list(machine_info.lines())
+    assert "Triton and Gluon: no: it needs the extra triton" in found
+    (cuda,) = (line for line in found if line.startswith("CUDA programs"))
+    assert "no: it needs" in cuda

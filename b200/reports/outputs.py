@@ -1,0 +1,48 @@
+"""The files that a report is written to, and what goes to stderr with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from b200.command_line import cannot_write
+from b200.reports import document, files, github, sarif
+
+
+@dataclass
+class Outputs:
+    """report, sarif: files to write, if any. annotate: print GitHub's annotations. root: the folder
+    that SARIF's and GitHub's paths are relative to.
+    """
+
+    report: Path | None = None
+    sarif: Path | None = None
+    annotate: bool = False
+    root: Path = Path()
+
+    def write(self, found: dict[str, Any]) -> Iterator[str]:
+        """Write both files; a line for each that cannot be written, which stays as it was."""
+        texts = ((self.report, "--report", document.text_of),)
+        texts += ((self.sarif, "--sarif", lambda x: sarif.text_of(x, self.root)),)
+        for path, option, text_of in texts:
+            if path is not None:
+                try:
+                    files.write(path, text_of(found))
+                except OSError as error:
+                    yield f"{option}: {cannot_write(path, error)}"
+
+    @property
+    def can_be_rewritten(self) -> bool:
+        """Whether its files may be written more than once."""
+        paths = [path for path in (self.report, self.sarif) if path is not None]
+        return bool(paths) and all(map(files.replaceable, paths))
+
+    def print_annotations(self, found: dict[str, Any]) -> None:
+        if self.annotate:
+            root = os.environ.get("GITHUB_WORKSPACE") or str(self.root)
+            for text in github.lines(found, root):
+                print(text, file=sys.stderr)

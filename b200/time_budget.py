@@ -1,0 +1,36 @@
+"""A limit to the seconds that a launch may be looked at: what it has done by then was checked."""
+
+from __future__ import annotations
+
+import time
+from math import prod
+
+from b200.chip.fragment import Fragment
+from b200.chip.watcher import Watcher
+from b200.errors import EmulatorError
+from b200.program.names import readable
+from b200.program.translated import Translated
+
+BUDGET = "budget"  # the kind of the error
+
+
+class TimeBudget(Watcher):
+    """Ends a launch after `seconds` of wall clock by an EmulatorError of kind "budget", whose text
+    says how far it has come.
+    """
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+
+    def begins(self, code: Translated, arguments: tuple) -> None:
+        self._name, self._ctas = readable(code.kernel.name), prod(arguments[0])
+        self._cluster, self._until = prod(arguments[2]), time.monotonic() + self.seconds
+
+    def turns(self, fragment: Fragment) -> None:
+        if time.monotonic() > self._until:
+            started = self.machine.started * self._cluster
+            raise EmulatorError(
+                BUDGET,
+                f"checked until here: {self._name} was stopped after {self.seconds:g} s, when"
+                f" {started} of {self._ctas} CTAs had started",
+            )
