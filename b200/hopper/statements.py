@@ -93,7 +93,7 @@ class Block:
 
     def address(self, token: str, kind: str = "b32") -> str:
         """A register with the address that `[base+offset]` names."""
-        match = re.fullmatch(r"\[\s*([\w%$.]+)\s*(?:([+-])\s*(\w+))?\s*\]", token)
+        match = re.fullmatch(r"\[\s*([\w%$.]+)\s*(?:([+-])\s*(-?\w+))?\s*\]", token)
         if match is None:
             raise HopperError("unsupported", f"address {token}")
         base, sign, offset = match.groups()

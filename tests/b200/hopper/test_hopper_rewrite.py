@@ -18,6 +18,7 @@ from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
 from b200.hopper import HopperError, toolchain
 from b200.hopper.byte_tensormaps import MARK, MARK_OFFSET, four_bit_maps, maps_in, to_hopper
 from b200.hopper.rewrite import retarget, without_releases, without_tensor_core
+from b200.hopper.statements import Block
 from b200.hopper.tmem_text import register_cells
 from tests.b200.ptx_support import kernel, run
 
@@ -319,3 +320,11 @@ def test_tensormaps_are_found_among_parameters():
 def test_registers_of_tcgen05_ld(shape, registers, cells):
     """(lane, column) from register 0 (PTX ISA 9.7.16.2.3)."""
     assert register_cells(shape, registers) == cells
+
+
+@pytest.mark.parametrize("token", ["[%r1+-16]", "[%r1-16]", "[ %r1 + -16 ]"])
+def test_an_address_before_its_base(token):
+    """Both ways in which compilers write it (PTX ISA 6.4.1); the DSL's has a plus."""
+    block = Block()
+    assert block.address(token) == "hopper_b32_0"
+    assert block.lines == ["add.s32 hopper_b32_0, %r1, -16;"]
