@@ -8,15 +8,20 @@ settle.py proves, for as many barriers as it can, that they do the same in every
 tries all orders of the steps at the other barriers, with a stubborn set in each state. verdict.py
 words the result.
 
+Where a value that another order may change decides over a step, one run does not tell. A small
+launch is then carried out in all its orders, step by step (walk.py, stepping.py, snapshot.py); a
+larger one is incomplete. What follows is about the first way.
+
 The method relies on the following, and each point says why it is sound. A look is a test_wait or
 try_wait of an mbarrier.
 
 * Other orders have the same steps: what a warp does between two steps does not depend on who came
   first. control.py follows every value that may depend on it (looks, atomics, strong reads, clocks,
-  answers of cluster launch control; all reads, if the checker found a race). If such a value
-  decides over a step, the launch is called incomplete. A loop around one wait counts as the wait. A
-  look that only leaves out the wait after it is a step of its own, with both outcomes: in the
-  recorded run it is told that the phase is not over, and the wait passes for it.
+  answers of cluster launch control; words that several warps write, words.py; all reads, if the
+  checker found a race). A loop that polls memory may not end: such a value decides there, too. A
+  loop around one wait counts as the wait. A look that only leaves out the wait after it is a step
+  of its own, with both outcomes: in the recorded run it is told that the phase is not over, and the
+  wait passes for it.
 * Reads that the checker found ordered give the same in every order: its happens-before is of the
   same steps.
 * Clusters share nothing but global memory, and have the SMs that they need. So each cluster is

@@ -10,6 +10,7 @@ nothing reads any more, and the order in which waiting fragments are kept.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -96,7 +97,8 @@ class Camera:
 
     def __init__(self, far: Iterable[np.ndarray], live: Callable[[Fragment], int]):
         self.far, self.live = list(far), live
-        self.interned: dict[bytes, bytes] = {}  # contents of arrays: most states share them
+        # array, by its id() -> its latest contents and their digest: most states share them
+        self.latest: dict[int, tuple[bytes, bytes]] = {}
         self.named: dict[int, object] = {}  # what a key names by its id(), which stays its own so
 
     def take(self, clusters: list[Cluster], queue: list, pending: list) -> Snapshot:
@@ -144,9 +146,14 @@ class _Look:
 
     def _array(self, array: np.ndarray) -> bytes:
         data = array.tobytes()
-        data = self.camera.interned.setdefault(data, data)
+        known, digest = self.camera.latest.get(id(array), (None, b""))
+        if known == data:
+            data = known
+        else:
+            digest = hashlib.blake2b(data, digest_size=16).digest()
+            self.camera.latest[id(array)] = data, digest
         self.arrays.append((array, data))
-        return data
+        return digest
 
     def _object(self, x: Any) -> None:
         kind = next((base for base in type(x).__mro__ if base in FIELDS), None)

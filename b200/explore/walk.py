@@ -31,6 +31,8 @@ from b200.program.module import Instr
 from b200.program.translated import Translated
 
 LIMIT = 20_000  # states
+WARPS = 4  # with more, fewer states: each takes longer
+KEPT = 1 << 26  # bytes of an allocation that must stay as it is
 SHORTER = 1_000  # states that are looked at after a bad order is found
 BYTES = 1 << 18  # of global memory that the launch writes, at most
 
@@ -107,7 +109,7 @@ def walk(
         return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
     after = Contents(region for region, _ in before)
     rest = [r for r in memory.known() if all(r.base != w.base for w, _ in before)]
-    others = Contents(r for r in rest if r.size <= BYTES and not r.behind)
+    others = Contents(r for r in rest if r.size <= KEPT and not r.behind)
     order = _Walk([region.u8 for region, _ in before], limit)
     try:
         for region, old in before:
@@ -162,6 +164,8 @@ class _Walk(InOrder):
             if not self.start_next(waiting, launch, placement):
                 raise Declined("not all clusters run at the same time")
         self.here = list(machine.resident)
+        warps = sum(len(cta.warps) for cluster in self.here for cta in cluster.ctas)
+        self.limit = self.limit * WARPS // max(WARPS, warps)
         self.camera = Camera(self.far, self._live)
         self._walk()
 

@@ -254,11 +254,11 @@ class Mbarriers:
             weak_order.orders_only(agent, ins, clock, lanes)
         return clock
 
-    def _asks_again(self, agent: Agent, barrier: Barrier, parity: int, before: tuple) -> bool:
+    @staticmethod
+    def _asks_again(agent: Agent, barrier: Barrier, parity: int, before: tuple, ins: Instr) -> bool:
         """Whether a wait has passed for the phase that another wait of the warp has passed for. A
         look in front of each wait does so every time.
         """
-        ins = self.observer.ins
         if before[:2] != (parity, barrier.phases):
             return False
         agent.doubled[barrier, ins] = agent.doubled.get((barrier, ins), 0) + 1
@@ -302,6 +302,7 @@ class Mbarriers:
             return
         observer = self.observer
         agent, ins = observer.agent(warp), observer.ins
+        assert ins is not None  # whatever waits is observed
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         self.overtaken.passes(barrier, agent, parity, ins)
@@ -310,7 +311,7 @@ class Mbarriers:
         agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
         if before is not None and before[::2] == (parity, ins):
             agent.again = barrier, parity, ins, ins
-        elif before is not None and self._asks_again(agent, barrier, parity, before):
+        elif before is not None and self._asks_again(agent, barrier, parity, before, ins):
             agent.again = barrier, parity, ins, before[2]
         elif agent.again is not None and agent.again[0] is barrier:
             agent.again = None
