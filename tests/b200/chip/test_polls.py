@@ -126,7 +126,7 @@ def test_printf_returns_how_many_arguments_each_lane_has_printed(capsys):
     ],
 )
 def test_what_keeps_a_warp_from_a_write_is_told(monkeypatch, waits_for, words):
-    monkeypatch.setattr(hang, "_where", lambda machine, fragment: "k.py:3")
+    monkeypatch.setattr(hang, "where", lambda machine, fragment: "k.py:3")
     assert hang._kept(None, SimpleNamespace(waits_for=waits_for)) == f"{words} at k.py:3"
 
 
