@@ -281,7 +281,7 @@ PLANTED = [
             "missing: the issuer's own CTAs in the multicast mask",
             "names rank 0",
             "rank 1 issues",
-            "likely cause: mbarrier at",
+            "got 2 commits and no wait",
         ),
         ("commit",),
         ints(64),
