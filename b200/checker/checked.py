@@ -15,6 +15,7 @@ from b200.checker import naming as words
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
+from b200.checker.launches import grid_wait
 from b200.checker.launches.dependent_launch import DependentLaunch, InFlight
 from b200.checker.launches.other_queues import Beside
 from b200.checker.observer import Observer
@@ -110,6 +111,7 @@ class Checker(Watcher):
             self._look_at_unwritten(*again)
         if partly_written.suspicious(observer):
             self._look_at_partly_written(*again)
+        grid_wait.look(observer, cooperative=self.machine.workspace != 0)
         observer.finish()
         nans.look(observer, partial(self._again, *again))
         keeps = observer.keeps()

@@ -56,7 +56,7 @@ def fence_of_another_thread(program: Program, thread: Thread, i: int) -> Op:
     it, for what they have read in front of it.
     """
     op = thread.ops[i]
-    if op.order != "relaxed" or op.kind not in "WUP":
+    if op.order not in ("relaxed", "volatile") or op.kind not in "WUP":
         return op
     for other in program.threads:
         if other is thread or other.cta != thread.cta:

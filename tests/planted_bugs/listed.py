@@ -1,6 +1,7 @@
 """All planted bugs in PTX, of small kernels. Those in CuTe DSL and of whole pipelines are run apart."""
 
 from tests.planted_bugs import (
+    accesses,
     cancels,
     clusters,
     cta,
@@ -46,4 +47,5 @@ PLANTED = [
     *orders.PLANTED,
     *scopes.PLANTED,
     *swizzle.PLANTED,
+    *accesses.PLANTED,
 ]

@@ -43,6 +43,17 @@ def adds() -> Source:
     return k
 
 
+def meets() -> Source:
+    """Two CTAs count, and wait until both have."""
+    k = start(32, ".param .u64 count")
+    k("setp.eq.u32 %p1, %r0, 0;")
+    k("@%p1 red.release.gpu.global.add.u32 [%rd0], 1;")
+    k("AGAIN: ld.acquire.gpu.global.u32 %r5, [%rd0];", "wait")
+    k("setp.lt.u32 %p2, %r5, 2;")
+    k("@%p2 bra AGAIN;")
+    return k
+
+
 class Program:
     """A host program over three queues."""
 
@@ -54,14 +65,18 @@ class Program:
             self.queues.made(queue, non_blocking=True)
         self.queues.made(BLOCKING, non_blocking=False)
         self.data, self.out, self.other = (torch.zeros(64, dtype=torch.int32) for _ in range(3))
-        self.kernels = {k.__name__: parse(k().text(k.__name__)) for k in (writes, reads, adds)}
+        self.kernels = {
+            k.__name__: parse(k().text(k.__name__)) for k in (writes, reads, adds, meets)
+        }
 
-    def launch(self, name: str, queue: int, *args: torch.Tensor):
+    def launch(
+        self, name: str, queue: int, *args: torch.Tensor, ctas: int = 1, cooperative: bool = False
+    ):
         program = self.kernels[name]
         params = pack(program.kernels[name], args)
         one = (1, 1, 1)
         self.runtime.launch(
-            (program, name, one, (32, 1, 1), one, 1024, params, False, False), queue
+            (program, name, (ctas, 1, 1), (32, 1, 1), one, 1024, params, False, cooperative), queue
         )
 
     def write(self, queue: int):
@@ -152,6 +167,21 @@ def test_atomics_of_two_queues_may_meet():
     assert program.findings == []
     program.write(B)
     assert len(program.findings) == 1
+
+
+@pytest.mark.parametrize("how", ("ordinary", "cooperative", "ordered", "one CTA"))
+def test_ctas_that_wait_for_one_another_beside_another_grid(how):
+    program = Program()
+    for queue, count in ((A, program.data), (B, program.other)):
+        if how == "ordered" and queue == B:
+            program.queues.joins(B, A)
+        ctas = 1 if how == "one CTA" else 2
+        if ctas == 1:
+            count[0] = 1
+        program.launch("meets", queue, count, ctas=ctas, cooperative=how == "cooperative")
+    assert unexplained(program.findings) == []
+    said = [(f.kind, f.severity) for f in program.findings]
+    assert said == ([("deadlock", "portability")] if how == "ordinary" else [])
 
 
 ATOMIC = ("atom.global.add.u32", "red.global.add.u32", "atom.acquire.gpu.global.cas.b32")

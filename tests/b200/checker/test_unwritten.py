@@ -215,3 +215,36 @@ def test_a_value_of_a_lane_that_has_returned_matters_where_a_result_depends_on_i
     ).findings
     assert "a shuffle takes values of lane 24" in str(found)
     assert found.severity == (NOTE if dropped else ERROR)
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_tensor_memory_that_nothing_has_written_matters_where_a_result_depends_on_it(dropped):
+    k = start(32, OUT)
+    k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;")
+    k("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;")
+    k("ld.shared.u32 %r4, [%r1];")
+    k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r4];")
+    k("tcgen05.wait::ld.sync.aligned;")
+    if dropped:
+        k("mov.u32 %r6, %r0;")
+    store_own(k, "%r6")
+    k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (out,))
+    (found,) = launch.findings or ()
+    assert found.kind == "uninitialised" and "reads tensor memory" in found.diagnosis
+    assert found.severity == (NOTE if dropped else ERROR)
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_what_lies_behind_a_tensor_matters_where_a_result_depends_on_it(dropped):
+    source = torch.arange(THREADS - 8, dtype=torch.int32)
+    body = (f"setp.lt.u32 %p5, %r53, {THREADS - 8};", "selp.b32 %r5, %r5, 0, %p5;")
+    findings, out = run(source, *(body if dropped else ()))
+    (found,) = findings
+    assert found.kind == "unwritten" and "are loaded after" in found.diagnosis
+    assert found.severity == (NOTE if dropped else ERROR)
+    assert ("a result that depends on it: out" in str(found)) != dropped
+    assert (out[-8:] == (0 if dropped else -1)).all()
