@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OF_A_PEER = "; .shared::cluster reaches it (in CuTe DSL ss='cluster')"
 SEGMENT = 2 << 20  # bytes; the driver maps global memory, and torch takes it, in units of 2 MiB
 ROUNDING = 512  # bytes; what an allocation of PyTorch's is a multiple of (kMinBlockSize)
+NEARBY = (1, 16, 256, 4096, 1 << 16)  # bytes below an address where an allocation is looked for
 WRAP = 1 << 32  # what an offset is off by that was computed in 32 bits
 BEHIND = 1 << 60  # added to an address after an allocation: in no window, and no host's
 
@@ -249,6 +250,10 @@ class GlobalMemory:
         return ""
 
     def _nearest(self, address: int) -> str:
+        """What lies below an address. Memory that no kernel has accessed is looked for nearby."""
+        for step in NEARBY:
+            for find_more in self._searches if self.find(address - step, 1) is None else ():
+                find_more(self, address - step)
         i = bisect.bisect_right(self._bases, address) - 1
         if i < 0:
             return ""

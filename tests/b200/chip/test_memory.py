@@ -409,6 +409,22 @@ def test_an_offset_computed_in_32_bits_is_told(away, said):
         memory.region(words.data_ptr() + 64 + away, 4)
 
 
+def test_the_nearest_allocation_may_be_one_that_no_kernel_has_used():
+    """An address just behind it names it, not what happens to be registered far below."""
+    far, near = np.zeros(64, np.uint8), np.zeros(1 << 20, np.uint8)
+    low, high = sorted((far, near), key=lambda array: array.ctypes.data)
+    memory, start = GlobalMemory(), high.ctypes.data
+
+    def search(memory: GlobalMemory, address: int) -> None:
+        if start <= address < start + high.nbytes:
+            memory.register(start, high.nbytes, "high")
+
+    memory.also_search(search)
+    memory.register(low.ctypes.data, low.nbytes, "low")
+    with pytest.raises(Fault, match="the nearest below is high, .*, 8 bytes before"):
+        memory.region(start + high.nbytes + 8, 4)
+
+
 def test_a_store_to_a_peer_without_cluster_is_told_what_it_needs():
     body = """mapa.shared::cluster.u32 %r2, %r1, 1;
     st.shared.u32 [%r2], %r1;"""
