@@ -71,7 +71,8 @@ LAUNCHES   overlap (OVERLAPS_LAUNCHES): a CTA starts where the launch before has
     up. Only its load warp waits for that launch to end. All that reads or writes what another
     launch may touch comes behind this wait: bytes -> MMA -> sums -> c. What comes before it is in
     shared and tensor memory, and prefetches of tensormaps and scales into the L2, which change no
-    value. The trigger stands there, too: once each CTA has started, the next launch may.
+    value. No two CTAs fit an SM, so none holds tensor memory that an earlier launch waits for. The
+    trigger stands there, too: once each CTA has started, the next launch may.
 
 NUMERICS   silu(x) in fp32, to a relative (|x| + 8) 2^-23, for every finite x (see `silu`).
     A K split adds its parts in one order, so results do not depend on timing.

@@ -29,6 +29,9 @@ from b200.hardware import SMEM_RESERVED, TMEM_COLUMNS
 
 Act = Callable[[float], object]  # of the time
 
+FOUR_WARPS = 128  # threads: a CTA takes as many warps of each sub-core
+IN_FLIGHT = 8  # launches: no ninth one starts before the first is complete (H200)
+
 
 # --- what is known of a launch that was timed alone -----------------------------------------------
 @dataclass(frozen=True)
@@ -57,11 +60,19 @@ class Grid:
     tail: float
 
 
+def whole_warps(threads: int) -> int:
+    """What a CTA takes of an SM's threads. On an H200 eight CTAs of 192 are resident: 248 of 31
+    clusters of 4 find room, and 256 of 32 do not (docs/lab/timing.md).
+    """
+    return -(-threads // FOUR_WARPS) * FOUR_WARPS
+
+
 def grid_of(record: Timeline) -> Grid:
     launch, ctas = record.launch, record.ctas
     size = int(np.prod(launch.cluster))
     clusters = [ctas[first : first + size] for first in range(0, len(ctas), size)]
-    need = launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)), 1, record.tmem_columns
+    threads = whole_warps(int(np.prod(launch.block)))
+    need = launch.smem_bytes + SMEM_RESERVED, threads, 1, record.tmem_columns
     tail = record.us(record.end - max(cta[4] for cta in ctas))
     parts = tuple(_part(record, cluster) for cluster in clusters)
     return Grid(parts, size, need, record.dependent, _demand(record), tail)
@@ -160,6 +171,8 @@ class Queue:
         self.active: dict[int, set[Resident]] = defaultdict(set)
         self.held: dict[int, list[Resident]] = defaultdict(list)  # of each launch, at its wait
         self.released = 0  # launches whose waits are over
+        self.complete = 0  # launches
+        self.kept_back: tuple[float, Act] | None = None  # the start of one that is too many
         self.dispatched = 0.0
         self.running = [len(grid.parts) for grid in grids]
         self.silent = [len(grid.parts) for grid in grids]  # clusters that have not let others start
@@ -179,6 +192,10 @@ class Queue:
     def _follow(self, launch: int, ended: float) -> None:
         """The launch before `launch`, if any, is complete."""
         c = self.c
+        self.complete = launch
+        if self.kept_back is not None:
+            (at, begin), self.kept_back = self.kept_back, None
+            self._at(max(at, ended + c.launch_gap_us), begin)
         if launch == len(self.grids):
             return
         if launch and self.grids[launch].dependent:
@@ -194,7 +211,10 @@ class Queue:
             self.waiting += [(launch, part) for part in self.grids[launch].parts]
             self._start(now)
 
-        self._at(at, begin)
+        if launch < IN_FLIGHT or self.complete > launch - IN_FLIGHT:
+            self._at(at, begin)
+        else:
+            self.kept_back = at, begin
 
     def _release(self, launch: int, now: float) -> None:
         """Its griddepcontrol.wait are over."""

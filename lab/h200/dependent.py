@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from b200.hopper.rewrite import TARGET
 from lab.h200.probe import command
 
-THREADS, CALLS = 192, 300
+THREADS, CALLS = 192, 200
 TRIGGERS = ("none", "first", "before the wait", "last")  # by the kernel's parameter `early`
 HOW = ("off", *TRIGGERS)
 PLACES = (  # CTAs of a cluster, of a grid, KB of shared memory of a CTA

@@ -22,7 +22,7 @@ from b200.hardware import SMEM_RESERVED
 from lab.h200.dependent import HOW, THREADS, Asked, Measured, asked, lines
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "results" / "h200-dependent.json"
-CALLS = 30
+CALLS, CLUSTERS = 300, 10_000  # launches of a queue, and their clusters, at most
 BAR = 0.15
 # Of the kernel itself what was measured without the attribute is taken: how well the clock knows a
 # chain of products is another question. A step takes (6.07 - 1.60) us / 1980, and two CTAs on an SM
@@ -36,18 +36,19 @@ def grid_of(of: Asked, how: str) -> overlap.Grid:
     done = wait + of.work * STEP_US
     trigger = {"first": FRONT_US, "before the wait": wait, "last": done}.get(how)
     part = overlap.Part(done + BEHIND_US, wait, trigger)
-    need = (of.smem_kb << 10) + SMEM_RESERVED, THREADS, 1, 0
+    need = (of.smem_kb << 10) + SMEM_RESERVED, overlap.whole_warps(THREADS), 1, 0
     parts = (part,) * (of.grid // of.cluster)
     return overlap.Grid(parts, of.cluster, need, how != "off", DEMAND, 0.0)
 
 
-def model(of: Asked, how: str) -> float:
-    """Modelled microseconds of a launch, the mean of many."""
+def model(of: Asked, how: str, clusters: int = CLUSTERS) -> float:
+    """Modelled microseconds of a launch, the mean of CALLS or of so many clusters' launches."""
     # The constants of an H200 have the gap in a graph; these calls come from a queue.
     gap = H200.constants("nominal", {}).launch_gap_us + QUEUE_MORE_US
     c = H200.constants("nominal", {"launch_gap_us": gap})
-    grids = [grid_of(of, how)] * CALLS
-    return overlap.Queue(grids, H200.placement(), c, H200.clock_ghz).run()[-1] / CALLS
+    calls = min(CALLS, clusters * of.cluster // of.grid)
+    grids = [grid_of(of, how)] * calls
+    return overlap.Queue(grids, H200.placement(), c, H200.clock_ghz).run()[-1] / calls
 
 
 def model_all() -> list[Measured]:

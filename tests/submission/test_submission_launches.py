@@ -14,7 +14,8 @@ import torch
 import b200
 import reference
 import submission
-from lab.kernel_cases import dual, gemm, gemv, group, inputs, poison
+from b200.hardware import SMEM_BYTES, SMEM_RESERVED
+from lab.kernel_cases import LEVER_CASES, dual, gemm, gemv, group, inputs, poison
 from submission import Config
 
 WAIT = "            cute.arch.griddepcontrol_wait()\n"
@@ -165,6 +166,15 @@ def test_a_trigger_that_is_forgotten_is_legal(schedule, variants):
     call(variants["no trigger"], first)
     call(variants["no trigger"], second)
     assert is_right(first) and is_right(second) and launches.errors() == []
+
+
+@pytest.mark.parametrize("name", LEVER_CASES)
+def test_no_two_ctas_fit_an_sm(name):
+    """Else a CTA that waits may hold tensor memory for which one of the launch before waits. As many
+    stages as fit, two at least, are two thirds of what a CTA may ask for.
+    """
+    plan = submission.check(*LEVER_CASES[name])
+    assert 2 * (plan.smem_bytes + SMEM_RESERVED) > SMEM_BYTES
 
 
 def test_one_constant_switches_it_off(variants):

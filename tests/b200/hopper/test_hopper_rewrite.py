@@ -54,6 +54,7 @@ REPLACED = [
     "setmaxnreg.inc.sync.aligned.u32 168;",
     "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 "
     "[%r1], [%r2];",
+    "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5+-16], {%r1};",
 ]
 ONLY_BLACKWELL = re.compile(r"tcgen05|cta_group|setmaxnreg|clusterlaunchcontrol")
 
