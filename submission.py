@@ -595,8 +595,8 @@ INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 # ---- what host, launch and kernel hand each other ------------------------------------------------
 
-# `bind` -> `Kernel.__call__`, which is compiled host code: `Words`, a row for each group, in the
-# order of their tiles
+# `bind` -> `Kernel.__call__`, which is compiled host code: `Words` of each group, in the order of
+# their tiles
 #     addresses of the codes and of the scales of each operand, A first; of C
 #     m, n, k, l, and rows of B in memory: more than n in a gemv
 # `Kernel.__call__` -> `Kernel.kernel`, lists of kernel parameters
@@ -606,12 +606,12 @@ INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 
 class Words:
-    """Rows of 64-bit integers, all of one length, as one argument of a compiled function, by the
-    DSL's protocol JitArgument: a struct, since the host spends time on each argument."""
+    """Addresses and sizes of each group as one argument of a compiled function, by the DSL's
+    protocol JitArgument: a struct, since the host spends time on each argument."""
 
-    def __init__(self, rows: list[list[int]]):
-        self.memory = array.array("q", itertools.chain.from_iterable(rows))
-        self.row = len(rows[0])
+    def __init__(self, addresses: list[int], sizes: list[int], num_groups: int):
+        self.memory = array.array("q", addresses + sizes)
+        self.num_addresses, self.num_groups = len(addresses), num_groups
 
     def __c_pointers__(self):
         return [self.memory.buffer_info()[0]]
@@ -622,7 +622,9 @@ class Words:
     def __new_from_mlir_values__(self, values):
         count = range(len(self.memory))
         words = [Int64(llvm.extractvalue(Int64.mlir_type, values[0], [i])) for i in count]
-        return [words[i : i + self.row] for i in count[:: self.row]]
+        addresses, sizes = words[: self.num_addresses], words[self.num_addresses :]
+        a, b = len(addresses) // self.num_groups, len(sizes) // self.num_groups
+        return [(addresses[i * a :][:a], sizes[i * b :][:b]) for i in range(self.num_groups)]
 
 
 class Group(NamedTuple):
@@ -1345,10 +1347,9 @@ class Kernel:
         plan = self.plan
         maps, addresses, sizes = [], [], []
         tiles = Int32(0)
-        for row in words:
-            *pairs, c, m, n, k, l, stored_n = row
-            m, n, k, l = Int32(m), Int32(n), Int32(k), Int32(l)
-            maps.append(self.tensormaps(pairs, m, n, k, l, Int32(stored_n)))
+        for (*pairs, c), numbers in words:
+            m, n, k, l, stored_n = [Int32(number) for number in numbers]
+            maps.append(self.tensormaps(pairs, m, n, k, l, stored_n))
             addresses.append([*pairs[1::2], c])
             sizes.append([tiles, m, n, k, l])
             m_tiles = l * div_up(m, CTA_M * plan.cta_group)
@@ -1409,9 +1410,11 @@ class Kernel:
 
 
 @functools.cache
-def compile_kernel(plan: Plan, num_words: int):
-    """Kernel.__call__, compiled, for all problems with this plan. num_words: of a row."""
-    return cute.compile(Kernel(plan), Words([[0] * num_words] * plan.num_groups))
+def compile_kernel(plan: Plan):
+    """Kernel.__call__, compiled, for all problems with this plan."""
+    count = plan.num_groups  # as `words_of` has them
+    addresses, sizes = [0] * (2 * len(plan.operands) + 1) * count, [0] * 5 * count
+    return cute.compile(Kernel(plan), Words(addresses, sizes, count))
 
 
 # ---- input ---------------------------------------------------------------------------------------
@@ -1482,54 +1485,58 @@ def expect(holds: bool, name: str, expected, found, error: type[Exception] = Val
         raise error(f"{name}: expected {expected}, found {found}")
 
 
-def label(key: str, group: int, groups: Sequence) -> str:
+def label(key: str, group: int, num_groups: int) -> str:
     """What errors call a tensor."""
-    return f"{key}[{group}]" if len(groups) > 1 else key
+    return f"{key}[{group}]" if num_groups > 1 else key
 
 
 def problem_of(data, groups: Groups) -> Problem:
     """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
-    device = None
-    for group, tensors in enumerate(groups):
-        for key, tensor in tensors.items():
-            name = label(key, group, groups)
-            is_tensor = isinstance(tensor, torch.Tensor)
-            expect(is_tensor, name, "a tensor", type(tensor).__name__, TypeError)
-            device = device or tensor.device
-            expect(tensor.device == device, name, device, tensor.device)
-    forms = tuple(
-        tuple((key, t.dtype, t.shape, t.stride()) for key, t in tensors.items())
-        for tensors in groups
-    )
-    sizes = data[3] if len(data) == 4 else ()
-    sizes = tuple(tuple(item) if isinstance(item, list) else item for item in sizes)
-    return read_problem(len(data), sizes, forms)
+    try:
+        forms = [
+            (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+            for tensors in groups
+            for tensor in tensors.values()
+        ]
+    except (AttributeError, TypeError):
+        for group, items in enumerate(groups):
+            for key, item in items.items():
+                is_tensor, kind = isinstance(item, torch.Tensor), type(item).__name__
+                expect(is_tensor, label(key, group, len(groups)), "a tensor", kind, TypeError)
+        raise
+    sizes = tuple(data[3]) if len(data) == 4 else ()
+    if sizes and isinstance(sizes[0], list):
+        sizes = tuple(map(tuple, sizes))
+    return read_problem(len(data), tuple(groups[0]), sizes, tuple(forms))
 
 
 @functools.cache
-def read_problem(count: int, sizes: tuple, forms: tuple) -> Problem:
-    """As `problem_of`, by the number of items, the sizes given, and what each group's tensors are:
-    name, dtype, shape, strides."""
+def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple) -> Problem:
+    """As `problem_of`, by the number of items, the names of a group's tensors, the sizes given, and
+    of all tensors shape, strides, dtype and device."""
+    groups = [dict(zip(names, forms[i:])) for i in range(0, len(forms), len(names))]
     shapes, is_gemv = [], False
-    names = "a", "b1" if count == 10 else "b", "c"  # sizes come from these
-    for group, found in enumerate(forms):
-        by_key = {key: shape for key, _, shape, _ in found}
-        for key in names:
-            name, shape = label(key, group, forms), by_key[key]
+    for group, found in enumerate(groups):
+        for key, (*_, device) in found.items():
+            name = label(key, group, len(groups))
+            expect(device == forms[0][-1], name, forms[0][-1], device)
+        sources = "a", "b1" if count == 10 else "b", "c"  # sizes come from these
+        for key in sources:
+            name, shape = label(key, group, len(groups)), found[key][0]
             is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
             expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
-        (m, half_k, l), (n, *_), c = (by_key[key] for key in names)
+        (m, half_k, l), (n, *_), c = (found[key][0] for key in sources)
         k = 2 * half_k
-        expect(k % K_BLOCK == 0, label("a", group, forms), f"K a multiple of {K_BLOCK}", k)
+        expect(k % K_BLOCK == 0, label("a", group, len(groups)), f"K a multiple of {K_BLOCK}", k)
         if sizes:
             expect(sizes[group] == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes[group])
         is_gemv = count == 7 and n == GEMV_ROWS and c[1] == 1
         shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
     problem = Problem(2 if count == 10 else 1, tuple(shapes), is_gemv)
-    expect(len(forms) <= MAX_GROUPS, "sizes", f"at most {MAX_GROUPS} groups", len(forms))
+    expect(len(groups) <= MAX_GROUPS, "sizes", f"at most {MAX_GROUPS} groups", len(groups))
     for group, expected in enumerate(forms_of(problem)):
-        for key, dtype, shape, strides in forms[group]:
-            name, must = label(key, group, forms), expected[key]
+        for key, (shape, strides, dtype, _) in groups[group].items():
+            name, must = label(key, group, len(groups)), expected[key]
             expect(dtype == must.dtype, name, f"dtype {must.dtype}", dtype, TypeError)
             expect(shape == must.shape, name, f"shape {list(must.shape)}", list(shape))
             # A stride counts where there is more than one element along it.
@@ -1544,24 +1551,24 @@ def read_problem(count: int, sizes: tuple, forms: tuple) -> Problem:
 COMPILING = threading.Lock()
 
 
-def rows_of(problem: Problem, config: Config) -> tuple[list[str], list[tuple[int, list[int]]]]:
-    """The names of the tensors of a group in the order of `Words`; and of each row the number of
-    the group, and the words after the addresses."""
+def words_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list, list]:
+    """What takes the tensors of a group in the order of `Words`; the groups in that order; and the
+    sizes of all."""
     own, shared = operand_names(problem)
     a, b = config.exchange(own, [shared])
-    rows = []
-    for group in longest_first(config, problem):
+    pairs = [(name, f"sf{name}_permuted") for name in a + b]
+    order, sizes = longest_first(config, problem), []
+    for group in order:
         shape = problem.groups[group]
         m, n = config.size(shape)
-        rows.append((group, [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]))
-    return [*(key for name in a + b for key in (name, f"sf{name}_permuted")), "c"], rows
+        sizes += [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]
+    return operator.itemgetter(*itertools.chain(*pairs), "c"), order, sizes
 
 
 @functools.cache
 def kernel_for(problem: Problem, config: Config):
-    """Kernel.__call__, compiled, for a problem in a configuration, and its `rows_of`."""
-    names, rows = rows_of(problem, config)
-    return compile_kernel(check(config, problem), len(names) + len(rows[0][1])), (names, rows)
+    """Kernel.__call__, compiled, for a problem in a configuration, and its `words_of`."""
+    return compile_kernel(check(config, problem)), words_of(problem, config)
 
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
@@ -1572,17 +1579,15 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
     with COMPILING:  # by one thread at a time
-        kernel, (names, rows) = kernel_for(problem, config)
-    words = []
-    for group, sizes in rows:
-        addresses = [groups[group][name].data_ptr() for name in names]
-        if functools.reduce(operator.or_, addresses) % 32:
-            for key, tensor in groups[group].items():
-                name, multiple = label(key, group, groups), 32 if key == "c" else 16
-                is_legal = tensor.data_ptr() % multiple == 0
-                expect(is_legal, name, f"an address of {multiple} bytes", hex(tensor.data_ptr()))
-        words.append(addresses + sizes)
-    return functools.partial(kernel, Words(words))
+        kernel, (tensors_of, order, sizes) = kernel_for(problem, config)
+    addresses = [tensor.data_ptr() for group in order for tensor in tensors_of(groups[group])]
+    is_odd = functools.reduce(operator.or_, addresses) % 32
+    for group, tensors in enumerate(groups if is_odd else []):
+        for key, tensor in tensors.items():
+            name, multiple = label(key, group, len(groups)), 32 if key == "c" else 16
+            is_legal = tensor.data_ptr() % multiple == 0
+            expect(is_legal, name, f"an address of {multiple} bytes", hex(tensor.data_ptr()))
+    return functools.partial(kernel, Words(addresses, sizes, len(order)))
 
 
 # ---- cost model ----------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def test_two_threads_call_at_once(monkeypatch):
     """
     compiling, compiled, called, start = [], [], [], threading.Barrier(4)
 
-    def compile_kernel(plan, num_words):
+    def compile_kernel(plan):
         compiling.append(plan)
         assert len(compiling) == 1
         time.sleep(0.05)

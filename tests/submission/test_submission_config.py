@@ -342,7 +342,7 @@ def words_of_calls(monkeypatch) -> list:
     calls: list = []
 
     def kernel_for(problem, config):
-        return calls.append, submission.rows_of(problem, config)
+        return calls.append, submission.words_of(problem, config)
 
     monkeypatch.setattr(submission, "kernel_for", kernel_for)
     return calls
@@ -360,11 +360,11 @@ def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
     (argument,) = calls
     addresses = [
-        [tensor.data_ptr() for tensor in (b, sfb, a, sfa, c)]
+        tensor.data_ptr()
         for (a, b, c), (sfa, sfb) in zip(data[0][::-1], data[2][::-1])
+        for tensor in (b, sfb, a, sfa, c)
     ]
-    long, short = addresses
-    assert words_in(argument) == [*long, 256, 16, 128, 1, 16, *short, 128, 8, 64, 1, 8]
+    assert words_in(argument) == [*addresses, 256, 16, 128, 1, 16, 128, 8, 64, 1, 8]
 
 
 def test_without_swap_ab_words_hold_tokens_first(monkeypatch):
