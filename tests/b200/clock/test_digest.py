@@ -11,7 +11,8 @@ PACKAGE = digest.PACKAGE
 OUTSIDE = {
     *("__init__.py", "__main__.py", "checkout.py", "command_line.py", "errors.py", "explore"),
     *("host", "last_words.py", "measure", "pictures.py", "py.typed", "records.py"),
-    *("pytest_plugin.py", "reports", "run_arguments.py", "script.py", "sparse.py"),
+    *("properties.py", "pytest_plugin.py", "reports", "run_arguments.py", "script.py"),
+    *("second_run.py", "sparse.py"),
     *("machine_info.py", "spawned_process.py", "supervised.py", "testing.py", "time_budget.py"),
 }
 
