@@ -133,7 +133,9 @@ def _assign(modifiers: list[str], slots: tuple[Slot, ...], rest: bool = False) -
                 places.pop()
         if rest:
             places.append(len(slots) + k)
-            return fill(k + 1) or bool(places.pop()) and False
+            if fill(k + 1):
+                return True
+            places.pop()
         return False
 
     return places if fill(0) else None
@@ -197,7 +199,8 @@ def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
     if left:
         wrong = f".{left[0]} does not go with its other modifiers"
     elif missing:
-        wrong = "one of " + ", ".join(f".{m}" for m in sorted(missing[0].choices)) + " is missing"
+        choices = sorted(f".{m}" for m in missing[0].choices)
+        wrong = f"{'one of ' if choices[1:] else ''}{', '.join(choices)} is missing"
     else:
         wrong = "its types or state spaces are in another order"
     return f"PTX ISA {NEWEST} has no such form: {wrong}; the nearest is {form.mnemonic}{form.text}"

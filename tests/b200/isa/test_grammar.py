@@ -71,12 +71,12 @@ def test_each_unit_has_a_row():
     [
         ("ld.global.b8x", "ld has no modifier .b8x"),
         ("ld.shared.v4.b64", "does not go with"),
-        ("mbarrier.arrive.shared::cta", "one of .b64 is missing"),
+        ("mbarrier.arrive.shared::cta", ": .b64 is missing"),
         ("st.bulk.weak.shared::cta", "st.bulk, not modelled"),
         ("sin.approx.ftz.2pi.f32", r".2pi \(PTX 9.5\), not modelled"),
         ("tex.2d.v4.f32.f32", "textures and surfaces, not modelled"),
         ("cvt.f16.bf16x2", "PTX ISA 9.5 has no such form"),
-        ("vote.any.pred", "one of .sync is missing"),
+        ("vote.any.pred", ": .sync is missing"),
     ],
 )
 def test_a_refusal_says_why(text, why):
