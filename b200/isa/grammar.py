@@ -173,7 +173,7 @@ def _of(since: tuple[int, int]) -> str:
 def newer(opcode: str, isa: tuple[int, int]) -> str:
     """Why a module of a PTX ISA may not have a modelled opcode, as ptxas has it; "" if it may."""
     found = match(opcode)
-    if found is None or found.reason or found.form.since in (BASE, min(found.form.since, isa)):
+    if found is None or found.reason or found.form.since <= max(isa, BASE):
         return ""
     return "of PTX {}.{}, and the module's .version is {}.{}".format(*found.form.since, *isa)
 
