@@ -3,12 +3,13 @@
     TYPES: u32 s32                                 a set, which rows name
     add{.sat}.s32 d, a, b                          a form and its operands
     (popc|clz).(b32|b64) d:b32, a                  mnemonics and types to choose from
-    - st.bulk{.weak} [a], b:b64, 0 ; PTX 8.6       a form that is not modelled, and why
+    - st.bulk{.weak} [a], b:b64, 0 ; st.bulk       a form that is not modelled, and why
+    cvt.rn.bf16x2.e4m3x2 d, a @9.2                 a form that is newer than PTX ISA 9.0
     - tex.* ; textures                             all that begins so
 
 `{...}` is optional, `.(a|b)` a choice, `.TYPES` a choice from a set, `<.a|.b.c>` one of several
 modifiers; braces may hold several ways, too: `{.a|.b.c}`. Operands are read by what makes
-forms for ptxas (lab/conformance); here only their number counts.
+forms for ptxas (lab/conformance); nothing here looks at them.
 
 ptxas takes modifiers in nearly any order, and public programs use that
 (`cp.async.bulk.tensor.2d.cta_group::2.shared::cluster...`). So a form is matched whatever the
@@ -26,6 +27,7 @@ from itertools import product
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("forms")
+BASE = 9, 0  # the PTX ISA of rows that name none; older ones are not told apart
 NEWEST = "9.5"  # PTX ISA of the newest ptxas that the rows were held against
 # Modifiers that keep their order among themselves.
 KINDS = tuple(
@@ -65,7 +67,7 @@ class Form:
 
     text: its modifiers as written. operands: as written. reason: why it is not modelled, or "".
     variants: its slots, once for each choice of the groups of several modifiers. chapter: the name
-    of its file.
+    of its file. since: the PTX ISA that brought it, where that is newer than 9.0.
     """
 
     mnemonic: str
@@ -74,6 +76,7 @@ class Form:
     reason: str
     variants: tuple[tuple[Slot, ...], ...]
     chapter: str = ""
+    since: tuple[int, int] = BASE
 
     @property
     def open(self) -> bool:
@@ -130,7 +133,9 @@ def _assign(modifiers: list[str], slots: tuple[Slot, ...], rest: bool = False) -
                 places.pop()
         if rest:
             places.append(len(slots) + k)
-            return fill(k + 1) or bool(places.pop()) and False
+            if fill(k + 1):
+                return True
+            places.pop()
         return False
 
     return places if fill(0) else None
@@ -153,12 +158,24 @@ def refusal(opcode: str) -> str:
         return f"instruction {mnemonic} is not modelled"
     found = match(opcode)
     if found is not None:
-        return f"{found.reason}, not modelled"
+        return f"{found.reason}{_of(found.form.since)}, not modelled"
     known = modifiers_of(mnemonic)
     for modifier in modifiers:
         if modifier not in known:
             return f"{mnemonic} has no modifier .{modifier} that is known (PTX ISA {NEWEST})"
     return _nearest(modifiers, forms)
+
+
+def _of(since: tuple[int, int]) -> str:
+    return " (PTX {}.{})".format(*since) if since > BASE else ""
+
+
+def newer(opcode: str, isa: tuple[int, int]) -> str:
+    """Why a module of a PTX ISA may not have a modelled opcode, as ptxas has it; "" if it may."""
+    found = match(opcode)
+    if found is None or found.reason or found.form.since <= max(isa, BASE):
+        return ""
+    return "of PTX {}.{}, and the module's .version is {}.{}".format(*found.form.since, *isa)
 
 
 def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
@@ -182,7 +199,8 @@ def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
     if left:
         wrong = f".{left[0]} does not go with its other modifiers"
     elif missing:
-        wrong = "one of " + ", ".join(f".{m}" for m in sorted(missing[0].choices)) + " is missing"
+        choices = sorted(f".{m}" for m in missing[0].choices)
+        wrong = f"{'one of ' if choices[1:] else ''}{', '.join(choices)} is missing"
     else:
         wrong = "its types or state spaces are in another order"
     return f"PTX ISA {NEWEST} has no such form: {wrong}; the nearest is {form.mnemonic}{form.text}"
@@ -218,20 +236,16 @@ def rows(text: str, chapter: str = "") -> Iterator[Form]:
         line, _, reason = line.partition(" ; ")
         absent = line.startswith("- ")
         assert absent == bool(reason), f"a reason belongs to a form that is not modelled: {line}"
+        line, _, since = line.partition(" @")
         template, _, operands = line.removeprefix("- ").strip().partition(" ")
         head = re.match(r"\([^)]*\)|\w+", template)
         assert head is not None, f"no mnemonic: {line}"
         modifiers = template[head.end() :]
         variants = tuple(_variants(modifiers.removesuffix(".*"), sets))
+        said = _expanded(modifiers, sets), operands.strip(), reason.strip()
+        age = _version(since) if since else BASE
         for mnemonic in head[0].strip("()").split("|"):
-            yield Form(
-                mnemonic,
-                _expanded(modifiers, sets),
-                operands.strip(),
-                reason.strip(),
-                variants,
-                chapter,
-            )
+            yield Form(mnemonic, *said, variants, chapter, age)
 
 
 def _choices(words: list[str], sets: dict[str, tuple[str, ...]]) -> Iterator[str]:
@@ -239,6 +253,11 @@ def _choices(words: list[str], sets: dict[str, tuple[str, ...]]) -> Iterator[str
         if re.fullmatch(r"[A-Z][A-Z_0-9]{2,}", word) and word not in sets:
             raise ValueError(f"no set is called {word}")
         yield from sets.get(word, (word,))
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = map(int, text.split("."))
+    return major, minor
 
 
 def _expanded(template: str, sets: dict[str, tuple[str, ...]]) -> str:

@@ -193,11 +193,11 @@ class Kernel:
 @dataclass
 class Program:
     """A PTX module. variables: its shared, global and const variables; text: its PTX. functions:
-    the names of its device functions. looks: what looks at the report of each launch before anybody
-    else does, as a compiler's host does to keep apart what is said of the compiler's code.
-    replicates: whether several warps may hold the same elements, of which one stores them, as
-    Triton's layouts have it. translations: its kernels ready to run, by name and type of writer
-    (translate.py).
+    the names of its device functions. isa: the `.version` that it declares, if any. looks: what
+    looks at the report of each launch before anybody else does, as a compiler's host does to keep
+    apart what is said of the compiler's code. replicates: whether several warps may hold the same
+    elements, of which one stores them, as Triton's layouts have it. translations: its kernels ready
+    to run, by name and type of writer (translate.py).
     """
 
     target: str
@@ -205,6 +205,7 @@ class Program:
     variables: dict[str, Variable]
     text: str = field(default="", repr=False)
     functions: tuple[str, ...] = ()
+    isa: tuple[int, int] | None = None
     looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
     translations: dict[tuple[str, type | None], Any] = field(

@@ -67,7 +67,9 @@ def parse(text: str) -> Program:
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     text = inlining.inlined(_COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text)))
     target = re.search(r"\.target\s+([\w]+)", text)
-    program = Program(target.group(1) if target else "", {}, {}, source)
+    version = re.search(r"\.version\s+(\d+)\.(\d+)", text)
+    isa = (int(version[1]), int(version[2])) if version else None
+    program = Program(target.group(1) if target else "", {}, {}, source, isa=isa)
     program.functions = inlining.defined(text)
     entries = list(_ENTRY.finditer(text))
     head_end = entries[0].start() if entries else len(text)

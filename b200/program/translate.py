@@ -10,10 +10,12 @@ line of the kernel's source.
 
 from __future__ import annotations
 
+from b200.errors import Unsupported
 from b200.hardware import SMEM_BASE
+from b200.isa import grammar
 from b200.program.analysis import Uniformity, build_blocks
 from b200.program.meeting import Places, guards_as_branches, places
-from b200.program.module import Kernel, Program
+from b200.program.module import Instr, Kernel, Program
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
 from b200.registry import TABLE
@@ -29,11 +31,22 @@ def translate(program: Program, kernel: Kernel, writer: type | None = None) -> T
     key = kernel.name, writer
     if key not in program.translations:
         out = Translated(kernel, program)
+        _check_age(out)
         _lay_out(out)
         info = _analyse(out)
         (writer or Writer)(out, info).write()
         program.translations[key] = out
     return program.translations[key]
+
+
+def _check_age(out: Translated) -> None:
+    """Refuse an instruction that is newer than what the module declares, as ptxas does."""
+    if (isa := out.program.isa) is None:
+        return
+    for ins in out.kernel.body:
+        if isinstance(ins, Instr) and (why := grammar.newer(ins.opcode, isa)):
+            with located(ins):
+                raise Unsupported(f"{ins.opcode}: {why} (ptxas refuses it, too)")
 
 
 def _analyse(out: Translated) -> Uniformity:

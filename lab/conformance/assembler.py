@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 HEAD = """.version {version}
@@ -52,8 +52,18 @@ class Ptxas:
         major, minor = self.release
         return f"{major - 4}.{minor}"
 
-    def judge(self, statements: Sequence[str]) -> dict[str, str]:
-        """Each statement -> why it is refused; "" for one that is taken."""
+    def judge(self, statements: Sequence[str], doubted: Iterable[str] = ()) -> dict[str, str]:
+        """Each statement -> why it is refused; "" for one that is taken. doubted: those that are
+        asked of by themselves if they are refused among others, as ptxas may name a wrong line.
+        """
+        found = self._together(statements)
+        for statement in doubted:
+            if found[statement] not in ("", CRASH):
+                status, wrong = self._run([statement])
+                found[statement] = "" if status == 0 else wrong.get(0, CRASH)
+        return found
+
+    def _together(self, statements: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         waiting = [list(statements[i : i + BATCH]) for i in range(0, len(statements), BATCH)]
         while waiting:

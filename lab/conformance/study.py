@@ -95,8 +95,9 @@ class Chapter:
 def study(assemblers: Sequence[Ptxas], most: int, seed: int) -> tuple[list[Chapter], list[str]]:
     """(counts by chapter, statements that a ptxas takes and the table calls no form of PTX)."""
     drawn = trials(most, seed)
-    said = {a.release: a.judge([t.statement for t in drawn]) for a in assemblers}
     ours = {t.statement: verdict(t.statement) for t in drawn}
+    taken = [statement for statement, why in ours.items() if not why]
+    said = {a.release: a.judge(list(ours), taken) for a in assemblers}
     invented = bogus(t for t in drawn if t.kind == "form" and not ours[t.statement])
     counts: dict[str, Counter] = {}
     beside = []

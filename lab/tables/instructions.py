@@ -85,7 +85,7 @@ def conformance(record: dict) -> str:
         *("chapter", "rows, modelled", "legal"),
         *(f"by {release}" for release in releases),
         *("translated", "refused: not modelled", "refused: no form"),
-        *("illegal", "translated", "bogus", "translated"),
+        *("illegal", "illegal, translated", "bogus", "bogus, translated"),
     )
     chapters = [_counts(chapter, releases) for chapter in record["chapters"]]
     total = ("all", *map(sum, zip(*(row[1:] for row in chapters), strict=True)))

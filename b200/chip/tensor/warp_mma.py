@@ -18,7 +18,8 @@ from b200.chip.tensor.fp8_warp_mma import multiply_fp8
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import MultipliesInWarp
-from b200.program.module import Instr
+from b200.errors import Unsupported
+from b200.program.module import Instr, Vec
 from b200.registry import DTYPES, Run, lanes, warp
 
 _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
@@ -41,6 +42,10 @@ class Form:
 def _form(ins: Instr) -> Form:
     d, a, b, _ = ins.types
     row_bytes = int(ins.mods[3].removeprefix("m16n8k")) * _ELEMENT_BYTES[a]
+    sums = 2 if d == "f16" else 4
+    given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
+    if given != (need := [sums, row_bytes // 8, row_bytes // 16, sums]):
+        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must have {need}")
     return Form(d, a, b, row_bytes, ins.has("satfinite"))
 
 

@@ -99,7 +99,7 @@ def test_results_are_the_same(add, shuffle):
         ("atom.exch.u32 %r1, [%rd1], %r2", ".u32 does not go with"),
         ("mbarrier.arrive.release.b64 _, [%rd1]", "one of .cluster, .cta is missing"),
         ("mul.u32 %r1, %r2, %r3", "one of .hi, .lo is missing"),
-        ("cp.async.bulk.wait_group.sync_restrict::proxy::async 0", "PTX 9.5, not modelled"),
+        ("cp.async.bulk.wait_group.sync_restrict::proxy::async 0", "(PTX 9.5), not modelled"),
         ("tcgen05.mma.cta_group::1.sp.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, %p1", "sparse A"),
         ("tcgen05.mma.kind::f16.cta_group::1.sp [%r1], %rd1, %rd2, [%r3], %r2, %p1", "sparse A"),
         ("frobnicate.u32 %r1, %r2", "instruction frobnicate is not modelled"),
@@ -110,3 +110,16 @@ def test_what_is_not_modelled_stops_the_launch_by_name_and_reason(statement, why
         run(kernel(f".loc 1 7 0\n{statement};", []))
     said = str(refused.value)
     assert said.startswith("kernel.py:7: ") and f"(PTX: {statement})" in said and why in said
+
+
+@pytest.mark.parametrize("version, taken", [("8.8", False), ("9.1", False), ("9.2", True)])
+def test_a_form_that_is_newer_than_the_module_is_refused(version, taken):
+    """As ptxas 13.5 says: 'cvt.bf16x2.e4m3x2' requires PTX ISA .version 9.2 or later."""
+    text = kernel("cvt.rn.bf16x2.e4m3x2 %r1, %rs1;", []).replace(
+        ".version 8.8", f".version {version}"
+    )
+    if taken:
+        run(text)
+        return
+    with pytest.raises(EmulatorError, match=f"of PTX 9.2, and the module's .version is {version}"):
+        run(text)
