@@ -59,7 +59,7 @@ def test_lanes_of_one_access_lie_in_two_spaces(pick, write, timing):
 def test_each_space_is_checked():
     """The shared half reads what another lane has stored without bar.warp.sync."""
     prepare = "xor.b32 %r3, %r1, 1;\nshl.b32 %r3, %r3, 2;\nadd.u32 %r3, %r3, %r2;"
-    write = f"{STORE}\nst.shared.u32 [%r3], %r4;"
+    write = f"{STORE}\nbar.warp.sync -1;\nst.shared.u32 [%r3], %r4;"
     launch, _ = launched(PICKS[1], write, order="", prepare=prepare)
     assert {f.kind for f in launch.findings or ()} == {"race"}
     launch, _ = launched(PICKS[1], write, prepare=prepare)
