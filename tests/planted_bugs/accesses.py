@@ -132,7 +132,7 @@ PLANTED = [
         "thread 0 takes the last block's ticket before the other warp of its CTA has added",
         last_block,
         "global",
-        ("global memory is read that another warp writes in the same launch",),
+        ("red.relaxed writes global memory that another warp reads in the same launch",),
         ("add", "read"),
         zeros(1, 1, 1),
         lambda args: torch.tensor([4], dtype=torch.int32),
