@@ -1,5 +1,8 @@
 """CUDA graphs of torch with torch's own operations: a replay gives what the same calls give now."""
 
+# torch's names are replaced by the software B200's, which torch's types do not foresee.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import copy
