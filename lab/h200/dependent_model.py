@@ -22,7 +22,7 @@ from b200.hardware import SMEM_RESERVED
 from lab.h200.dependent import HOW, THREADS, Asked, Measured, asked, lines
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "results" / "h200-dependent.json"
-CALLS, CLUSTERS = 300, 10_000  # launches of a queue, and their clusters, at most
+CALLS, CLUSTERS = 300, 4_000  # launches of a queue, and their clusters, at most
 BAR = 0.15
 # Of the kernel itself what was measured without the attribute is taken: how well the clock knows a
 # chain of products is another question. A step takes (6.07 - 1.60) us / 1980, and two CTAs on an SM
@@ -42,13 +42,14 @@ def grid_of(of: Asked, how: str) -> overlap.Grid:
 
 
 def model(of: Asked, how: str, clusters: int = CLUSTERS) -> float:
-    """Modelled microseconds of a launch, the mean of CALLS or of so many clusters' launches."""
+    """Modelled microseconds of a launch, the mean of at most CALLS, of so many clusters."""
     # The constants of an H200 have the gap in a graph; these calls come from a queue.
     gap = H200.constants("nominal", {}).launch_gap_us + QUEUE_MORE_US
     c = H200.constants("nominal", {"launch_gap_us": gap})
-    calls = min(CALLS, clusters * of.cluster // of.grid)
+    calls = max(8, min(CALLS, clusters * of.cluster // of.grid))
     grids = [grid_of(of, how)] * calls
-    return overlap.Queue(grids, H200.placement(), c, H200.clock_ghz).run()[-1] / calls
+    ended = overlap.Queue(grids, H200.placement(), c, H200.clock_ghz).run()
+    return (ended[-1] - ended[0]) / (calls - 1)
 
 
 def model_all() -> list[Measured]:
