@@ -88,9 +88,11 @@ class Checker(Watcher):
     def begins(self, code: Translated, arguments: tuple) -> None:
         dependence = self._dependence(code)
         follow = self.follow and self.machine.order.plain and not self.keep_stores
-        follow = follow and dependence is None and can_be_followed(code)
-        key = code, *arguments[:-1]  # the parameters may differ
-        traces = self.traces.pop(key, None) or Traces() if follow else None
+        traces = None
+        if follow and can_be_followed(code):
+            traces = self.traces.pop(self._key(code, arguments, dependence), None) or Traces()
+            if dependence is not None and not dependence.can_be_followed(traces.seen):
+                traces = None
         self.observer = Observer(self, code, traces)
         self.observer.dependence = dependence
         if dependence is not None:
@@ -123,7 +125,8 @@ class Checker(Watcher):
         if observer.following is not None:
             launch.followed = observer.following.followed
             if keeps:
-                self._keep((code, *arguments[:-1]), observer.following.traces)
+                key = self._key(code, arguments, observer.dependence)
+                self._keep(key, observer.following.traces)
         if observer.dependence is None:
             observer.forget()
 
@@ -196,6 +199,11 @@ class Checker(Watcher):
         self.traces[key] = traces
         if len(self.traces) > KEPT:
             del self.traces[next(iter(self.traces))]
+
+    @staticmethod
+    def _key(code: Translated, arguments: tuple, dependence: DependentLaunch | None) -> tuple:
+        """Of what launches may follow: the parameters may differ."""
+        return code, *arguments[:-1], dependence is not None
 
     def _dependence(self, code) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""

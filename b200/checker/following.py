@@ -29,6 +29,10 @@ What this relies on, and why it is sound:
     rules for clusters remarked of a cluster, if the one that follows is in the same place of the
     grid; else it is checked. A launch with any other finding is not followed: the next one has to
     find it, too.
+5.  Where launches overlap, accesses of a cluster that follows are held against the footprints of
+    other launches once it has ended. Whether a griddepcontrol.wait comes before them is known of
+    the clusters that it follows, as waits and barriers are steps: if it does before each access,
+    or if no launch is there to conflict with, clusters follow (dependent_launch.py).
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, steps.py) does not say what its steps are: atomics, accesses that synchronise, edits of
@@ -41,10 +45,12 @@ there are none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from b200.checker.launches.dependent_launch import Seen
 from b200.checker.steps import OPERATIONS, UNRULED, Look, Touch
 from b200.chip.operations import Operation
 from b200.errors import Fault
@@ -116,11 +122,13 @@ class Remark(NamedTuple):
 
 class Traces:
     """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
-    node -> the remarks on the clusters that ended there.
+    node -> the remarks on the clusters that ended there. seen: of the clusters, where launches
+    overlap.
     """
 
     def __init__(self):
         self.root, self.steps = Node(None), 0
+        self.seen = Seen()
         self.remarks: dict[Node, list[Remark]] = {}
 
 
@@ -237,9 +245,9 @@ class Trail:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
         self.step((ins.key, w.cta.rank, w.index, who, operands))
 
-    def look(self, ins: Instr, w, who: int, look: Look) -> None:
-        """Take the step of an instruction that is about to be executed. who: the lanes
-        or the lane.
+    def look(self, ins: Instr, w, who: int, look: Look, operation: Operation | None = None) -> None:
+        """Take the step of an instruction that is about to be executed, or of an operation that it
+        issues. who: the lanes or the lane.
         """
         self.take(ins, w, who, look.operands)
         if look.touch is not None and not self.following.touches(look.touch):
@@ -251,6 +259,20 @@ class Trail:
                 self.tell.append(look.tell)
             if look.note is not None:
                 self.note.append(look.note)
+            if look.touch is not None and self.following.observer.dependence is not None:
+                self.tell.append(partial(self._beside_grids, ins, w, look.touch, operation))
+
+    def _beside_grids(self, ins: Instr, w, touch: Touch, operation: Operation | None) -> None:
+        """Tell the rule of launches that overlap of an access to global memory."""
+        observer = self.following.observer
+        agent, rule = observer.agent(w), observer.dependence
+        assert rule is not None
+        rule.follows(agent, self.following.traces.seen)
+        if operation is not None:
+            rule.operation(agent, operation, ins)
+        else:
+            addresses = np.atleast_1d(np.asarray(touch.addresses, np.int64))
+            rule.lanes(agent, addresses, touch.nbytes, touch.write, ins)
 
     def issue(self, operation: Operation, w) -> None:
         """Take the step of an asynchronous operation that is about to be issued."""
@@ -263,7 +285,7 @@ class Trail:
         observer = self.following.observer
         assert observer.ins is not None  # whatever issues an operation is observed
         who = -1 if observer.lane is None else observer.lane
-        self.look(observer.ins, w, who, look(self, w, operation))
+        self.look(observer.ins, w, who, look(self, w, operation), operation)
 
     def stop(self) -> None:
         """Stop following: no cluster of this launch follows any more, this one included."""
@@ -294,6 +316,8 @@ class Trail:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = following.left_by(self.cluster, roles)
             following.told.add(self.node)
+            if observer.dependence is not None:
+                following.traces.seen.add(observer.dependence.seen)
             return
         assert self.node.left is not None  # whoever took these steps has ended here
         remarks = following.traces.remarks.get(self.node, ())
@@ -305,6 +329,8 @@ class Trail:
             agent.roles |= self.node.left.roles.get(place, frozenset())
         for call in (*self.tell, *self.note):
             call()
+        if observer.dependence is not None:
+            observer.dependence.seen.add(following.traces.seen)
         if self.node not in following.told:
             following.tell_left(self.node.left)
             following.told.add(self.node)

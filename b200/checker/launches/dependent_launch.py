@@ -25,6 +25,16 @@ from b200.checker.launches import other_queues
 from b200.checker.launches.other_queues import Beside
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.copies.tma import TensorBoxes
+from b200.chip.operations import (
+    BulkLoad,
+    BulkReduce,
+    BulkStore,
+    CpAsync,
+    Operation,
+    TmaLoad,
+    TmaReduce,
+    TmaStore,
+)
 from b200.chip.state import Region
 from b200.program.module import Instr
 
@@ -93,10 +103,29 @@ class InFlight:
     late: list[Footprint] = field(default_factory=list)
 
 
+@dataclass
+class Seen:
+    """What clusters have been seen doing. ahead: one has accessed global memory ahead of any wait.
+    waited: one has waited. started: one has let dependents start; started_first: ahead of any wait.
+    """
+
+    ahead: bool = False
+    waited: bool = False
+    started: bool = False
+    started_first: bool = False
+
+    def add(self, other: Seen) -> None:
+        self.ahead |= other.ahead
+        self.waited |= other.waited
+        self.started |= other.started
+        self.started_first |= other.started_first
+
+
 class DependentLaunch:
     """The rule for one launch. before: the grids that may still run while it runs. kept: the
     launch's own footprint, None if it lets no dependents start before it ends. beside: launches of
-    other queues, None where there is one queue. observer: set by the machine.
+    other queues, None where there is one queue. seen: of its clusters. observer: set by the
+    machine.
     """
 
     observer: Any
@@ -108,16 +137,17 @@ class DependentLaunch:
         self.kept = Footprint(kernel) if lets_start or beside is not None else None
         self.behind: set[Agent] = set()
         self.waits: dict[object, list[tuple[int, int]]] = {}  # cluster -> component, step
-        self.started = self.started_first = False  # dependents; before any wait of the warp
+        self.seen = Seen()
 
     # --- griddepcontrol ---------------------------------------------------------------------------
     def waited(self, agent: Agent) -> None:
+        self.seen.waited = True
         self.behind.add(agent)
         self.waits.setdefault(agent.cta.cluster, []).append((agent.component, agent.now()))
 
     def let_start(self, agent: Agent) -> None:
-        self.started = True
-        self.started_first |= not self._is_behind(agent)
+        self.seen.started = True
+        self.seen.started_first |= not self._is_behind(agent)
 
     def _is_behind(self, agent: Agent) -> bool:
         """Whether a griddepcontrol.wait is ordered before what the warp does now."""
@@ -131,13 +161,37 @@ class DependentLaunch:
 
     def after(self) -> InFlight:
         """The grids that may still run while a launch that depends on this one runs."""
-        late = self.before.late if self.waits else self.before.early
-        if not self.started or self.kept is None:
+        late = self.before.late if self.seen.waited else self.before.early
+        if not self.seen.started or self.kept is None:
             return InFlight(late, late)
-        early = self.before.early if self.started_first else late
+        early = self.before.early if self.seen.started_first else late
         return InFlight([*early, self.kept], late)
 
+    # --- clusters that do what others have done (following.py) ------------------------------------
+    def can_be_followed(self, seen: Seen) -> bool:
+        """Whether clusters may follow those of which this was seen. What an access conflicts with
+        is known without the order in the cluster if all accesses come behind a wait, or if no grid
+        is there that may still run.
+        """
+        return self.beside is None and not (seen.ahead and self.before.early)
+
+    def follows(self, agent: Agent, seen: Seen) -> None:
+        """A warp belongs to a cluster that follows: it accesses memory as the warps seen have."""
+        if not seen.ahead:
+            self.behind.add(agent)
+
     # --- accesses ---------------------------------------------------------------------------------
+    def operation(self, agent: Agent, operation: Operation, ins: Instr) -> None:
+        """Check the global memory that an operation reads and writes."""
+        if isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+            self.span(agent, operation.source, operation.nbytes, False, ins)
+        elif isinstance(operation, (BulkStore, BulkReduce)):
+            self.span(agent, operation.destination, operation.nbytes, True, ins)
+        elif isinstance(operation, TmaLoad):
+            self.boxes(agent, operation.access, False, ins)
+        elif isinstance(operation, (TmaStore, TmaReduce)):
+            self.boxes(agent, operation.access, True, ins)
+
     def lanes(
         self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr
     ) -> None:
@@ -166,6 +220,10 @@ class DependentLaunch:
         if self.beside is not None:
             self._other_queues(self.beside, agent, region, index, write, ins)
         waited = self._is_behind(agent)
+        if not waited:
+            self.seen.ahead = True
+            if self.before.early and self.observer.following is not None:
+                self.observer.following.stop()
         for footprint in self.before.late if waited else self.before.early:
             for old, how in footprint.conflicts(region, index, write):
                 self._tell(agent, region, ins, write, footprint, old, how, waited)
