@@ -168,3 +168,78 @@ def test_a_plain_launch_ends_the_chain():
         (bystander, {"wait": False}, (z, z), False),
         (reader, {"wait": "all"}, (x, y), True),
     )
+
+
+CTAS = 5
+
+
+def own(k):
+    """A CTA's own 64 words of `one`: %rd2 moves on to them."""
+    k("mov.u32 %r8, %ctaid.x;")
+    k("mad.wide.u32 %rd2, %r8, 256, %rd2;")
+
+
+def each_writes(k):
+    """Each CTA writes its own words, ahead of nothing that it waits for."""
+    k(LET)
+    own(k)
+    k("st.global.u32 [%rd2], %r0;")
+
+
+def last_read(k, wait):
+    """All CTAs read what the last CTA of the launch before writes."""
+    if wait:
+        k(WAIT)
+    k(f"ld.global.u32 %r5, [%rd2+{256 * (CTAS - 1)}];")
+    k("mov.u32 %r8, %ctaid.x;")
+    k("mad.wide.u32 %rd3, %r8, 256, %rd3;")
+    k("st.global.u32 [%rd3], %r5;")
+
+
+def last_writes_first(k, last):
+    """All CTAs write behind the wait, but CTA `last` does ahead of it."""
+    k("mov.u32 %r8, %ctaid.x;")
+    k(f"setp.eq.u32 %p8, %r8, {last};")
+    k("@%p8 bra FIRST;")
+    k(WAIT)
+    k("FIRST: mad.wide.u32 %rd2, %r8, 256, %rd2;")
+    k("st.global.u32 [%rd2], 7;")
+    k(LET)
+
+
+def _grids(check, *launches) -> tuple[list[str], list[int]]:
+    """What is found in launches of CTAS CTAs, and how many clusters of each followed."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check)
+    found, followed = [], []
+    for body, options, tensors in launches:
+        text = _kernel(body.__name__, lambda k, b=body, o=options: b(k, **o))
+        shape = (CTAS, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000
+        launch = gpu.launch(text, None, *shape, list(tensors), dependent=True)
+        found += map(str, launch.findings or ())
+        followed.append(launch.followed)
+    return found, followed
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_what_clusters_that_follow_write_is_in_the_footprint(wait):
+    """The reader meets the write of a cluster that followed; all of its own follow the first."""
+    x, y = (torch.zeros(64 * CTAS, dtype=torch.int32) for _ in range(2))
+    launches = (each_writes, {}, (x, x)), (last_read, {"wait": wait}, (x, y))
+    found, followed = _grids(True, *launches)
+    assert bool(found) is not wait and followed[0] == CTAS - 1
+    assert all("is read that each_writes, a launch before, writes" in text for text in found)
+    assert (followed[1] == CTAS - 1) is wait  # without a wait each cluster is looked at
+    everything, none = _grids("all", *launches)
+    assert found == everything and none == [0, 0]
+
+
+def test_a_cluster_that_does_not_wait_is_found_behind_others_that_follow():
+    x, y = (torch.zeros(64 * CTAS, dtype=torch.int32) for _ in range(2))
+    right, bug = ({"last": last} for last in (CTAS, CTAS - 1))
+    before = each_writes, {}, (x, y)
+    found, followed = _grids(True, before, (last_writes_first, right, (x, y)))
+    assert (found, followed) == ([], [CTAS - 1, CTAS - 1])
+    found, _ = _grids(True, before, (last_writes_first, bug, (x, y)))
+    assert found == _grids("all", before, (last_writes_first, bug, (x, y)))[0]
+    assert len(found) == 1 and "with no griddepcontrol.wait" in found[0]
