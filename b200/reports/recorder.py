@@ -38,6 +38,7 @@ class Recorder:
         self._latest: tuple[Launch, Record, int] | None = None  # findings written of it
         self._shape: tuple[str, tuple[Any, ...]] | None = None  # of the one under way
         self._written = 0  # findings so far of it
+        self._before: Any = None  # what the checker had seen when it began
         os.register_at_fork(before=self.sync, after_in_child=self._look_in_a_thread)
         self._look_in_a_thread()
 
@@ -70,6 +71,8 @@ class Recorder:
             self.sync()
             given = (*shape, *(named[x] for x in ("grid", "block", "cluster") if x in named))
             self.gpu = gpu
+            self._before = None  # so that the next line gets what is there
+            self._before = self._observer()
             self._shape, self._written = (kernel or _only_kernel(ptx), given), 0
             try:
                 launched = launch(ptx, kernel, *shape, **named)
@@ -121,10 +124,14 @@ class Recorder:
         return records.of_arguments(kernel, shape) | {"launch": self.count}
 
     def _observer(self) -> Any:
-        """What the checker has seen of the launch under way; None where nothing checks."""
+        """What the checker has seen of the launch under way; None where nothing checks, or where it
+        has not begun to.
+        """
         machine = getattr(self.gpu, "machine", None)
         checker = machine.watcher(Checker) if machine is not None else None
-        return getattr(checker, "observer", None)
+        observer = getattr(checker, "observer", None)
+        begun = observer is not self._before and hasattr(observer, "findings")
+        return observer if begun else None
 
     def _add(
         self, kind: str, record: Record, found: Any, besides: list[Record] | None = None
