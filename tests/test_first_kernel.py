@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "first-kernel.md"
 BLOCK = re.compile(r"^```\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)^```", re.DOTALL | re.MULTILINE)
 CASES = [(found["command"], found["output"]) for found in BLOCK.finditer(PAGE.read_text())]
 LEFT_OUT = "..."
-STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "gemm_fast.py")
+STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "steps/gemm_3.py", "gemm_fast.py")
 VERSIONS_APART = 0.03  # of a modelled time, between the PTX of two versions of the CuTe DSL
 
 

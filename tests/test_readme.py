@@ -23,6 +23,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [page for page in figures.pages() if not figures.history(page)]
 COMMAND_PAGE = ROOT / "docs" / "reference" / "cli.md"
 NOT_OURS = ("pip", "pytest", "ruff")
+WRITTEN = {"survey.py": ("-m", "lab", "survey")}  # a program -> the command that writes it
 EXTRA = ("ruff", "pyright")  # of the extra `test`; nothing but these commands needs them
 SUBCOMMANDS = {
     "b200": ("run", "report", "pack", "pipeline", "info", "measure"),
@@ -151,6 +152,8 @@ def test_command_exists(command):
         assert importlib.metadata.version("pip"), command
     elif called[0] == "-m":
         assert importlib.util.find_spec(called[1]) or called[1] in EXTRA, command
+    elif called[0] in WRITTEN:
+        assert f"(default {called[0]})" in usages()[WRITTEN[called[0]]], command
     else:
         assert (ROOT / called[0]).is_file(), command
     for option in options:

@@ -46,7 +46,7 @@ def _tuning(name: str, *options: str) -> File:
     return File(KERNEL, command)
 
 
-STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "gemm_fast.py")
+STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "steps/gemm_3.py", "gemm_fast.py")
 CALIBRATED = {
     f"calibrate-{name}.json": File(
         digest.MODELLED,

@@ -135,10 +135,10 @@ def main(argv: Sequence[str]) -> int:
                         help="what a survey before said; repeatable")  # fmt: skip
     parser.add_argument("--count", type=int, default=MAX_CANDIDATES, metavar="N",
                         help="configurations a shape (default %(default)s)")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("survey.py"), metavar="FILE.py")
-    parser.add_argument(
-        "--submission", type=Path, default=ROOT / "submission.py", metavar="FILE.py"
-    )
+    parser.add_argument("--out", type=Path, default=Path("survey.py"), metavar="FILE.py",
+                        help="the file to write (default %(default)s)")  # fmt: skip
+    parser.add_argument("--submission", type=Path, default=ROOT / "submission.py",
+                        metavar="FILE.py", help="the kernel (default: the checkout's)")  # fmt: skip
     options = parser.parse_args(argv)
     try:
         board = find_problem(options.problem)

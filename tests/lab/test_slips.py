@@ -15,15 +15,16 @@ from tests import ROOT
 
 # Command line (_ after a colon is a blank), what is said.
 SLIPS = [
-    ("figurs", "no command is called 'figurs': did you mean figures? there are calibrate, choice, corpus"),
+    ("figurs", "no command is called 'figurs': did you mean figures? there are calibrate, conformance, corpus"),
     ("figures", "one of the arguments --write --check --commands is required"),
     ("calibrate", "calibrate: the following arguments are required: name"),
     ("calibrate all", "argument name: invalid choice: 'all'"),
     ("calibrate umma --data no", "calibrate umma: argument --data: there is no folder no"),
     ("calibrate umma --data docs", "calibrate umma: docs/sa_umma_lat_full.csv cannot be read:"),
     ("calibrate umma --data docs --set x", "argument --set: a constant is given as NAME=VALUE, not"),
-    ("choice gem", "unknown problem 'gem'"),
-    ("choice --device emulator gemm --case m:_1", "n, k, l missing in 'seed: 1111; m: 1'"),
+    ("survey gem", "unknown problem 'gem'"),
+    ("survey gemm --case m:_1", "n, k, l missing in 'seed: 1111; m: 1'"),
+    ("conformance --ptxas no", "conformance: argument --ptxas: there is no ptxas no"),
     ("corpus", "the following arguments are required: folder"),
     ("corpus no", "there is no folder no"),
     ("emulation_speed gem", "unknown problem 'gem'"),
@@ -43,7 +44,7 @@ SLIPS = [
     ("tuning nosuch", "argument what: invalid choice: 'nosuch'"),
     ("tuning floors nosuch", "unknown shapes ['nosuch']; there are"),
     ("verify nosuch", "expected names of"),
-    ("h200 nosuch", "no rig is called nosuch: there are clusters, depth"),
+    ("h200 nosuch", "no rig is called nosuch: there are clusters, dependent, depth"),
 ]  # fmt: skip
 
 
