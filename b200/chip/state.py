@@ -114,13 +114,14 @@ class GlobalMemory:
     def __init__(self, find_more=None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
-        self._searches = [find_more] if find_more is not None else []
+        self._find_all = (find_more,) if find_more is not None else ()
+        self._find_one: list = []  # each looks for one address alone
         self.behind = 0xFF  # a byte behind an allocation
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
     def also_search(self, find_more) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
-        self._searches.append(find_more)
+        self._find_one.append(find_more)
 
     def register(
         self,
@@ -188,7 +189,7 @@ class GlobalMemory:
 
     def allocations(self) -> list[Region]:
         """All allocations that can be found, whether a kernel has accessed them or not."""
-        for find_more in self._searches:
+        for find_more in (*self._find_all, *self._find_one):
             find_more(self, 0)
         return [r for r in self._regions if not r.behind]
 
@@ -222,7 +223,7 @@ class GlobalMemory:
         registered. searched: `find_more` need not be called.
         """
         found = self.find(address, nbytes)
-        for find_more in self._searches[searched:]:
+        for find_more in (*(() if searched else self._find_all), *self._find_one):
             if found is not None:
                 break
             find_more(self, address)
@@ -260,7 +261,7 @@ class GlobalMemory:
         other functions, which look for one address, are asked for some nearby.
         """
         for step in NEARBY:
-            for find_more in self._searches[1:] if self.find(address - step, 1) is None else ():
+            for find_more in self._find_one if self.find(address - step, 1) is None else ():
                 find_more(self, address - step)
         i = bisect.bisect_right(self._bases, address) - 1
         if i < 0:
