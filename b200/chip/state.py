@@ -114,13 +114,14 @@ class GlobalMemory:
     def __init__(self, find_more=None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
-        self._searches = [find_more] if find_more is not None else []
+        self._find_all = (find_more,) if find_more is not None else ()
+        self._find_one: list = []  # each looks for one address alone
         self.behind = 0xFF  # a byte behind an allocation
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
     def also_search(self, find_more) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
-        self._searches.append(find_more)
+        self._find_one.append(find_more)
 
     def register(
         self,
@@ -160,18 +161,16 @@ class GlobalMemory:
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
             return address
-        try:
-            self.region(address, nbytes, searched=self._searched(address, nbytes))
-        except Fault:
+        if self._found(address, nbytes, self._searched(address, nbytes)) is None:
             i = bisect.bisect_right(self._bases, address) - 1
             before = self._regions[i] if i >= 0 else None
             after = self._bases[i + 1] if i + 1 < len(self._bases) else BEHIND
             if before is None or before.behind:
-                raise
+                raise self._refusal(address, nbytes)
             self._gaps.append((before.base + before.size, after))
             within = address + nbytes <= before.base + -(-before.size // ROUNDING) * ROUNDING
             if not within and (rounded or address + nbytes > before.base + before.size + SEGMENT):
-                raise
+                raise self._refusal(address, nbytes)
             data = np.full(nbytes, self.behind, np.uint8)
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
@@ -190,7 +189,7 @@ class GlobalMemory:
 
     def allocations(self) -> list[Region]:
         """All allocations that can be found, whether a kernel has accessed them or not."""
-        for find_more in self._searches:
+        for find_more in (*self._find_all, *self._find_one):
             find_more(self, 0)
         return [r for r in self._regions if not r.behind]
 
@@ -212,22 +211,30 @@ class GlobalMemory:
         self._regions = [r for r in self._regions if keep(r)]
         self._bases = [r.base for r in self._regions]
 
-    def region(self, address: int, nbytes: int = 1, searched: bool = False) -> Region:
-        """The allocation that holds [address, address + nbytes); Fault if none does. searched:
-        `find_more` need not be called.
+    def region(self, address: int, nbytes: int = 1) -> Region:
+        """The allocation that holds [address, address + nbytes); Fault if none does."""
+        found = self._found(address, nbytes)
+        if found is None:
+            raise self._refusal(address, nbytes)
+        return found
+
+    def _found(self, address: int, nbytes: int, searched: bool = False) -> Region | None:
+        """The allocation that holds [address, address + nbytes), searched for if it is not
+        registered. searched: `find_more` need not be called.
         """
         found = self.find(address, nbytes)
-        for find_more in self._searches[searched:]:
+        for find_more in (*(() if searched else self._find_all), *self._find_one):
             if found is not None:
                 break
             find_more(self, address)
             found = self.find(address, nbytes)
-        if found is None:
-            raise Fault(
-                f"global access of {nbytes} bytes at {address:#x} is in no tensor's allocation"
-                f"{self._wrapped(address, nbytes) or self._nearest(address)}"
-            )
         return found
+
+    def _refusal(self, address: int, nbytes: int) -> Fault:
+        return Fault(
+            f"global access of {nbytes} bytes at {address:#x} is in no tensor's allocation"
+            f"{self._wrapped(address, nbytes) or self._nearest(address)}"
+        )
 
     def find(self, address: int, nbytes: int) -> Region | None:
         """The allocation that holds [address, address + nbytes), if it is registered."""
@@ -250,9 +257,11 @@ class GlobalMemory:
         return ""
 
     def _nearest(self, address: int) -> str:
-        """What lies below an address. Memory that no kernel has accessed is looked for nearby."""
+        """What lies below an address in no allocation. `find_more` has registered all there is; the
+        other functions, which look for one address, are asked for some nearby.
+        """
         for step in NEARBY:
-            for find_more in self._searches if self.find(address - step, 1) is None else ():
+            for find_more in self._find_one if self.find(address - step, 1) is None else ():
                 find_more(self, address - step)
         i = bisect.bisect_right(self._bases, address) - 1
         if i < 0:

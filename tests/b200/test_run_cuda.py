@@ -80,7 +80,10 @@ BESIDE = r"""
 #include <thread>
 __global__ void store(volatile int* x, int value) { *x = value; }
 __global__ void wait(volatile int* x) { while (*x == 0); }
-__device__ __noinline__ int down(int n) { return n ? down(n - 1) + n : 0; }
+__device__ __noinline__ int down(int n) {  // nvcc makes no loop of it
+  const int below = n ? down(n - 1) : 0;
+  return below * below + 1;
+}
 __global__ void count(int* x, int n) { *x = n < 0 ? 1 : down(n); }
 namespace cg = cooperative_groups;
 __global__ void sum_of_64(int* x) {  // in memory that the system lends
@@ -96,7 +99,14 @@ int main(int, char** argv) {
     case 'f': std::thread([=] { store<<<1, 1>>>(x + 1000000, 1); cudaDeviceSynchronize(); }).join();
     case 'a': std::thread([=] { cudaArray_t a; cudaMallocArray(&a, nullptr, 1, 1); }).join();
     case 'h': wait<<<1, 1>>>(shared); *shared = 1; break;
-    case 'r': count<<<1, 1>>>(x, 3); break;
+    case 'r': {
+      int got = 0;
+      count<<<1, 1>>>(x, 3);
+      cudaMemcpy(&got, x, 4, cudaMemcpyDeviceToHost);
+      if (got != 26) return 3;
+      count<<<1, 1>>>(x, 100);  // more calls within one another than are written out
+      break;
+    }
     case 'm': return shared[0] + shared[1];
     case 'n': count<<<1, 1>>>(x, -1); return cudaDeviceSynchronize();
     case 'c': {
