@@ -75,7 +75,7 @@ def record(
         }
     if outcome.modelled:
         known = benchmark_of(case)
-        names = ("time_us", "low_us", "high_us", "floor_us", "bound_by")
+        names = ("time_us", "apart_us", "low_us", "high_us", "floor_us", "bound_by")
         names += ("kernel_us", "cupti_us", "calls", "parts")
         names += ("kernel_kind", "policies", "range_from", "phases", "dram_bytes", "l2_bytes")
         fields |= {"kind": "modelled", **{name: outcome.modelled[name] for name in names}}
