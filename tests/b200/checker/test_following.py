@@ -20,6 +20,8 @@ from tests.b200.ptx_support import kernel, run
 from tests.planted_bugs.listed import PLANTED
 from tests.planted_bugs.reports import ADDRESS, told
 
+# Under a schedule nobody follows.
+FOLLOWED = [planted for planted in PLANTED if planted.schedule is None]
 CLUSTERS = 5
 MANY = 100  # CTAs
 
@@ -49,7 +51,7 @@ def said(planted, bug: bool, check: bool | str) -> str:
 
 
 @pytest.mark.parametrize("bug", [True, False], ids=["bug", "twin"])
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda c: c.name)
+@pytest.mark.parametrize("planted", FOLLOWED, ids=lambda c: c.name)
 def test_planted_bugs_are_judged_the_same(planted, bug):
     assert said(planted, bug, True) == said(planted, bug, "all")
 
