@@ -54,7 +54,7 @@ def peers(records: list[dict], points: list[dict]) -> str:
             cells += (calibrated(ours, peer, point),)
             shown = ("" if cell is None else f"{cell:.2f}" for cell in cells)
             rows.append((shape, f"`{peer['submission']}`", *_cells(peer), *shown))
-    header = ("shape", "kernel", "modelled us", "DRAM MB", "L2 MB", "bound by")
+    header = ("shape", "kernel", "modelled apart us", "DRAM MB", "L2 MB", "bound by")
     header += ("ours over it", "it published us", "ours by its error us")
     return markdown.table(header, rows)
 

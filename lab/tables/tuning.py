@@ -23,7 +23,7 @@ TUNING = {
     ),
     "losses": (
         ("shape", "shape", ""),
-        ("pick", "pick", ""),
+        ("by estimate", "pick", ""),
         (f"{KERNEL_ALONE} us", "us", ".2f"),
         ("best of those tried us", "best_us", ".2f"),
         ("lost", "loss", ".1%"),
