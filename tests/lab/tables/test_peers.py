@@ -44,7 +44,9 @@ def test_peers():
     header, _, *rows = peers.peers(RECORDS, [point("gemm 1", "v3b", 20, 16)]).splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in (header, *rows)]
     ours, winner, other = (dict(zip(cells[0], row)) for row in cells[1:4])
-    assert ours["kernel"] == "ours" and ours["modelled apart us"] == "10.00" and ours["L2 MB"] == "5.0"
+    assert (
+        ours["kernel"] == "ours" and ours["modelled apart us"] == "10.00" and ours["L2 MB"] == "5.0"
+    )
     # it published 20 us and is modelled at 16: by the same factor our 10 are 12.5
     assert winner["ours over it"] == "0.62" and winner["ours by its error us"] == "12.50"
     assert other["ours over it"] == "0.80" and other["it published us"] == ""
