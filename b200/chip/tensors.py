@@ -104,7 +104,10 @@ class LiveTensors:
             return False
         if isinstance(tensor, np.ndarray):
             return arrays.is_held(region, tensor)
-        storage = tensor.untyped_storage()
+        try:
+            storage = tensor.untyped_storage()
+        except RuntimeError:  # torch 2.9: the reference outlives what the tensor was
+            return False
         return storage.data_ptr() == region.base and storage.nbytes() == region.size
 
     @staticmethod

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from importlib.metadata import entry_points
 
 import pytest
 
 from tests import ROOT
 from tests.b200.reports.support import LAUNCH
 
-PLUGIN = ("-m", "pytest", "-p", "b200.pytest_plugin", "-p", "no:cacheprovider", "-q")
+INSTALLED = any(point.name == "b200" for point in entry_points(group="pytest11"))
+BY_NAME = () if INSTALLED else ("-p", "b200.pytest_plugin")
+PLUGIN = ("-m", "pytest", *BY_NAME, "-p", "no:cacheprovider", "-q")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}  # for workers, where b200 is not installed
 ENVIRONMENT.pop("PYTEST_XDIST_WORKER", None)
 HEADER = f"import pytest\n{LAUNCH}"
