@@ -43,6 +43,14 @@ def _tensors(objects: list[Any]) -> list[Any]:
     return [thing for thing in objects if type(thing) in kinds]
 
 
+def _is_gone(tensor: Any) -> bool:
+    """Whether the object outlives its tensor, as it may with torch 2.9."""
+    try:
+        return tensor.device is None
+    except RuntimeError:
+        return True
+
+
 def _frames() -> list[FrameType]:
     """The functions that run, but for ours: the program's own, then those of installed packages,
     both innermost first.
@@ -104,10 +112,9 @@ class LiveTensors:
             return False
         if isinstance(tensor, np.ndarray):
             return arrays.is_held(region, tensor)
-        try:
-            storage = tensor.untyped_storage()
-        except RuntimeError:  # torch 2.9: the reference outlives what the tensor was
+        if _is_gone(tensor):
             return False
+        storage = tensor.untyped_storage()
         return storage.data_ptr() == region.base and storage.nbytes() == region.size
 
     @staticmethod
@@ -166,6 +173,8 @@ class LiveTensors:
         torch = sys.modules["torch"]
         with _as_they_are(torch):
             for tensor in tensors:
+                if _is_gone(tensor):
+                    continue
                 if tensor.device.type == "cpu" and tensor.layout == torch.strided:
                     self._register(memory, tensor)
 
