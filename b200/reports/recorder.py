@@ -71,8 +71,7 @@ class Recorder:
             self.sync()
             given = (*shape, *(named[x] for x in ("grid", "block", "cluster") if x in named))
             self.gpu = gpu
-            self._before = None  # so that the next line gets what is there
-            self._before = self._observer()
+            self._before = self._latest_observer()
             self._shape, self._written = (kernel or _only_kernel(ptx), given), 0
             try:
                 launched = launch(ptx, kernel, *shape, **named)
@@ -127,11 +126,15 @@ class Recorder:
         """What the checker has seen of the launch under way; None where nothing checks, or where it
         has not begun to.
         """
-        machine = getattr(self.gpu, "machine", None)
-        checker = machine.watcher(Checker) if machine is not None else None
-        observer = getattr(checker, "observer", None)
+        observer = self._latest_observer()
         begun = observer is not self._before and hasattr(observer, "findings")
         return observer if begun else None
+
+    def _latest_observer(self) -> Any:
+        """Of the launch under way or, before the checker has begun with it, of the one before."""
+        machine = getattr(self.gpu, "machine", None)
+        checker = machine.watcher(Checker) if machine is not None else None
+        return getattr(checker, "observer", None)
 
     def _add(
         self, kind: str, record: Record, found: Any, besides: list[Record] | None = None
