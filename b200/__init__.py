@@ -40,6 +40,7 @@ __all__ = [
     "EmulatorError",
     "Gpu",
     "at_work",
+    "forget_failure",
     "install",
     "machine",
     "run_cuda",

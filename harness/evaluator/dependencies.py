@@ -30,5 +30,5 @@ def missing() -> str:
     are = "is" if len(absent) == 1 else "are"
     return (
         f"{', '.join(absent)} {are} not installed for {sys.executable}: run `python -m pip install"
-        " .` in the checkout"
+        " '.[kernel]'` in the checkout"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import re
 import subprocess
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import b200
+from b200.checker.finding import Finding
+from b200.chip.launch import Launch
 from tests import ROOT
 from tests.b200.ptx_support import kernel
 
@@ -123,4 +126,22 @@ def test_the_package_says_that_it_is_typed_and_has_one_version():
     assert "version" not in project["project"] and project["project"]["dynamic"] == ["version"]
     assert setuptools["dynamic"]["version"] == {"attr": "b200.__version__"}
     assert setuptools["package-data"]["b200"] == ["py.typed"] and (ROOT / "b200/py.typed").exists()
+
+
+def test_the_stable_names_are_those_of_the_page():
+    page = (ROOT / "docs/reference/api.md").read_text()
+    functions = re.findall(r"^\| `b200\.(\w+)\(", page, re.MULTILINE)
+    assert {*functions, "EmulatorError"} == set(b200.__all__)
     assert all(hasattr(b200, name) for name in b200.__all__)
+    for title, described in (("Launch", Launch), ("Finding", Finding)):
+        section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        fields = re.findall(
+            r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))
+        )
+        names = {field.name for field in dataclasses.fields(described)}
+        assert fields and not [name for name in fields if name not in names | set(dir(described))]
+
+
+def test_the_changelog_begins_with_this_version():
+    changelog = (ROOT / "docs/CHANGELOG.md").read_text()
+    assert re.search(r"^## (\S+?),", changelog, re.MULTILINE)[1] == b200.__version__
