@@ -2,14 +2,13 @@
 
 THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1 codes, with a ue4m3
     scale factor for each 16 of them along K: SFA and SFB. Sums are fp32, C is fp16.
-    "Own" is the large operand (weights): each product of a dual gemm has its own. "Shared" is the
-    small one (tokens), which both products read. A problem of one product has one of each, too.
 
-    problem   own                  shared            C
-    gemm      b                    a                 c
-    group     b of each group      a of each group   c of each group
-    dual      b1 and b2            a                 c = silu(A B1) * (A B2): two products
-    gemv      the matrix: a        row 0 of b        c, transposed
+    problem   own: the large operand   shared: the small   C
+    gemm      b                        a                   c
+    group     b of each group          a of each group     c of each group
+    dual      b1 and b2, a product     a                   c = silu(A B1) * (A B2)
+              of each
+    gemv      the matrix: a            row 0 of b          c, transposed
 
 THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
     over a CTA pair). With `swap_ab`, the default, its A is the own operand, and C is stored
@@ -17,11 +16,10 @@ THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any 
     SFB are the MMA's.
 
 ONE TILE   gemm with 128 tokens, 7168 rows of weights, K 16384: Config(cta_group=2, cluster_n=2)
-    The MMA's M is 7168, its N 128. A pair of CTAs computes a tile of 256 x 64. The two pairs of a
-    cluster need the same A: they load it by turns and multicast it. A stage of a CTA has a k-tile
-    of 256: 128 rows of A (16 KB), 32 of the pair's 64 rows of B (4 KB), SFA of its rows (2 KB), SFB
-    of all 64, in an atom of 128 (2 KB). 9 stages fit. A k-tile is 4 MMAs of 256 x 64 x 64, each
-    after the copies of its SFA and SFB to tensor memory: 64 columns of sums, 16 of SFA, 16 of SFB.
+    M is 7168, N 128. A pair of CTAs computes 256 x 64. The two pairs of a cluster need the same A:
+    they load it by turns and multicast it. A stage of a CTA has 128 rows of A (16 KB), 32 of the
+    pair's 64 rows of B (4 KB), SFA of its rows (2 KB), SFB of all 64 in an atom of 128 (2 KB). A
+    k-tile of 256 is 4 MMAs of 256 x 64 x 64, each after the copies of its scales to tensor memory.
 
 WARPS   of a CTA, in this order
     4 or 8   epilogue, one or two warpgroups that take epilogue tiles by turns: tensor memory ->
@@ -36,23 +34,16 @@ PIPELINES   (mbarriers; s: stage, p: product, a: accumulator stage)
                                          of product p; the shared operand counts with p = 0
     empty[s][p]    MMA -> load           1 commit of each MMA warp that issues and reads what this
                                          CTA loads: cluster_n of them
-    gate_full[a]   MMA -> epilogue       1 commit: the first product of a dual tile, the gate,
-                                         which goes through silu, is complete (without a K split)
     acc_full[a]    MMA -> epilogue       1 commit: the tile is complete
     acc_empty[a]   epilogue -> MMA       each epilogue warp, of both CTAs of a pair
     partials_full  epilogue -> epilogue  1 expect_tx, and the bytes of the other CTAs' partial sums
-    MMAs read shared memory of both CTAs of a pair. So both load warps arrive on full[s][p] of the
-    leader, and the other CTA loads nothing before the cluster has met. The epilogue warps of both
-    arrive on acc_empty[a] of the leader.
+    MMAs read both CTAs of a pair: both arrive on full[s][p] and acc_empty[a] of the leader.
 
-MEETINGS   (named barriers of the CTA, and two phases of the cluster's barrier; where it says
-    "arrives; waits" there is work between the two)
+MEETINGS   (the cluster's barrier; named barriers of the CTA; the end of another launch)
     meeting    epilogue             load                 MMA
-    CLUSTER 1  arrives, waits       arrives; waits       arrives, waits; in a pair before
-                                    after the prefill    it allocates tensor memory
+    CLUSTER 1  arrives, waits       arrives, waits       arrives, waits
     SETUP      arrives, waits       arrives              arrives, waits
-    LAUNCH                          waits before its first load: for the launch before this one
-    PREFILL    warp 0 arrives       waits                   (without a cluster; else CLUSTER 1 does)
+    LAUNCH                          waits for the one before
     TEARDOWN   arrives, waits       arrives, waits       arrives, waits
     CLUSTER 2  arrives, waits       arrives, waits       arrives, waits
 
@@ -67,15 +58,9 @@ SHARED MEMORY                                 TENSOR MEMORY (columns)
     barriers, address of tensor memory            kernels rely on it; the PTX ISA lists copy ->
                                                   MMA, and not MMA -> copy.
 
-LAUNCHES   overlap (OVERLAPS_LAUNCHES): a CTA starts where the launch before has left room, and sets
-    up. Only its load warp waits for that launch to end. All that reads or writes what another
-    launch may touch comes behind this wait: bytes -> MMA -> sums -> c. What comes before it is in
-    shared and tensor memory, and prefetches of tensormaps and scales into the L2, which change no
-    value. No two CTAs fit an SM, so none holds tensor memory that an earlier launch waits for. The
-    trigger stands there, too: once each CTA has started, the next launch may.
-
-NUMERICS   silu(x) in fp32, to a relative (|x| + 8) 2^-23, for every finite x (see `silu`).
-    A K split adds its parts in one order, so results do not depend on timing.
+LAUNCHES   overlap: a CTA starts where the launch before has left room, and sets up. Its load warp
+    alone waits for that launch: all that touches what another one may hangs on the bytes it loads.
+    No two CTAs fit an SM, so none holds tensor memory that an earlier launch waits for.
 """
 
 import array
@@ -104,8 +89,7 @@ from task import input_t, output_t
 
 # ---- the chip, and the sizes of a tile -----------------------------------------------------------
 
-# By CTAs of a cluster, how many are resident at a time on 148 SMs in 8 GPCs: these sizes public
-# kernels have on a B200, and 8 CTAs are the portable limit.
+# By CTAs of a cluster, how many are resident at a time on 148 SMs in 8 GPCs. 8 are portable.
 CLUSTERS = {1: 148, 2: 74, 4: 33, 8: 15}
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
@@ -116,15 +100,12 @@ TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
 C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # or torch.bfloat16, "bf16", 2
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
-LOG_K_BLOCK = K_BLOCK.bit_length() - 1
 K_BLOCKS = TILE_K // K_BLOCK
 ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
-LOG_ATOM_ROWS = ATOM_ROWS.bit_length() - 1
 ATOM_BYTES = 512
 ATOM_COLUMNS = 4  # of tensor memory
 SF_BYTES = K_BLOCKS * ATOM_BYTES  # scales of 128 rows in a stage
 LANE_BIT = 16  # of the lane in an address of tensor memory, whose low half is the column
-MIN_STAGES = 2  # one to load and one to compute; so many k-tiles has `Plan.gate_k_tiles`
 GEMV_ROWS = 128  # of the operand that has a gemv's vector as its first
 
 OVERLAPS_LAUNCHES = True  # programmatic dependent launch; False: a launch starts when all is done
@@ -134,7 +115,6 @@ WARPGROUP = 4  # epilogue warps: warp w reaches quarter w % 4 of the 128 lanes o
 TENSORMAP_WARP, SCALE_WARP = 1, 2  # epilogue warps that prefetch at the start
 SETUP_BARRIER = 1  # all warps: barriers are initialised, tensor memory is allocated
 TEARDOWN_BARRIER = 2  # all warps: tensor memory has been read
-PREFILL_BARRIER = 3  # warp 0 and the load warp: empty[s][p] is initialised
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -144,24 +124,24 @@ def ceil_div(a: int, b: int) -> int:
 # ---- problem, configuration ----------------------------------------------------------------------
 
 
-class GemmShape(NamedTuple):
-    """Sizes of a group: rows of the shared operand and of each own one, K, batches."""
+class Shape(NamedTuple):
+    """Sizes of a group."""
 
-    shared: int
-    own: int
+    shared: int  # rows of the shared operand
+    own: int  # rows of each own operand
     k: int
-    l: int
+    l: int  # batches
 
 
 class Problem(NamedTuple):
     num_products: int
-    groups: tuple[GemmShape, ...]
+    groups: tuple[Shape, ...]
     is_gemv: bool = False  # the shared operand is the first of GEMV_ROWS rows
 
 
 @dataclass(frozen=True)
 class Config:
-    """What `pick` chooses. All other compile-time values follow from it and the problem."""
+    """What `pick` chooses. `Plan` has what follows from it and the problem."""
 
     tile_n: int = 64  # most columns of an output tile
     swap_ab: bool = True  # A of the MMA is the own operand, the large one
@@ -174,7 +154,7 @@ class Config:
         """What the own and the shared operand have -> what A and B have, or M and N; and back."""
         return (own, shared) if self.swap_ab else (shared, own)
 
-    def size(self, shape: GemmShape) -> tuple[int, int]:
+    def size(self, shape: Shape) -> tuple[int, int]:
         """M and N."""
         return self.exchange(shape.own, shape.shared)
 
@@ -193,7 +173,7 @@ class Config:
         """N of an MMA is a multiple of it."""
         return 8 * self.cta_group
 
-    def tiles(self, shape: GemmShape) -> tuple[int, int]:
+    def tiles(self, shape: Shape) -> tuple[int, int]:
         """Tiles of a group along M of all batches, and along N; those of a cluster count as one."""
         m, n = self.size(shape)
         m_tiles = shape.l * ceil_div(m, CTA_M * self.cta_group)
@@ -211,8 +191,7 @@ def longest_first(config: Config, problem: Problem) -> list[int]:
 
 
 def check(config: Config, problem: Problem) -> "Plan":
-    """The plan of a configuration for a problem, or ValueError with the reason why it has none.
-    Which problems there are says `read_problem`."""
+    """The plan of a configuration for a problem; ValueError with the reason if it is illegal."""
 
     def need(legal: bool, reason: str):
         if not legal:
@@ -223,13 +202,12 @@ def check(config: Config, problem: Problem) -> "Plan":
     is_width = config.tile_n in range(config.n_step, 257, config.n_step)
     need(is_width, "N is 8 to 256 by 8, in a pair by 16")
     need(config.cluster in CLUSTERS, "a cluster has 1, 2, 4 or 8 CTAs")
-    # `stages_if_idle` multiplies tiles by stages.
     need(tile_count(config, problem) < 2**22, "tile numbers, also times stages, have 32 bits")
     plan = Plan(config, problem)
-    on_atoms = config.tile_n % 64 == 0 or (config.cluster_n == 1 and plan.one_n_tile)
     # `issue_mmas` begins at the first or the third of the four tensor-memory columns of an atom.
+    on_atoms = config.tile_n % 64 == 0 or (config.cluster_n == 1 and plan.one_n_tile)
     need(on_atoms, "tiles begin at a multiple of 64 columns, as scales do in an atom")
-    need(plan.num_stages >= MIN_STAGES, "shared memory holds two stages")
+    need(plan.num_stages >= 2, "shared memory holds two stages")
     need(plan.tmem_allocated <= TMEM_COLUMNS, f"a CTA has {TMEM_COLUMNS} columns of tensor memory")
     if config.split_k > 1:
         need(not config.persistent, "a K split has room for the partial sums of one tile")
@@ -240,18 +218,15 @@ def check(config: Config, problem: Problem) -> "Plan":
 
 @functools.cache
 def clusters_at_once(size: int) -> int:
-    """Clusters of `size` CTAs that are resident at a time, one CTA an SM.
-
-    The driver of a B200 is asked, since chips differ. The table answers without a B200, if the
-    question fails, and if the answer is not within a factor of two of the table's."""
+    """Clusters of `size` CTAs that are resident at a time, one CTA an SM: by the driver of a B200,
+    since chips differ; else, or if its answer is not within a factor of two, by the table."""
+    expected = found = CLUSTERS[size]
     try:
         if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10:
             found = HardwareInfo(torch.cuda.current_device()).get_max_active_clusters(size)
-            if CLUSTERS[size] / 2 <= found <= 2 * CLUSTERS[size]:
-                return found
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
-    return CLUSTERS[size]
+    return found if expected / 2 <= found <= 2 * expected else expected
 
 
 # ---- plan ----------------------------------------------------------------------------------------
@@ -274,9 +249,8 @@ class Operand(NamedTuple):
 
 
 class Plan(Config):
-    """A configuration, and all else that the kernel knows at compile time, whether it is legal or
-    not (see `check`). Problems with equal plans share a kernel. Offsets are in bytes, those of
-    tensor memory in columns."""
+    """A configuration, legal or not, and all else that the kernel knows at compile time. Problems
+    with equal plans share a kernel. Offsets are in bytes, those of tensor memory in columns."""
 
     def __init__(self, config: Config, problem: Problem):
         super().__init__(**vars(config))
@@ -291,8 +265,7 @@ class Plan(Config):
         self.box_m = min(CTA_M, 8 * ceil_div(max(m_sizes), 8))  # rows of A in a TMA box
         self.box_n = self.choose_box_n(n_sizes)
         self.choose_epilogue([shape.own for shape in problem.groups])
-        # Tensor memory: sums, SFA, SFB. With two accumulator stages the epilogue of a tile overlaps
-        # the MMAs of the next one.
+        # With two accumulator stages the epilogue of a tile overlaps the MMAs of the next one.
         self.acc_columns = products * self.tile_n  # of an accumulator stage
         num_atoms = self.num_a + self.num_b * self.max_b_atoms
         scale_columns = num_atoms * K_BLOCKS * ATOM_COLUMNS
@@ -300,7 +273,6 @@ class Plan(Config):
         self.num_acc_stages = 2 if self.persistent and two_fit else 1
         sums = self.num_acc_stages * self.acc_columns
         self.tmem_allocated = max(32, 1 << (sums + scale_columns - 1).bit_length())
-        # A stage: codes of A, codes of B, SFA, SFB
         code_bytes = (self.num_a * CTA_M + self.num_b * self.cta_n) * ROW_BYTES
         self.stage_bytes = code_bytes + num_atoms * SF_BYTES
         self.operands: tuple[Operand, ...] = ()
@@ -309,8 +281,8 @@ class Plan(Config):
             is_a = number < self.num_a
             rows, box_rows = (CTA_M, self.box_m) if is_a else (self.cta_n, self.box_n)
             boxes, max_atoms = (1, 1) if is_a else (rows // box_rows, self.max_b_atoms)
-            scales, columns = code_bytes + atoms * SF_BYTES, sums + atoms * K_BLOCKS * ATOM_COLUMNS
-            place = codes, scales, columns
+            columns = sums + atoms * K_BLOCKS * ATOM_COLUMNS
+            place = codes, code_bytes + atoms * SF_BYTES, columns
             self.operands += (Operand(number, is_a, *place, boxes, box_rows, max_atoms),)
             codes, atoms = codes + rows * ROW_BYTES, atoms + max_atoms
         a, b = self.operands[: self.num_a], self.operands[self.num_a :]
@@ -335,21 +307,14 @@ class Plan(Config):
         """row_lengths: elements of a row of C in memory, of each group."""
         self.warpgroups = 2 if self.num_products * self.tile_n >= 128 else 1  # of the epilogue
         self.load_warp_id = WARPGROUP * self.warpgroups  # the MMA warp comes after it
-        # Columns of an epilogue tile: 32 lanes of them are what a warp reads at a time. Not
-        # swapped, C is contiguous along N, where 8 fp16 are half a sector of 32 bytes.
-        self.epi_n = 16 if not self.swap_ab and self.tile_n % 16 == 0 else 8
-        # Each warpgroup of each part of a K split has an epilogue tile, if there are so many.
-        widest = self.tile_n // (self.split_k * self.warpgroups)
-        for columns in (16, 32, 64 // self.num_products):
-            if self.tile_n % columns == 0 and columns <= widest:
-                self.epi_n = columns
+        # Columns of an epilogue tile: 16, if each warpgroup of each part of a K split has one then.
+        # Not swapped, C is contiguous along N, where 8 fp16 are half a sector of 32 bytes.
+        in_16 = not self.swap_ab or self.tile_n >= 16 * self.split_k * self.warpgroups
+        self.epi_n = 16 if self.tile_n % 16 == 0 and in_16 else 8
         # A lane stores 32 bytes, which are 16 fp16 of a row of C, else 2. Swapped, C is contiguous
         # along M, across lanes, so it is transposed through shared memory.
-        self.wide_stores = self.epi_n % 16 == 0 and all(n % 16 == 0 for n in row_lengths)
+        self.wide_stores = self.epi_n == 16 and all(n % 16 == 0 for n in row_lengths)
         self.stores_via_smem = self.wide_stores and self.swap_ab
-        # Last k-tiles of a dual tile: the first product of all of them, the gate, is done before
-        # the second product of any, so that silu overlaps MMAs.
-        self.gate_k_tiles = MIN_STAGES if self.num_products == 2 and self.split_k == 1 else 0
         # Epilogue tiles that a part of a K split adds up; bytes of one that a warp sends, a product
         self.owned_epi_tiles = ceil_div(ceil_div(self.tile_n, self.epi_n), self.split_k)
         self.partial_bytes = 32 * self.epi_n * 4
@@ -367,8 +332,7 @@ class Plan(Config):
         self.full = self.partials + partials * self.partial_bytes
         self.empty = self.full + stage_barriers
         self.acc_full = self.empty + stage_barriers
-        self.gate_full = self.acc_full + acc_barriers
-        self.acc_empty = self.gate_full + acc_barriers
+        self.acc_empty = self.acc_full + acc_barriers
         self.partials_full = self.acc_empty + acc_barriers
         self.tmem_address = self.partials_full + 8
         self.smem_bytes = self.tmem_address + 8
@@ -388,9 +352,8 @@ TYPES = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}  # by constraint of i
 @functools.cache
 def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
     """A device function that issues `text`, in which $0... stand for results, then for operands.
-
-    operands, results: a letter of TYPES for each. The function takes the operands, and returns
-    nothing, the result, or a list of several. pure: it has no effect besides."""
+    operands, results: a letter of TYPES for each; of several results the function returns a list.
+    pure: it has no effect besides."""
     constraints = ",".join([*(f"={letter}" for letter in results), *operands])
 
     @dsl_user_op
@@ -420,9 +383,8 @@ mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
-# An Int32 that all lanes have, by a reduction whose result ptxas knows to be uniform. Else it may
-# take the value for different from lane to lane; MMAs and copies then move each operand to a
-# uniform register, or get loops over lanes.
+# An Int32 that all lanes have, in a way that ptxas knows. Else MMAs and copies move each operand to
+# a uniform register, or get loops over lanes.
 uniform = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 
 # Prefetches of what has no pointer type: the address of a parameter, a number of bytes.
@@ -457,19 +419,18 @@ mul_x2 = ptx("mul.rn.f32x2 $0, $1, $2;", "ll", "l", pure=True)
 fma_x2 = ptx("fma.rn.f32x2 $0, $1, $2, $3;", "lll", "l", pure=True)
 
 
-def tma_load(to, tensormap, coordinates, barrier, pair, mask=None, policy=None):
+def tma_load(to, tensormap, coordinates, barrier, cta_group, mask=None, policy=None):
     """A box from global to shared memory, of each CTA of `mask` at the same offset if it is given.
-
-    pair: what a CTA receives counts on the barrier of its pair's leader. policy: of the L2."""
+    cta_group: 2 if the barrier is that of the pair's leader. policy: of the L2."""
     operands, types = [to, tensormap, *coordinates, barrier], "rlrrrr"
-    space, multicast, hint, last = "cluster" if pair else "cta", "", "", ""
+    space, group = ("cluster", ".cta_group::2") if cta_group == 2 else ("cta", "")
+    multicast, hint, last = "", "", ""
     if mask is not None:
         space, multicast, last, types = "cluster", ".multicast::cluster", ", $6", types + "h"
         operands.append(mask)
     if policy is not None:
         hint, last, types = ".L2::cache_hint", f"{last}, ${len(operands)}", types + "l"
         operands.append(policy)
-    group = ".cta_group::2" if pair else ""
     text = f"cp.async.bulk.tensor.3d.shared::{space}.global.tile.mbarrier::complete_tx::bytes"
     text += f"{multicast}{group}{hint} [$0], [$1, {{$2, $3, $4}}], [$5]{last};"
     ptx(text, types)(*operands)
@@ -491,8 +452,8 @@ def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, ac
 
 
 def tcgen05_ld(addresses, columns, transposable):
-    """32 lanes x `columns` columns from each address; a list of registers for each, complete on
-    return, since one assembly text has the loads and the wait.
+    """32 lanes x `columns` columns from each address; a list of registers for each. One assembly
+    text has the loads and the wait.
 
     transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes:
     register 4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
@@ -529,14 +490,14 @@ def packed(values) -> list:
 
 
 def silu(values):
-    """x / (1 + e^-x) of each x, as x h / (1 + h^2) * h with h = e^(x/2); two values share a
-    reciprocal.
+    """x / (1 + e^-x) of each x, as x h / (1 + h^2) * h with h = e^(x/2); two share a reciprocal.
 
-    No step leaves the range of fp32 before the result does. h is 2^12 at most, where 1 + h^-2 is
-    1, so products of two 1 + h^2 are below 2^50; at x = -104, where the result rounds to 0, it is
-    2^-75. Relative errors, in 2^-23: |x| from the rounded exponent; 4 from ex2.approx, whose result
-    counts twice; 1 from rcp.approx; 3 from six roundings. An absolute 2^-149 comes from results
-    below 2^-126: 2^-21 in c, where the other factor is the largest that fp32 has."""
+    To a relative (|x| + 8) 2^-23 for every finite x, since no step leaves the range of fp32 before
+    the result does. h is 2^12 at most, where 1 + h^-2 is 1, so products of two 1 + h^2 are below
+    2^50; at x = -104, where the result rounds to 0, it is 2^-75. Of the error |x| comes from the
+    rounded exponent, 4 from ex2.approx, whose result counts twice, 1 from rcp.approx, 3 from six
+    roundings. An absolute 2^-149 comes from results below 2^-126: 2^-21 in c, where the other
+    factor is the largest that fp32 has."""
     found = []
     for values_x2 in zip(values[::2], values[1::2]):
         x = pack_x2(*values_x2)
@@ -570,20 +531,14 @@ def div_up(a, b):
     return div(a + (b - 1), b)
 
 
-def atoms_of(extent):
-    """Scale-factor atoms of so many rows of A or B, an Int32."""
-    return (extent + (ATOM_ROWS - 1)) >> LOG_ATOM_ROWS
-
-
 def within(index: int, count):
     """Whether `index` is below `count`, which is at least 1: index 0 needs no test."""
     return Boolean(True) if index == 0 else count > index
 
 
 # Shared-memory matrix descriptors without an address (PTX ISA, "Shared memory descriptor"), lengths
-# in units of 16 bytes: at bit 32 those from 8 rows to the next 8, at 46 the version of tcgen05, at
-# 61 the swizzle, 2 for 128 bytes. The leading dimension, at 16, counts in neither layout used here;
-# it is 16 bytes, as CUTLASS has it.
+# in units of 16 bytes: at bit 32 from 8 rows to the next 8, at 46 the version of tcgen05, at 61 the
+# swizzle, 2 for 128 bytes. At 16 the leading dimension, which counts in neither layout used here.
 SCALE_DESCRIPTOR = 1 << 16 | 128 >> 4 << 32 | 1 << 46
 CODE_DESCRIPTOR = 1 << 16 | 1024 >> 4 << 32 | 1 << 46 | 2 << 61  # K-major
 K_BLOCK_STEP = K_BLOCK // 2 >> 4  # from a K block to the next one, in units of 16 bytes
@@ -593,25 +548,19 @@ SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank
 INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 
-# ---- what host, launch and kernel hand each other ------------------------------------------------
-
-# `bind` -> `Kernel.__call__`, which is compiled host code: `Words` of each group, in the order of
-# their tiles
-#     addresses of the codes and of the scales of each operand, A first; of C
-#     m, n, k, l, and rows of B in memory: more than n in a gemv
-# `Kernel.__call__` -> `Kernel.kernel`, lists of kernel parameters
-#     maps, addresses, sizes   of each group, what `Group` has
-#     schedule                 clusters, full_rounds, tiles of the last round, and stages_if_idle,
-#                              which a cluster fills that has none of these
+# ---- run-time values: what host, launch and kernel hand each other, what a CTA knows -------------
 
 
 class Words:
-    """Addresses and sizes of each group as one argument of a compiled function, by the DSL's
-    protocol JitArgument: a struct, since the host spends time on each argument."""
+    """What `bind` hands to `Kernel.__call__`, which is compiled host code. Of each group, in the
+    order of their tiles: addresses of the codes and of the scales of each operand, A first, and of
+    C; m, n, k, l, and rows of B in memory (more than n in a gemv).
 
-    def __init__(self, addresses: list[int], sizes: list[int], num_groups: int):
-        self.memory = array.array("q", addresses + sizes)
-        self.num_addresses, self.num_groups = len(addresses), num_groups
+    A struct by the DSL's protocol JitArgument, since the host spends time on each argument."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]):
+        self.memory = array.array("q", itertools.chain(*groups))
+        self.of_a_group = len(groups[0])
 
     def __c_pointers__(self):
         return [self.memory.buffer_info()[0]]
@@ -622,9 +571,7 @@ class Words:
     def __new_from_mlir_values__(self, values):
         count = range(len(self.memory))
         words = [Int64(llvm.extractvalue(Int64.mlir_type, values[0], [i])) for i in count]
-        addresses, sizes = words[: self.num_addresses], words[self.num_addresses :]
-        a, b = len(addresses) // self.num_groups, len(sizes) // self.num_groups
-        return [(addresses[i * a :][:a], sizes[i * b :][:b]) for i in range(self.num_groups)]
+        return [words[i : i + self.of_a_group] for i in count[:: self.of_a_group]]
 
 
 class Group(NamedTuple):
@@ -641,13 +588,9 @@ class Group(NamedTuple):
     l: Int32
 
 
-# ---- what a CTA knows at run time ----------------------------------------------------------------
-
-
 class PipelineState:
-    """A position in a ring of `depth` stages or accumulator stages: its index and its phase.
-
-    The consumer of a position waits for its phase, the producer for the one before it."""
+    """Index and phase of a position in a ring of `depth` stages. Its consumer waits for the phase,
+    its producer for the one before."""
 
     def __init__(self, index, phase, depth):
         self.index, self.phase, self.depth = Int32(index), Int32(phase), depth
@@ -679,21 +622,11 @@ class Tile:
     k_count: Int32  # k-tiles of this part
 
     def atom(self, operand: Operand, index: int = 0):
-        """Number of a scale-factor atom of this tile; beyond the last atom of a batch, the last."""
+        """Number of a scale-factor atom of this tile, or of the last one of the batch."""
         first, extent = (self.m, self.group.m) if operand.is_a else (self.n, self.group.n)
-        atoms = atoms_of(extent)
-        first = (first + ATOM_ROWS * index) >> LOG_ATOM_ROWS
+        atoms = div_up(extent, ATOM_ROWS)
+        first = div(first, ATOM_ROWS) + index
         return self.batch * atoms + cutlass.min(first, atoms - 1)
-
-
-@dataclass(frozen=True)
-class StageLoad:
-    """A k-tile on its way into a stage."""
-
-    tile: Tile
-    k_tile: Int32
-    state: PipelineState
-    is_prefill: bool  # the cluster has not met: no wait, no multicast, only this CTA's barriers
 
 
 # ---- kernel --------------------------------------------------------------------------------------
@@ -704,12 +637,11 @@ class Cta:
 
     In methods under @cute.jit the DSL compiles `if` and `for`, unless they say const_expr or
     range_constexpr; comprehensions are Python. The other methods are plain Python that runs while
-    the kernel is traced. What a loop changes needs the DSL's protocol, as `PipelineState` has it.
+    the kernel is traced.
 
-    The tiles of a cluster are dealt in rounds: a tile to each cluster, the longest tiles first. The
-    last round need not reach all clusters. It is dealt from the other end, to those that had the
-    shortest tiles of each round before. A cluster that has none of it fills fewer stages, so that
-    the others get more of DRAM and all end together."""
+    Tiles are dealt in rounds, the longest first, a tile to each cluster. The last round may not
+    reach all, so it goes to those that had the shortest tiles. Who has none of it fills fewer
+    stages: the others get more of DRAM, and all end together."""
 
     def __init__(self, plan: Plan, groups: list[Group], schedule: Sequence):
         self.plan, self.groups = plan, groups
@@ -719,9 +651,10 @@ class Cta:
         # Rank in the cluster: (k_rank * cluster_n + n_rank) * cta_group + pair_rank.
         self.rank = uniform(cute.arch.block_idx_in_cluster()) if plan.cluster > 1 else Int32(0)
         self.pair_rank = mod(self.rank, plan.cta_group)  # 0: the leader of the pair
-        # Which tile of those that share A.
         self.n_rank = mod(div(self.rank, plan.cta_group), plan.cluster_n)
-        self.k_rank = div(self.rank, plan.ctas_per_split)  # which part of a K split
+        self.k_rank = Int32(0)  # which part of a K split
+        if plan.split_k > 1:
+            self.k_rank = div(self.rank, plan.ctas_per_split)
         # Its cluster's place in a round, and in the last round; tiles, and stages that it fills.
         self.slot = self.last_slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
         self.num_tiles, self.num_stages = Int32(1), Int32(plan.num_stages)
@@ -745,10 +678,9 @@ class Cta:
     def tile_at(self, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
 
-        Whether tiles run along M or along N first decides what the CTAs of a GPC share, which
-        merges what they read at the same time. Without clusters neighbours are in one GPC, and have
-        the same large operand. Clusters take GPCs by turns, so those of one GPC are eight apart:
-        tiles run along M first, and they have the same B."""
+        A GPC merges what its CTAs read at the same time. Without clusters neighbours are in one
+        GPC, and get the same own operand. Clusters take GPCs by turns, so those of one GPC are
+        eight apart: tiles run along M first, and they get the same B."""
         plan = self.plan
         number = self.slot
         if plan.persistent:
@@ -776,104 +708,73 @@ class Cta:
         k_tiles = div_up(group.k, TILE_K)
         k_begin = div(self.k_rank * k_tiles, plan.split_k)
         k_count = div((self.k_rank + 1) * k_tiles, plan.split_k) - k_begin
-        b_atoms = atoms_of((n & (ATOM_ROWS - 1)) + width)
+        b_atoms = div_up(mod(n, ATOM_ROWS) + width, ATOM_ROWS)
         return Tile(group, batch, m, n, width, b_atoms, k_begin, k_count)
 
     # ---- kernel: barriers, meetings --------------------------------------------------------------
 
     def bar(self, first: int, index=0, product: int | None = None):
-        """This CTA's mbarrier number `index` of a pipeline, which begins at `first`; of a product,
-        where each has its own."""
+        """This CTA's mbarrier number `index` of a pipeline, which begins at `first`."""
         if product is not None:
             index = index * self.plan.num_products + product
         address = self.smem + first + 8 * index
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
     def in_leader(self, barrier):
-        """Shared address of the same barrier in the CTA that issues the MMAs. In a pair that is the
-        even one, and bit 24 is the last of the rank."""
+        """Shared address of the same barrier in the leader of a pair: bit 24 is the last of the
+        rank."""
         address = barrier.toint()
         return address & ~(1 << 24) if self.plan.cta_group == 2 else address
 
     def prepare_barriers(self):
-        """Initialise those that this plan waits for, but full[s][p], which the load warp does."""
-        plan = self.plan
+        plan, init = self.plan, cute.arch.mbarrier_init
         for stage, product in itertools.product(range(plan.num_stages), range(plan.num_products)):
-            cute.arch.mbarrier_init(self.bar(plan.empty, stage, product), plan.cluster_n)
+            init(self.bar(plan.full, stage, product), plan.cta_group)
+            init(self.bar(plan.empty, stage, product), plan.cluster_n)
         for stage in range(plan.num_acc_stages):
-            cute.arch.mbarrier_init(self.bar(plan.acc_full, stage), 1)
-            if plan.gate_k_tiles > 0:
-                cute.arch.mbarrier_init(self.bar(plan.gate_full, stage), 1)
-            if plan.persistent:
-                arrivals = plan.load_warp_id * plan.cta_group
-                cute.arch.mbarrier_init(self.bar(plan.acc_empty, stage), arrivals)
-        if plan.split_k > 1:
-            cute.arch.mbarrier_init(self.bar(plan.partials_full), 1)
+            init(self.bar(plan.acc_full, stage), 1)
+            init(self.bar(plan.acc_empty, stage), plan.load_warp_id * plan.cta_group)
+        init(self.bar(plan.partials_full), 1)
         cute.arch.mbarrier_init_fence()
-
-    # Meetings: the table at the top of the file says who comes.
-
-    def cluster_arrive(self):
-        if self.plan.cluster > 1:
-            cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
-
-    def cluster_wait(self):
-        if self.plan.cluster > 1:
-            cute.arch.cluster_wait()
+        if plan.split_k > 1:
+            sent = (plan.split_k - 1) * plan.num_products * WARPGROUP * plan.partial_bytes
+            num_bytes = self.num_owned(self.tile_at(Int32(0))) * sent
+            cute.arch.mbarrier_arrive_and_expect_tx(self.bar(plan.partials_full), num_bytes)
 
     def cta_sync(self, barrier_id: int):
         cute.arch.barrier(barrier_id=barrier_id, number_of_threads=self.plan.num_threads)
 
-    def setup_sync(self):
-        """Past here all barriers of the cluster are initialised and tensor memory is allocated."""
-        self.cluster_arrive()
-        self.cta_sync(SETUP_BARRIER)
-        self.cluster_wait()
+    def cluster_sync(self):
+        if self.plan.cluster > 1:
+            cute.arch.cluster_arrive_relaxed()  # after mbarrier_init_fence
+            cute.arch.cluster_wait()
 
     def teardown_sync(self):
         """Past here tensor memory has been read, and no CTA of the cluster will write to another or
         arrive on its barriers: each has waited for all that is sent to it."""
         self.cta_sync(TEARDOWN_BARRIER)
-        self.cluster_arrive()
-        self.cluster_wait()
+        self.cluster_sync()
 
     # ---- kernel: load warp -----------------------------------------------------------------------
 
     @cute.jit
     def load_warp(self):
         plan = self.plan
-        first_tile = self.tile_at(Int32(0))
-        # Stages are filled before the cluster meets, except in the CTA of a pair that is not its
-        # leader, whose loads complete on the leader's barriers. Leaders that work on one part of K
-        # prefill equally many k-tiles, so none multicasts into such a stage.
-        prefilled = cutlass.min(first_tile.k_count, self.num_stages)
-        prefilled = select(self.pair_rank == 0, prefilled, 0)
         with cute.arch.elect_one():
-            for stage in cutlass.range_constexpr(plan.num_stages):
-                for product in cutlass.range_constexpr(plan.num_products):
-                    cute.arch.mbarrier_init(self.bar(plan.full, stage, product), plan.cta_group)
-            cute.arch.mbarrier_init_fence()
-        self.cluster_arrive()
+            self.prepare_barriers()
+        self.cluster_sync()
         cute.arch.barrier_arrive(barrier_id=SETUP_BARRIER, number_of_threads=plan.num_threads)
         if const_expr(OVERLAPS_LAUNCHES):
             cute.arch.griddepcontrol_launch_dependents()
-            cute.arch.griddepcontrol_wait()
         with cute.arch.elect_one():
-            for i in cutlass.range(prefilled, unroll=1):
-                state = PipelineState(i, 0, self.num_stages)
-                self.load_stage(StageLoad(first_tile, first_tile.k_begin + i, state, True))
-        if const_expr(plan.cluster > 1):
-            self.cluster_wait()
-        else:
-            cute.arch.barrier(barrier_id=PREFILL_BARRIER, number_of_threads=64)
-        with cute.arch.elect_one():
-            # The stage after the last prefilled one: `next` of -1 is 0, and of the last one, too.
-            state = PipelineState(prefilled - 1, 0, self.num_stages).next()
+            state = PipelineState(0, 0, self.num_stages)
             for i in cutlass.range(self.num_tiles, unroll=1):
                 tile = self.tile_at(i)
-                begin = select(i == 0, prefilled, 0)
-                for j in cutlass.range(begin, tile.k_count, unroll=1):
-                    self.load_stage(StageLoad(tile, tile.k_begin + j, state, False))
+                for j in cutlass.range(tile.k_count, unroll=1):
+                    if const_expr(OVERLAPS_LAUNCHES):
+                        if j == 0:  # what the loop needs is computed by now
+                            cute.arch.griddepcontrol_wait()
+                    self.load_stage(tile, tile.k_begin + j, state)
                     state = state.next()
             if const_expr(plan.ctas_per_split > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(self.num_stages, unroll=1):
@@ -882,24 +783,18 @@ class Cta:
                     state = state.next()
         self.teardown_sync()
 
-    def load_stage(self, load: StageLoad):
+    def load_stage(self, tile: Tile, k_tile, state: PipelineState):
         """Fill a stage: for each product expect its bytes, whoever sends them, and send this CTA's.
 
         A product's own operand is loaded once that product's MMAs have released the stage; the
-        shared one once those of all have. The shared one's bytes count with product 0."""
-        own, shared = self.plan.own, self.plan.shared
-        own_bytes = self.bytes_of(load.tile, own[0])
-        both_bytes = own_bytes + self.bytes_of(load.tile, shared)
-        if not load.is_prefill:
-            self.wait_empty(load.state, 0)
-        self.expect_full(load, 0, both_bytes)
-        self.load(load, own[0], 0)
-        if len(own) == 2 and not load.is_prefill:
-            self.wait_empty(load.state, 1)
-        self.load(load, shared, 0)
-        if len(own) == 2:
-            self.expect_full(load, 1, own_bytes)
-            self.load(load, own[1], 1)
+        shared one, whose bytes count with product 0, once those of all have."""
+        plan, shared_bytes = self.plan, self.bytes_of(tile, self.plan.shared)
+        for product, own in enumerate(plan.own):
+            self.wait_empty(state, product)
+            num_bytes = self.bytes_of(tile, own) + (shared_bytes if product == 0 else 0)
+            self.expect_full(state, product, num_bytes)
+            self.load(tile, k_tile, state, own, product)
+        self.load(tile, k_tile, state, plan.shared, 0)
 
     def extent(self, tile: Tile, operand: Operand) -> tuple:
         """Boxes and scale-factor atoms of an operand that a CTA receives."""
@@ -915,56 +810,49 @@ class Cta:
         empty = self.bar(self.plan.empty, state.index, product)
         cute.arch.mbarrier_wait(empty, state.phase ^ 1)
 
-    def signals_leader(self, load: StageLoad) -> bool:
-        return self.plan.cta_group == 2 and not load.is_prefill
-
-    def expect_full(self, load: StageLoad, product: int, num_bytes):
-        full = self.bar(self.plan.full, load.state.index, product)
-        if self.signals_leader(load):
+    def expect_full(self, state: PipelineState, product: int, num_bytes):
+        full = self.bar(self.plan.full, state.index, product)
+        if self.plan.cta_group == 2:
             mbarrier_expect_remote(self.in_leader(full), num_bytes)
         else:
             cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
 
     @cute.jit
-    def load(self, load: StageLoad, operand: Operand, product: int):
+    def load(self, tile: Tile, k_tile, state: PipelineState, operand: Operand, product: int):
         """This CTA's rows of an operand of a k-tile, and all scales.
 
         CTAs that share A issue by turns and multicast to all. Scales are the next one's turn, so
-        that no CTA issues both. In a prefill each loads its own."""
-        plan = self.plan
-        tile, number = load.tile, operand.number
+        that no CTA issues both."""
+        plan, number = self.plan, operand.number
         mask = None
-        if const_expr(operand.is_a and plan.cluster_n > 1 and not load.is_prefill):
+        if const_expr(operand.is_a and plan.cluster_n > 1):
             sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
             mask = Int32(sharers) << (self.k_rank * plan.ctas_per_split + self.pair_rank)
         # Swapped these are the weights, of which one tile along N makes one read.
         is_read_once = operand.is_a and plan.swap_ab and plan.one_n_tile
         policy = Int64(EVICT_FIRST) if is_read_once else None
-        full = self.bar(plan.full, load.state.index, product)
-        to_leader = self.signals_leader(load)
-        barrier = self.in_leader(full) if to_leader else full.toint()
-        boxes, atoms = self.extent(tile, operand)
+        barrier = self.in_leader(self.bar(plan.full, state.index, product))
+        how = barrier, plan.cta_group, mask, policy
         first_row = tile.m
         if const_expr(not operand.is_a):
             first_row = tile.n + self.pair_rank * div(tile.width, plan.cta_group)
-        stage = self.smem + load.state.index * plan.stage_bytes
+        stage = self.smem + state.index * plan.stage_bytes
+        boxes, atoms = self.extent(tile, operand)
         for box in cutlass.range_constexpr(operand.boxes):
-            if self.issues(mask, load.k_tile + number, box, boxes):
+            if within(box, boxes) if mask is None else self.is_turn(k_tile + number):
                 row = box * operand.box_rows
                 to = stage + (operand.codes + row * ROW_BYTES)
-                at = load.k_tile * TILE_K, first_row + row, tile.batch
-                tma_load(to, tile.group.code_maps[number], at, barrier, to_leader, mask, policy)
+                at = k_tile * TILE_K, first_row + row, tile.batch
+                tma_load(to, tile.group.code_maps[number], at, *how)
         for atom in cutlass.range_constexpr(operand.atoms):
-            if self.issues(mask, load.k_tile + number + 1, atom, atoms):
+            if within(atom, atoms) if mask is None else self.is_turn(k_tile + number + 1):
                 to = stage + (operand.scales + atom * SF_BYTES)
-                at = 0, load.k_tile * K_BLOCKS, tile.atom(operand, atom)
-                tma_load(to, tile.group.scale_maps[number], at, barrier, to_leader, mask, policy)
+                at = 0, k_tile * K_BLOCKS, tile.atom(operand, atom)
+                tma_load(to, tile.group.scale_maps[number], at, *how)
 
-    def issues(self, mask, turn, index: int, count):
-        """Whether this CTA issues copy `index` of `count`: if it is multicast, at its turn."""
-        if mask is not None:
-            return mod(turn, self.plan.cluster_n) == self.n_rank
-        return within(index, count)
+    def is_turn(self, number):
+        """Whether this CTA issues a multicast, of those that share A."""
+        return mod(number, self.plan.cluster_n) == self.n_rank
 
     # ---- kernel: MMA warp ------------------------------------------------------------------------
 
@@ -974,15 +862,10 @@ class Cta:
         is_pair = plan.cta_group == 2
         address = self.smem + plan.tmem_address
         holder = cute.make_ptr(Int32, address, cute.AddressSpace.smem, assumed_align=8)
-        if const_expr(is_pair):  # the peer must run before tensor memory of both is allocated
-            self.cluster_arrive()
-            self.cluster_wait()
+        self.cluster_sync()  # in a pair the peer must run before tensor memory is allocated
         cute.arch.alloc_tmem(plan.tmem_allocated, holder, is_two_cta=is_pair)
         cute.arch.relinquish_tmem_alloc_permit(is_two_cta=is_pair)
-        if const_expr(is_pair):
-            self.cta_sync(SETUP_BARRIER)
-        else:
-            self.setup_sync()
+        self.cta_sync(SETUP_BARRIER)
         tmem_base = ld_shared_b32(address)
         num_tiles = select(self.pair_rank == 0, self.num_tiles, 0)  # of a pair the leader issues
         state = PipelineState(0, 0, self.num_stages)
@@ -996,59 +879,40 @@ class Cta:
 
     @cute.jit
     def mma_tile(self, tile: Tile, tmem_base, acc: PipelineState, state: PipelineState):
-        """All MMAs of a tile; the next stage. At the end of a dual tile the first product, the
-        gate, is finished ahead of the second, whose MMAs then overlap silu."""
-        plan = self.plan
-        if const_expr(plan.persistent):
-            # The tcgen05_fence_after of this wait is that of the next one, for full[s][p].
-            cute.arch.mbarrier_wait(self.bar(plan.acc_empty, acc.index), acc.phase ^ 1)
-        pair_mask = Int32(3) << self.rank if const_expr(plan.cta_group == 2) else None
-        tmem = tmem_base, tmem_base + acc.index * plan.acc_columns
-        last = cutlass.min(tile.k_count, Int32(plan.gate_k_tiles))
-        before = tile.k_count - last
-        state = self.mma_k_tiles(tile, tmem, 0, before, state, list(range(plan.num_products)))
-        if const_expr(plan.gate_k_tiles > 0):
-            # Two passes over the same stages, so the state after the first one is dropped.
-            self.mma_k_tiles(tile, tmem, before, last, state, [0])
-            with cute.arch.elect_one():
-                tcgen05.commit(self.bar(plan.gate_full, acc.index), pair_mask, self.mma_group)
-            state = self.mma_k_tiles(tile, tmem, before, last, state, [1])
-        with cute.arch.elect_one():
-            tcgen05.commit(self.bar(plan.acc_full, acc.index), pair_mask, self.mma_group)
-        return state
-
-    @cute.jit
-    def mma_k_tiles(self, tile: Tile, tmem, first, count, state: PipelineState, products: list):
-        """`count` k-tiles from number `first` of this part of K on, for some products; the next
-        stage. tmem: the addresses of tensor memory and of the accumulator stage.
+        """All MMAs of a tile; the next stage.
 
         A commit to all load warps that send to this CTA or pair releases what a product has read;
         the last product's, what products share."""
         plan = self.plan
+        if const_expr(plan.persistent):
+            # The tcgen05_fence_after of this wait is that of the next one, for full[s][p].
+            cute.arch.mbarrier_wait(self.bar(plan.acc_empty, acc.index), acc.phase ^ 1)
+        tmem = tmem_base, tmem_base + acc.index * plan.acc_columns
         senders = None
         if const_expr(plan.ctas_per_split > 1):
             senders = Int32((1 << plan.ctas_per_split) - 1)
             senders = senders << (self.k_rank * plan.ctas_per_split)
-        for j in cutlass.range(count, unroll=1):
-            for product in products:
+        for j in cutlass.range(tile.k_count, unroll=1):
+            for product in cutlass.range_constexpr(plan.num_products):
                 full = self.bar(plan.full, state.index, product)
                 cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
                 descriptors = self.descriptors(tile, state.index)
-                accumulate = select(first + j > 0, 1, 0)
+                accumulate = select(j > 0, 1, 0)
                 with cute.arch.elect_one():
-                    is_first = product == products[0]
-                    self.issue_mmas(tile, tmem, descriptors, accumulate, product, is_first)
+                    self.issue_mmas(tile, tmem, descriptors, accumulate, product)
                     empty = self.bar(plan.empty, state.index, product)
                     tcgen05.commit(empty, senders, self.mma_group)
             state = state.next()
+        pair_mask = Int32(3) << self.rank if const_expr(plan.cta_group == 2) else None
+        with cute.arch.elect_one():
+            tcgen05.commit(self.bar(plan.acc_full, acc.index), pair_mask, self.mma_group)
         return state
 
     def descriptors(self, tile: Tile, stage) -> tuple:
-        """Of a stage: the matrix descriptors of its first codes and of its first scales, and the
-        instruction descriptor. All lanes make them, in uniform registers: after elect_one, or from
-        vector registers, an MMA would take some 20 instructions to move its operands."""
-        # A descriptor has the offset in the CTA, in units of 16 bytes, and no room for the rank.
+        """The matrix descriptors of the first codes and of the first scales of a stage, and the
+        instruction descriptor. All lanes make them, in uniform registers: after elect_one an MMA
+        would take some 20 instructions to move its operands."""
         offset = (self.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
         start = Int64(uniform(offset >> 4))
         idesc = (tile.width << 14) + (INSTRUCTION_DESCRIPTOR | self.plan.cta_group << 27)
@@ -1057,19 +921,18 @@ class Cta:
         return start + CODE_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
 
     @cute.jit
-    def issue_mmas(self, tile: Tile, tmem, descriptors, accumulate, product: int, is_first: bool):
+    def issue_mmas(self, tile: Tile, tmem, descriptors, accumulate, product: int):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
-        accumulate: 0 in the first k-tile, whose first MMA overwrites the sums. is_first: of the
-        products, so it copies the shared operand's scales, too. Copies stand between MMAs, since an
-        MMA waits for all copies before it: those of a whole k-tile would hold it up for 128 cycles.
-        Beyond K all codes are zeros."""
+        accumulate: 0 in the first k-tile, whose first MMA overwrites the sums. The first product
+        copies the shared operand's scales, too. An MMA waits for all copies before it, those of a
+        whole k-tile for 128 cycles: so copies stand between MMAs. Beyond K all codes are zeros."""
         plan = self.plan
         tmem_base, acc_tmem = tmem
         codes_desc, scales_desc, idesc = descriptors
         own = plan.own[product]
         a, b = plan.exchange(own, plan.shared)
-        copied = (a, b) if is_first else (own,)
+        copied = (own,) if product else (a, b)
         d_tmem = acc_tmem + product * plan.tile_n
         a_desc, b_desc = codes_desc + (a.codes >> 4), codes_desc + (b.codes >> 4)
         for block in cutlass.range_constexpr(K_BLOCKS):
@@ -1096,9 +959,12 @@ class Cta:
     @cute.jit
     def epilogue_warp(self, warp_id):
         plan = self.plan
-        self.set_up(warp_id)
-        self.setup_sync()
-        # What an epilogue warp knows besides.
+        if warp_id == TENSORMAP_WARP:
+            self.prefetch_tensormaps(self.tile_at(Int32(0)))
+        if warp_id == SCALE_WARP:
+            self.prefetch_scales(self.tile_at(Int32(0)))
+        self.cluster_sync()
+        self.cta_sync(SETUP_BARRIER)
         self.quarter = warp_id & 3  # of the lanes of tensor memory
         self.warpgroup = warp_id >> 2
         self.lane = Int32(cute.arch.lane_idx())
@@ -1107,10 +973,6 @@ class Cta:
         acc = PipelineState(0, 0, plan.num_acc_stages)
         for i in cutlass.range(self.num_tiles, unroll=1):
             tile = self.tile_at(i)
-            if const_expr(plan.persistent and plan.num_groups > 1):
-                if warp_id == TENSORMAP_WARP:
-                    following = cutlass.min(i + 1, self.num_tiles - 1)
-                    self.prefetch_tensormaps(self.tile_at(following))
             self.finish_tile(tile, quarter_tmem + acc.index * plan.acc_columns, acc)
             if const_expr(plan.persistent):
                 # Only if a later tile takes this stage, so that each arrival is awaited.
@@ -1118,23 +980,6 @@ class Cta:
                     self.release(acc)
             acc = acc.next()
         self.teardown_sync()
-
-    @cute.jit
-    def set_up(self, warp_id):
-        """Before the CTA meets: warp 0 initialises the barriers that are not the load warp's, two
-        others prefetch."""
-        if warp_id == TENSORMAP_WARP:
-            self.prefetch_tensormaps(self.tile_at(Int32(0)))
-        if warp_id == SCALE_WARP:
-            with cute.arch.elect_one():
-                self.prefetch_scales(self.tile_at(Int32(0)))
-        if warp_id == 0:
-            with cute.arch.elect_one():
-                self.prepare_barriers()
-                if const_expr(self.plan.split_k > 1):
-                    self.expect_partials()
-            if const_expr(self.plan.cluster == 1):
-                cute.arch.barrier_arrive(barrier_id=PREFILL_BARRIER, number_of_threads=64)
 
     def prefetch_tensormaps(self, tile: Tile):
         with cute.arch.elect_one():
@@ -1145,71 +990,56 @@ class Cta:
         """The own operands' scale factors of the first stages, to the L2. They need no tensormap,
         so DRAM has work while tensormaps are fetched."""
         plan = self.plan
-        k_blocks = tile.group.k >> LOG_K_BLOCK
+        k_blocks = div(tile.group.k, K_BLOCK)
         first_block = tile.k_begin * K_BLOCKS
         blocks = cutlass.min(tile.k_count, Int32(plan.num_stages)) * K_BLOCKS
         blocks = cutlass.min(blocks, k_blocks - first_block)
         offset = (Int64(tile.atom(plan.own[0])) * k_blocks + first_block) * ATOM_BYTES
-        for operand in plan.own:
-            bulk_prefetch(tile.group.scales[operand.number] + offset, blocks * ATOM_BYTES)
+        with cute.arch.elect_one():
+            for operand in plan.own:
+                bulk_prefetch(tile.group.scales[operand.number] + offset, blocks * ATOM_BYTES)
 
     def release(self, acc: PipelineState):
         """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
         tcgen05_fence_before()
         with cute.arch.elect_one():
-            # As `in_leader`, for ptxas's sake: with the bit cleared the MMA warp loses its uniform
-            # registers, and takes 95 instructions a k-tile in place of 69 (SASS of group 2).
+            # Not `in_leader`: with the bit cleared ptxas takes the MMA warp's uniform registers,
+            # and 95 instructions a k-tile in place of 69 (SASS of group 2).
             acc_empty = self.bar(self.plan.acc_empty, acc.index).toint()
             mbarrier_arrive_remote(mapa(acc_empty, self.rank & -self.plan.cta_group))
 
     @cute.jit
     def finish_tile(self, tile: Tile, acc_tmem, acc: PipelineState):
-        """Store a tile once it is complete, an epilogue tile at a time. Of a dual tile silu of the
-        first one is ready when the second product is."""
+        """Store a tile once it is complete, an epilogue tile at a time: of a K split those that
+        this part owns, after what others own has been sent."""
         plan = self.plan
-        epi_n, step = plan.epi_n, plan.warpgroups
-        begin = self.warpgroup
-        # The second warpgroup has none in a narrow tile. It reads the first one in its place, which
-        # is there, and `store` drops that: no columns are left at `n`.
-        n = begin * epi_n
-        first = acc_tmem + select(n < tile.width, n, 0)
-        if const_expr(plan.gate_k_tiles > 0):
-            cute.arch.mbarrier_wait(self.bar(plan.gate_full, acc.index), acc.phase)
-            tcgen05_fence_after()
-            gates = silu(self.read(first, 1)[0])
         cute.arch.mbarrier_wait(self.bar(plan.acc_full, acc.index), acc.phase)
         tcgen05_fence_after()
         if const_expr(plan.split_k > 1):
-            self.add_parts(tile, acc_tmem)
-        else:
-            if const_expr(plan.gate_k_tiles > 0):
-                values = self.combine(self.read(first + plan.tile_n, 1), gates)
-                self.store(tile, values, n)
-                begin = begin + step
-            for i in cutlass.range(begin, div_up(tile.width, epi_n), step, unroll=1):
-                sums = self.read(acc_tmem + i * epi_n, plan.num_products)
-                self.store(tile, self.combine(sums), i * epi_n)
+            self.send_partials(tile, acc_tmem)
+        owned = self.num_owned(tile)
+        for number in cutlass.range(self.warpgroup, owned, plan.warpgroups, unroll=1):
+            column = (number * plan.split_k + self.k_rank) * plan.epi_n
+            sums = self.read(acc_tmem + column)
+            if const_expr(plan.split_k > 1):
+                sums = self.with_partials(sums, number)
+            values = sums[0]
+            if const_expr(plan.num_products == 2):
+                values = [gate * up for gate, up in zip(silu(sums[0]), sums[1])]
+            self.store(tile, values, column)
 
-    def read(self, tmem, num_products: int) -> list:
-        """Sums of an epilogue tile of the first products, from this address on."""
-        addresses = [tmem + product * self.plan.tile_n for product in range(num_products)]
-        return tcgen05_ld(addresses, self.plan.epi_n, self.plan.stores_via_smem)
-
-    def combine(self, sums: list, gates: list | None = None) -> list:
-        """Values of C from the sums of each product. gates: silu of the first one's sums, where
-        that is computed already; `sums` has the second one's then."""
-        if self.plan.num_products == 1:
-            return sums[0]
-        gates = silu(sums[0]) if gates is None else gates
-        return [gate * up for gate, up in zip(gates, sums[-1])]
+    def read(self, tmem) -> list:
+        """Sums of an epilogue tile of each product, from this address on."""
+        plan = self.plan
+        addresses = [tmem + product * plan.tile_n for product in range(plan.num_products)]
+        return tcgen05_ld(addresses, plan.epi_n, plan.stores_via_smem)
 
     @cute.jit
     def store(self, tile: Tile, values: list, epi_column):
         """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
-        values: of all columns, fp32, as `tcgen05_ld` gives them; they are rounded here and in
-        `transpose`."""
+        values: fp32 of all columns, as `tcgen05_ld` gives them."""
         plan, group = self.plan, tile.group
-        # A lane stores one row of all columns; via SMEM, of each 16 columns 16 rows of one column.
+        # A lane stores one row of all columns; via SMEM, 16 rows of one column.
         m = tile.m + self.quarter * 32
         n = tile.n + epi_column
         if const_expr(plan.stores_via_smem):
@@ -1225,37 +1055,27 @@ class Cta:
         _, column_step = plan.exchange(1, num_own)
         to = group.c + index * C_BYTES
         if const_expr(plan.wide_stores):
-            for first in cutlass.range_constexpr(0, plan.epi_n, 16):
-                if const_expr(plan.stores_via_smem):
-                    words = self.transpose(values, first)
-                else:
-                    words = packed(values[first : first + 16])
-                if columns_left > first:
-                    st_global_v8(to + Int64(column_step) * (C_BYTES * first), *words)
+            words = self.transpose(values) if plan.stores_via_smem else packed(values)
+            if columns_left > 0:
+                st_global_v8(to, *words)
         else:
             for i in cutlass.range_constexpr(plan.epi_n):
                 if columns_left > i:
                     st_global_b16(to + Int64(column_step) * (C_BYTES * i), cvt_c(values[i]))
 
-    def transpose(self, values: list, first: int) -> list:
-        """16 columns x 32 rows, from column `first` of an epilogue tile on, through shared memory:
-        each lane gets 16 rows of column lane / 2, two fp16 a word.
-
-        A column is 64 bytes there: four pieces of 8 rows, at their number XOR bits 1 and 2 of the
-        column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4 columns) touch
-        every bank once."""
+    def transpose(self, values: list) -> list:
+        """16 columns x 32 rows, through shared memory: each lane gets 16 rows of column lane / 2,
+        two a word. A column is 64 bytes there: four pieces of 8 rows, at their number XOR bits 1
+        and 2 of the column. So stmatrix (a piece of 8 columns) and the loads (two pieces of 4
+        columns) touch every bank once."""
         number = self.warpgroup * WARPGROUP + self.quarter
         buffer = self.smem + self.plan.transposition + number * 1024
-        # Registers of `tcgen05_ld`: of rows 0-15, and of rows 16-31; 4 for 8 columns.
-        upper = values[: len(values) // 2][first // 2 : first // 2 + 8]
-        lower = values[len(values) // 2 :][first // 2 : first // 2 + 8]
         column, piece = self.lane & 7, self.lane >> 3
         to = buffer + column * 64 + ((piece ^ (column >> 1)) << 4)
         cute.arch.sync_warp()
-        for octet in range(2):
-            registers = slice(4 * octet, 4 * octet + 4)
-            words = packed(upper[registers]) + packed(lower[registers])
-            stmatrix_x4_trans(to + octet * 512, *words)
+        for octet in range(2):  # of columns: 4 registers of rows 0-15, then 4 of rows 16-31
+            rows = values[4 * octet :][:4] + values[8 + 4 * octet :][:4]
+            stmatrix_x4_trans(to + octet * 512, *packed(rows))
         cute.arch.sync_warp()
         column, piece = self.lane >> 1, (self.lane & 1) * 2
         line = buffer + column * 64
@@ -1265,47 +1085,38 @@ class Cta:
 
     # ---- kernel: K split -------------------------------------------------------------------------
 
-    # Each part of K owns every split_k-th epilogue tile of a tile. It adds the partial sums of the
-    # others to its own, in the order of the parts after it, around to the one before it: timing
-    # does not change the result. Sums travel as they lie in registers.
+    # Each part of K owns every split_k-th epilogue tile. It adds the partial sums of the others to
+    # its own, from the part after it on, around: timing does not change the result. Sums travel as
+    # they lie in registers.
 
     def num_owned(self, tile: Tile):
         """Epilogue tiles of this part."""
         # The difference may be negative, but not below -(split_k - 1), which div_up adds.
         return div_up(div_up(tile.width, self.plan.epi_n) - self.k_rank, self.plan.split_k)
 
-    def expect_partials(self):
-        plan = self.plan
-        tile_bytes = (plan.split_k - 1) * plan.num_products * WARPGROUP * plan.partial_bytes
-        num_bytes = self.num_owned(self.tile_at(Int32(0))) * tile_bytes
-        cute.arch.mbarrier_arrive_and_expect_tx(self.bar(plan.partials_full), num_bytes)
-
     @cute.jit
-    def add_parts(self, tile: Tile, acc_tmem):
-        """Send what other parts own, then add theirs to the own and store these."""
+    def send_partials(self, tile: Tile, acc_tmem):
+        """Send what other parts own."""
         plan = self.plan
-        split_k, epi_n, step = plan.split_k, plan.epi_n, plan.warpgroups
-        for i in cutlass.range(div_up(tile.width, epi_n), unroll=1):
-            owner, number = mod(i, split_k), div(i, split_k)
-            if owner != self.k_rank and mod(number, step) == self.warpgroup:
-                sums = self.read(acc_tmem + i * epi_n, plan.num_products)
-                self.send(sums, owner, number)
-        for number in cutlass.range(self.warpgroup, self.num_owned(tile), step, unroll=1):
-            column = (number * split_k + self.k_rank) * epi_n
-            sums = self.read(acc_tmem + column, plan.num_products)
-            # The first wait is for the partial sums of all.
-            cute.arch.mbarrier_wait(self.bar(plan.partials_full), 0)
-            for sender in cutlass.range_constexpr(split_k - 1):
-                for product in cutlass.range_constexpr(plan.num_products):
-                    at = self.partial(sender, number, product) + self.lane * 16
-                    quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, epi_n, 4)]
-                    received = itertools.chain(*quads)
-                    sums[product] = [a + b for a, b in zip(sums[product], received)]
-            self.store(tile, self.combine(sums), column)
+        for i in cutlass.range(div_up(tile.width, plan.epi_n), unroll=1):
+            owner, number = mod(i, plan.split_k), div(i, plan.split_k)
+            if owner != self.k_rank and mod(number, plan.warpgroups) == self.warpgroup:
+                self.send(self.read(acc_tmem + i * plan.epi_n), owner, number)
+
+    def with_partials(self, sums: list, number) -> list:
+        """The sums of an owned epilogue tile, with those of all other parts."""
+        plan = self.plan
+        # The first wait is for the partial sums of all.
+        cute.arch.mbarrier_wait(self.bar(plan.partials_full), 0)
+        for sender, product in itertools.product(range(plan.split_k - 1), range(len(sums))):
+            at = self.partial(sender, number, product) + self.lane * 16
+            quads = [ld_shared_v4_f32(at + n * 128) for n in range(0, plan.epi_n, 4)]
+            received = itertools.chain(*quads)
+            sums[product] = [a + b for a, b in zip(sums[product], received)]
+        return sums
 
     def partial(self, sender, number, product: int):
-        """Address, in the owner of an epilogue tile, of what this quarter of `sender` sends.
-        number: of the epilogue tile, among those of its owner."""
+        """Address of what this quarter of `sender` sends of its owner's epilogue tile `number`."""
         plan = self.plan
         index = (sender * plan.owned_epi_tiles + number) * plan.num_products + product
         index = index * WARPGROUP + self.quarter
@@ -1334,6 +1145,8 @@ class Kernel:
 
     @cute.kernel
     def kernel(self, maps, addresses, sizes, schedule):
+        """Kernel parameters. maps, addresses, sizes: of each group, what `Group` has. schedule:
+        clusters, full rounds, tiles of the last round, stages that a cluster fills without one."""
         groups = []
         for atoms, (*scales, c), numbers in zip(maps, addresses, sizes):
             tensormaps = [tensormap_address(atom) for atom in atoms]
@@ -1347,8 +1160,8 @@ class Kernel:
         plan = self.plan
         maps, addresses, sizes = [], [], []
         tiles = Int32(0)
-        for (*pairs, c), numbers in words:
-            m, n, k, l, stored_n = [Int32(number) for number in numbers]
+        for *pairs, c, m, n, k, l, stored_n in words:
+            m, n, k, l, stored_n = map(Int32, (m, n, k, l, stored_n))
             maps.append(self.tensormaps(pairs, m, n, k, l, stored_n))
             addresses.append([*pairs[1::2], c])
             sizes.append([tiles, m, n, k, l])
@@ -1370,23 +1183,18 @@ class Kernel:
         )
 
     def stages_if_idle(self, clusters, full_rounds, last):
-        """Stages that a cluster without a tile in the last round fills:
-        stages * full_rounds / rounds + 2 * last / clusters. That is in proportion to its tiles, and
-        up to two more where many clusters have a last tile: too few cost more than too many.
-
-        At least MIN_STAGES: at the end of a dual tile the first product of `gate_k_tiles` k-tiles
-        is computed before the second one of any, which alone releases a stage."""
+        """Stages that a cluster without a tile in the last round fills: in proportion to its tiles,
+        and up to two more where many have a last tile, since too few cost more than too many."""
         stages, rounds = self.plan.num_stages, full_rounds + 1
         fewer = stages * full_rounds * clusters + 2 * last * rounds
-        fewer = cutlass.min(div(fewer, clusters * rounds), Int32(stages))
-        return cutlass.max(fewer, Int32(MIN_STAGES))
+        return cutlass.min(div(fewer, clusters * rounds), Int32(stages))
 
     def tensormaps(self, pairs, m, n, k, l, stored_n) -> list:
         """TMA atoms of the codes of each operand, which is [l][rows][k] in memory; then of the
         scales of each, as [l, atom of rows][K block][256 Int16]."""
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
         num_int16 = ATOM_BYTES // 2
-        k_blocks = k >> LOG_K_BLOCK
+        k_blocks = div(k, K_BLOCK)
         row, k = cute.assume(Int64(k), K_BLOCK), cute.assume(k, K_BLOCK)
         codes, scales = [], []
         for operand, code, scale in zip(self.plan.operands, pairs[0::2], pairs[1::2]):
@@ -1396,7 +1204,7 @@ class Kernel:
             strides = (row, 1, cute.assume(Int64(stored) * row, K_BLOCK))
             codes.append(self.tma_atom(Float4E2M1FN, code, (rows, k, l), strides, box, smem))
             box = (num_int16, K_BLOCKS, 1)
-            size = (num_int16, k_blocks, l * atoms_of(stored))
+            size = (num_int16, k_blocks, l * div_up(stored, ATOM_ROWS))
             strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
             smem = cute.make_layout(box)
             scales.append(self.tma_atom(Int16, scale, size, strides, box, smem))
@@ -1412,19 +1220,18 @@ class Kernel:
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.__call__, compiled, for all problems with this plan."""
-    count = plan.num_groups  # as `words_of` has them
-    addresses, sizes = [0] * (2 * len(plan.operands) + 1) * count, [0] * 5 * count
-    return cute.compile(Kernel(plan), Words(addresses, sizes, count))
+    words = [0] * (2 * len(plan.operands) + 6)  # as `words_of` has them
+    return cute.compile(Kernel(plan), Words([words] * plan.num_groups))
 
 
 # ---- input ---------------------------------------------------------------------------------------
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 
-# Names of what `data` has, by how many that are; "_" does not count.
+# Names of what `data` has, by how many that are: of a gemv or gemm, or of a dual. "_" is not used.
 NAMES = {
-    7: "a b _ _ sfa_permuted sfb_permuted c".split(),  # gemv, gemm
-    10: "a b1 b2 _ _ _ sfa_permuted sfb1_permuted sfb2_permuted c".split(),  # dual gemm
+    7: "a b _ _ sfa_permuted sfb_permuted c".split(),
+    10: "a b1 b2 _ _ _ sfa_permuted sfb1_permuted sfb2_permuted c".split(),
 }
 NAMES_OF_GROUP = "a b c sfa_permuted sfb_permuted".split()
 
@@ -1492,22 +1299,16 @@ def label(key: str, group: int, num_groups: int) -> str:
 
 def problem_of(data, groups: Groups) -> Problem:
     """The problem that `data` poses; TypeError or ValueError names what is wrong with it."""
-    try:
-        forms = [
-            (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-            for tensors in groups
-            for tensor in tensors.values()
-        ]
-    except (AttributeError, TypeError):
-        for group, items in enumerate(groups):
-            for key, item in items.items():
-                is_tensor, kind = isinstance(item, torch.Tensor), type(item).__name__
-                expect(is_tensor, label(key, group, len(groups)), "a tensor", kind, TypeError)
-        raise
-    sizes = tuple(data[3]) if len(data) == 4 else ()
-    if sizes and isinstance(sizes[0], list):
-        sizes = tuple(map(tuple, sizes))
-    return read_problem(len(data), tuple(groups[0]), sizes, tuple(forms))
+    forms = tuple(
+        (item.shape, item.stride(), item.dtype, item.device)
+        if isinstance(item, torch.Tensor)
+        else type(item).__name__
+        for tensors in groups
+        for item in tensors.values()
+    )
+    sizes = data[3] if len(data) == 4 else ()
+    sizes = tuple(tuple(size) if isinstance(size, list) else size for size in sizes)
+    return read_problem(len(data), tuple(groups[0]), sizes, forms)
 
 
 @functools.cache
@@ -1517,21 +1318,22 @@ def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple)
     groups = [dict(zip(names, forms[i:])) for i in range(0, len(forms), len(names))]
     shapes, is_gemv = [], False
     for group, found in enumerate(groups):
-        for key, (*_, device) in found.items():
-            name = label(key, group, len(groups))
-            expect(device == forms[0][-1], name, forms[0][-1], device)
+        called = {key: label(key, group, len(groups)) for key in names}
+        for key, form in found.items():
+            expect(isinstance(form, tuple), called[key], "a tensor", form, TypeError)
+            expect(form[-1] == forms[0][-1], called[key], forms[0][-1], form[-1])
         sources = "a", "b1" if count == 10 else "b", "c"  # sizes come from these
         for key in sources:
-            name, shape = label(key, group, len(groups)), found[key][0]
+            shape = found[key][0]
             is_legal = len(shape) == 3 and 0 < min(shape) <= max(shape) < 2**30
-            expect(is_legal, name, "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
+            expect(is_legal, called[key], "3 dimensions of 1 to 2^30 - 1", f"shape {list(shape)}")
         (m, half_k, l), (n, *_), c = (found[key][0] for key in sources)
         k = 2 * half_k
-        expect(k % K_BLOCK == 0, label("a", group, len(groups)), f"K a multiple of {K_BLOCK}", k)
+        expect(k % K_BLOCK == 0, called["a"], f"K a multiple of {K_BLOCK}", k)
         if sizes:
             expect(sizes[group] == (m, n, k, l), f"sizes[{group}]", (m, n, k, l), sizes[group])
         is_gemv = count == 7 and n == GEMV_ROWS and c[1] == 1
-        shapes.append(GemmShape(1, m, k, l) if is_gemv else GemmShape(m, n, k, l))
+        shapes.append(Shape(1, m, k, l) if is_gemv else Shape(m, n, k, l))
     problem = Problem(2 if count == 10 else 1, tuple(shapes), is_gemv)
     expect(len(groups) <= MAX_GROUPS, "sizes", f"at most {MAX_GROUPS} groups", len(groups))
     for group, expected in enumerate(forms_of(problem)):
@@ -1539,9 +1341,8 @@ def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple)
             name, must = label(key, group, len(groups)), expected[key]
             expect(dtype == must.dtype, name, f"dtype {must.dtype}", dtype, TypeError)
             expect(shape == must.shape, name, f"shape {list(must.shape)}", list(shape))
-            # A stride counts where there is more than one element along it.
-            triples = zip(shape, strides, must.stride())
-            is_dense = all(size == 1 or ours == theirs for size, ours, theirs in triples)
+            pairs = zip(shape, zip(strides, must.stride()))
+            is_dense = all(size == 1 or found == wanted for size, (found, wanted) in pairs)
             expect(is_dense, name, f"strides {list(must.stride())}", list(strides))
     return problem
 
@@ -1551,18 +1352,18 @@ def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple)
 COMPILING = threading.Lock()
 
 
-def words_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list, list]:
-    """What takes the tensors of a group in the order of `Words`; the groups in that order; and the
-    sizes of all."""
+def words_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
+    """What takes the tensors of a group in the order of `Words`; and in that order of each group
+    its number and its sizes."""
     own, shared = operand_names(problem)
     a, b = config.exchange(own, [shared])
     pairs = [(name, f"sf{name}_permuted") for name in a + b]
-    order, sizes = longest_first(config, problem), []
-    for group in order:
+    groups = []
+    for group in longest_first(config, problem):
         shape = problem.groups[group]
         m, n = config.size(shape)
-        sizes += [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]
-    return operator.itemgetter(*itertools.chain(*pairs), "c"), order, sizes
+        groups.append((group, [m, n, shape.k, shape.l, GEMV_ROWS if problem.is_gemv else n]))
+    return operator.itemgetter(*itertools.chain(*pairs), "c"), groups
 
 
 @functools.cache
@@ -1579,18 +1380,20 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
     with COMPILING:  # by one thread at a time
-        kernel, (tensors_of, order, sizes) = kernel_for(problem, config)
-    addresses = [tensor.data_ptr() for group in order for tensor in tensors_of(groups[group])]
-    is_odd = functools.reduce(operator.or_, addresses) % 32
-    for group, tensors in enumerate(groups if is_odd else []):
-        for key, tensor in tensors.items():
-            name, multiple = label(key, group, len(groups)), 32 if key == "c" else 16
-            is_legal = tensor.data_ptr() % multiple == 0
-            expect(is_legal, name, f"an address of {multiple} bytes", hex(tensor.data_ptr()))
-    return functools.partial(kernel, Words(addresses, sizes, len(order)))
+        kernel, (tensors_of, order) = kernel_for(problem, config)
+    words = []
+    for group, sizes in order:
+        addresses = [tensor.data_ptr() for tensor in tensors_of(groups[group])]
+        if functools.reduce(operator.or_, addresses) % 32:
+            for key, tensor in groups[group].items():
+                name, multiple = label(key, group, len(groups)), 32 if key == "c" else 16
+                is_legal = tensor.data_ptr() % multiple == 0
+                expect(is_legal, name, f"an address of {multiple} bytes", hex(tensor.data_ptr()))
+        words.append(addresses + sizes)
+    return functools.partial(kernel, Words(words))
 
 
-# ---- cost model ----------------------------------------------------------------------------------
+# ---- the choice: cost model, table ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -1602,10 +1405,8 @@ class CostModel:
     meet: float = 250  # more than that, until the CTAs of a cluster have met
     dram: float = 4000  # bytes a cycle
     l2: float = 10200  # bytes a cycle, from the L2 to all SMs
-    outside: float = 3850  # bytes a cycle of boxes that lie outside of their tensor
     fill: float = 1.74  # what a byte from DRAM costs the L2, in bytes that an SM reads
     merged: float = 0.4  # part of own operands that neighbours without a cluster read together
-    load: float = 42  # a TMA instruction of the load warp
     refill: float = 2220  # until a stage that is released is full again
     epilogue: float = 11.7  # a column
     split: float = 390  # each further part of K
@@ -1629,37 +1430,30 @@ def waves_of(config: Config, problem: Problem) -> int:
 
 
 def tile_cycles(plan: Plan, n: int, k: int) -> tuple[float, float]:
-    """Of the main loop of a tile: MMAs, TMA instructions, and until a stage is full again; and of
-    its epilogue, with the exchange of a K split."""
+    """Of the main loop of a tile, its MMAs against the filling of stages; and of its epilogue, with
+    the exchange of a K split."""
     # An MMA, of both CTAs of a pair: at the rate of the tensor core, or what it takes at least.
     rate, least = n / 2, 32 + n / 4 if plan.cta_group == 1 else 35 + n / 8
     mmas = K_BLOCKS * plan.num_products * max(rate, least)
-    b_loads = ceil_div(n // plan.cta_group, plan.box_n) + ceil_div(n, ATOM_ROWS)
-    loads = COSTS.load * (2 * plan.num_a / plan.cluster_n + plan.num_b * b_loads)
     k_tiles = ceil_div(ceil_div(k, TILE_K), plan.split_k)
-    main_loop = k_tiles * soft_max((mmas, loads, COSTS.refill / plan.num_stages), 4)
+    main_loop = k_tiles * soft_max((mmas, COSTS.refill / plan.num_stages), 4)
     stored = min(n, plan.epi_n * ceil_div(ceil_div(n, plan.epi_n), plan.split_k))
     exchange = COSTS.split + COSTS.exchange * plan.num_products * stored
     return main_loop, COSTS.epilogue * stored + (plan.split_k - 1) * exchange
 
 
-def memory_cycles(plan: Plan, shape: GemmShape) -> tuple[float, float]:
-    """Of DRAM and of the L2 for a group: the bytes that it needs, and what boxes load beyond."""
+def memory_cycles(plan: Plan, shape: Shape) -> tuple[float, float]:
+    """Of DRAM for the bytes that a group needs, and of the L2 for all that its boxes load."""
     (m, n), (m_tiles, n_tiles) = plan.size(shape), plan.tiles(shape)
-    # Rows of A and B, counted as often as they are read: of all tiles, and in all boxes.
-    a_read = plan.num_a * shape.l * m * n_tiles
-    b_read = plan.num_b * m_tiles * n
-    in_boxes = plan.num_a * n_tiles * plan.cta_group * plan.box_m
-    box_n = plan.box_n * plan.cta_group
-    in_boxes += plan.num_b * box_n * ceil_div(n, box_n)
-    outside = m_tiles * in_boxes - a_read - b_read
-    once = (plan.num_a * m + plan.num_b * n) * shape.l
+    needed = (plan.num_a * m + plan.num_b * n) * shape.l  # rows
+    # Of all tiles of a column or row of them; a CTA pair loads a box each.
+    a_read = plan.num_a * n_tiles * plan.cta_group * plan.box_m
+    b_read = plan.num_b * plan.cta_group * plan.box_n * ceil_div(n, plan.cta_group * plan.box_n)
     own_read, _ = plan.exchange(a_read, b_read)
     merged = COSTS.merged * own_read if plan.cluster == 1 else 0
-    inside = a_read + b_read - merged + COSTS.fill * once
     row_bytes = shape.k * ELEMENT_BYTES
-    l2 = inside / COSTS.l2 + outside / COSTS.outside
-    return row_bytes * once / COSTS.dram, row_bytes * l2
+    l2 = m_tiles * (a_read + b_read - merged) + COSTS.fill * needed
+    return row_bytes * needed / COSTS.dram, row_bytes * l2 / COSTS.l2
 
 
 def estimate(config: Config, problem: Problem) -> float:
@@ -1671,25 +1465,17 @@ def estimate(config: Config, problem: Problem) -> float:
     for group in longest_first(config, problem):
         shape = problem.groups[group]
         _, n = config.size(shape)
-        mean = ceil_div(n, ceil_div(n, config.tile_n))
-        width = mean if waves > 1 else min(n, config.tile_n)
-        width = config.n_step * ceil_div(width, config.n_step)
+        width = config.n_step * ceil_div(min(n, config.tile_n), config.n_step)
         tiles += [tile_cycles(plan, width, shape.k)] * operator.mul(*config.tiles(shape))
     # The longest tile of each round: at least what any cluster has.
     at_once = clusters_at_once(config.cluster)
     longest = tiles[::at_once]
     main_loops = sum(main_loop for main_loop, _ in longest)
-    if plan.num_acc_stages == 1:
-        main_loops += sum(epilogue for _, epilogue in longest[:-1])
     dram, l2 = map(sum, zip(*(memory_cycles(plan, shape) for shape in problem.groups)))
     cycles = COSTS.start + longest[-1][1] + (COSTS.meet if config.cluster > 1 else 0)
-    if config.persistent:  # all clusters load to the end
-        return cycles + soft_max((main_loops, dram, l2), 5)
-    # A last wave loads its own part of the bytes.
-    first, last = (waves - 1) * at_once / len(tiles), longest[-1][0]
-    cycles += soft_max((main_loops - last, first * dram, first * l2), 5)
-    cycles += soft_max((last, (1 - first) * dram, (1 - first) * l2), 5)
-    return cycles + (waves - 1) * COSTS.restart
+    if not config.persistent:
+        cycles += (waves - 1) * COSTS.restart
+    return cycles + soft_max((main_loops, dram, l2), 5)
 
 
 def legal_configs(problem: Problem) -> list[Config]:
@@ -1728,53 +1514,41 @@ def by_estimate(problem: Problem) -> Config:
     return min(close, key=lambda config: (config.cluster, levers(config), estimates[config]))
 
 
-# ---- the choice ----------------------------------------------------------------------------------
-
 MODELLED = "modelled"
 
 
 class Pick(NamedTuple):
-    """The configuration of a problem, and what it stands on: MODELLED, or the GPU and the day on
-    which it was measured to be the fastest."""
+    """The configuration of a problem, and the GPU and the day on which it was measured to be the
+    fastest; without these it is the fastest by modelled times."""
 
     config: Config
-    basis: str
+    basis: str = MODELLED
 
 
 PICKS: dict[Problem, Pick] = {
-    Problem(1, (GemmShape(1, 7168, 16384, 1),), is_gemv=True): Pick(Config(tile_n=8), MODELLED),
-    Problem(1, (GemmShape(1, 4096, 7168, 8),), is_gemv=True): Pick(
-        Config(tile_n=8, persistent=True), MODELLED
+    Problem(1, (Shape(1, 7168, 16384, 1),), is_gemv=True): Pick(Config(tile_n=8)),
+    Problem(1, (Shape(1, 4096, 7168, 8),), is_gemv=True): Pick(Config(tile_n=8, persistent=True)),
+    Problem(1, (Shape(1, 7168, 2048, 4),), is_gemv=True): Pick(Config(tile_n=8, persistent=True)),
+    Problem(1, (Shape(128, 7168, 16384, 1),)): Pick(Config(cta_group=2, cluster_n=2)),
+    Problem(1, (Shape(128, 4096, 7168, 1),)): Pick(Config(split_k=2, cluster_n=2)),
+    Problem(1, (Shape(128, 7168, 2048, 1),)): Pick(Config(cta_group=2)),
+    Problem(2, (Shape(256, 4096, 7168, 1),)): Pick(Config(swap_ab=False, cta_group=2, cluster_n=2)),
+    Problem(2, (Shape(512, 4096, 7168, 1),)): Pick(
+        Config(tile_n=128, swap_ab=False, cta_group=2, cluster_n=2)
     ),
-    Problem(1, (GemmShape(1, 7168, 2048, 4),), is_gemv=True): Pick(
-        Config(tile_n=8, persistent=True), MODELLED
+    Problem(2, (Shape(256, 3072, 4096, 1),)): Pick(Config(swap_ab=False, cta_group=2, cluster_n=4)),
+    Problem(2, (Shape(512, 3072, 7168, 1),)): Pick(
+        Config(tile_n=128, swap_ab=False, cta_group=2, cluster_n=2)
     ),
-    Problem(1, (GemmShape(128, 7168, 16384, 1),)): Pick(Config(cta_group=2, cluster_n=2), MODELLED),
-    Problem(1, (GemmShape(128, 4096, 7168, 1),)): Pick(Config(split_k=2, cluster_n=2), MODELLED),
-    Problem(1, (GemmShape(128, 7168, 2048, 1),)): Pick(Config(cta_group=2), MODELLED),
-    Problem(2, (GemmShape(256, 4096, 7168, 1),)): Pick(
-        Config(swap_ab=False, cta_group=2, cluster_n=2), MODELLED
+    Problem(1, tuple(Shape(m, 4096, 7168, 1) for m in (80, 176, 128, 72, 64, 248, 96, 160))): Pick(
+        Config(tile_n=256, cta_group=2, persistent=True)
     ),
-    Problem(2, (GemmShape(512, 4096, 7168, 1),)): Pick(
-        Config(tile_n=128, swap_ab=False, cta_group=2, cluster_n=2), MODELLED
+    Problem(1, tuple(Shape(m, 7168, 2048, 1) for m in (40, 76, 168, 72, 164, 148, 196, 160))): Pick(
+        Config(tile_n=224, cta_group=2, persistent=True)
     ),
-    Problem(2, (GemmShape(256, 3072, 4096, 1),)): Pick(
-        Config(swap_ab=False, cta_group=2, cluster_n=4), MODELLED
-    ),
-    Problem(2, (GemmShape(512, 3072, 7168, 1),)): Pick(
-        Config(tile_n=128, swap_ab=False, cta_group=2, cluster_n=2), MODELLED
-    ),
-    Problem(
-        1, tuple(GemmShape(m, 4096, 7168, 1) for m in (80, 176, 128, 72, 64, 248, 96, 160))
-    ): Pick(Config(tile_n=256, cta_group=2, persistent=True), MODELLED),
-    Problem(
-        1, tuple(GemmShape(m, 7168, 2048, 1) for m in (40, 76, 168, 72, 164, 148, 196, 160))
-    ): Pick(Config(tile_n=224, cta_group=2, persistent=True), MODELLED),
-    Problem(1, tuple(GemmShape(m, 3072, 4096, 1) for m in (192, 320))): Pick(
-        Config(tile_n=128), MODELLED
-    ),
-    Problem(1, tuple(GemmShape(m, 4096, 1536, 1) for m in (128, 384))): Pick(
-        Config(cta_group=2, cluster_n=2, persistent=True), MODELLED
+    Problem(1, tuple(Shape(m, 3072, 4096, 1) for m in (192, 320))): Pick(Config(tile_n=128)),
+    Problem(1, tuple(Shape(m, 4096, 1536, 1) for m in (128, 384))): Pick(
+        Config(cta_group=2, cluster_n=2, persistent=True)
     ),
 }
 

@@ -77,14 +77,13 @@ def measure(problem: str, args: dict) -> tuple[float, float, float, float]:
     form = submission.problem_of(data, groups)
     config = submission.pick(form)
     kernel, _ = submission.kernel_for(form, config)
-    count = len(form.groups)
-    addresses, sizes = [16] * sum(map(len, submission.forms_of(form))), [16] * 5 * count
+    words = [[16] * (len(forms) + 5) for forms in submission.forms_of(form)]
 
     return (
         microseconds(lambda: submission.custom_kernel(data)),
         microseconds(lambda: submission.problem_of(data, submission.unpack(data)[0])),
         microseconds(lambda: submission.bind(form, groups, config)),
-        microseconds(lambda: kernel(submission.Words(addresses, sizes, count))),
+        microseconds(lambda: kernel(submission.Words(words))),
     )
 
 

@@ -12,7 +12,7 @@ import torch
 
 import reference
 import submission
-from submission import Config, GemmShape, Problem
+from submission import Config, Problem, Shape
 
 # Of a process whose compiled functions keep their PTX and cubin; 4.5.2 and 4.8.1 spell it apart.
 KEEP_CODE = {
@@ -37,21 +37,21 @@ LEVERS: dict[str, tuple] = {
 
 
 def gemm(n: int, m: int, k: int, l: int = 1) -> Problem:
-    return Problem(1, (GemmShape(m, n, k, l),))
+    return Problem(1, (Shape(m, n, k, l),))
 
 
 def dual(n: int, m: int, k: int, l: int = 1) -> Problem:
-    return Problem(2, (GemmShape(m, n, k, l),))
+    return Problem(2, (Shape(m, n, k, l),))
 
 
 def gemv(n: int, k: int, l: int = 1) -> Problem:
     """n: rows of the matrix, which a case file calls m."""
-    return Problem(1, (GemmShape(1, n, k, l),), is_gemv=True)
+    return Problem(1, (Shape(1, n, k, l),), is_gemv=True)
 
 
 def group(*sizes: tuple[int, int, int]) -> Problem:
     """sizes: (m, n, k) of each group, the order of a case file."""
-    return Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
+    return Problem(1, tuple(Shape(m, n, k, 1) for m, n, k in sizes))
 
 
 def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:

@@ -86,11 +86,13 @@ class MmaLoop(NamedTuple):
     copies: int  # of scale factors
     to_uniform: int  # R2UR: what ptxas cannot prove uniform and moves for an operand
     before_load: int  # instructions in the text before the first TMA load
+    behind_wait: int  # of these, behind the wait for the launch before
 
 
 def mma_loop(lines: list[str]) -> MmaLoop:
     body = role_loop(lines, ("UTCOMMA", "UTCBAR"))
     code = opcodes(lines)
     first = next((i for i, op in enumerate(code) if op.startswith("UTMALDG")), len(code))
+    waits = next((i for i, op in enumerate(code[:first]) if op.startswith("ACQBULK")), first)
     mmas, copies, to_uniform = (count(body, kind) for kind in ("UTCOMMA", "UTCCP", "R2UR"))
-    return MmaLoop(len(body), mmas, copies, to_uniform, first)
+    return MmaLoop(len(body), mmas, copies, to_uniform, first, first - waits)

@@ -53,7 +53,8 @@ def candidates(names: list[str], tool: str) -> int:
             loop = mma_loop(sass_of(problem, config, tool))
             print(
                 f"{name}: {told(config):65} {loop.instructions:3} instructions, {loop.mmas} MMA, "
-                f"{loop.copies} copies, {loop.to_uniform} R2UR; {loop.before_load} before a load",
+                f"{loop.copies} copies, {loop.to_uniform} R2UR; {loop.before_load} before a load, "
+                f"{loop.behind_wait} behind the wait",
                 flush=True,
             )
     print(f"{len(seen)} plans")

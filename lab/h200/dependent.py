@@ -7,7 +7,7 @@
 A CTA of 192 threads does `before` steps (a product and a sum, one after the other), executes
 griddepcontrol.wait, and does `work` steps. off: launched without the attribute. The others are with
 it: no trigger (griddepcontrol.launch_dependents), the trigger as the first instruction, just
-before the wait, or as the last one. us: a launch, of many in a queue.
+before the wait, or as the last one. us: a launch, of many in a queue. Each place is told as it is done.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from b200.hopper.rewrite import TARGET
 from lab.h200.probe import command
 
-THREADS, CALLS = 192, 200
+THREADS, CALLS, ROUNDS = 192, 200, 7  # 175 cells of 7 rounds, 10 to 15 ms each: 20 seconds
 TRIGGERS = ("none", "first", "before the wait", "last")  # by the kernel's parameter `early`
 HOW = ("off", *TRIGGERS)
 PLACES = (  # CTAs of a cluster, of a grid, KB of shared memory of a CTA
@@ -103,8 +104,10 @@ def measure() -> list[Measured]:
             image.prepare(shape)
             early = TRIGGERS.index(how) if how in TRIGGERS else 0
             params = struct.pack("<QIII", out.data_ptr(), of.work, early, of.before)
-            us = queue_us(lambda _, shape=shape, params=params: image.enqueue(shape, params), CALLS)
+            call = partial(image.enqueue, shape, params)
+            us = queue_us(lambda _, call=call: call(), CALLS, ROUNDS)
             found.append(Measured(**asdict(of), how=how, us=us))
+        print(table(found[-len(HOW) :]).splitlines()[-1], file=sys.stderr, flush=True)
     return found
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from submission import MODELLED, Config, GemmShape, Pick, Problem
+from submission import MODELLED, Config, Pick, Problem, Shape
 
 NAME = "PICKS"
 WIDTH = 100
@@ -42,15 +42,15 @@ def _problem_arguments(problem: Problem) -> list[str]:
     if not others:
         groups = f"({_shape_source(first)},)"
     elif all(shape[1:] == first[1:] for shape in others):
-        of_m = f"GemmShape(m, {', '.join(map(str, first[1:]))})"
+        of_m = f"Shape(m, {', '.join(map(str, first[1:]))})"
         groups = f"tuple({of_m} for m in ({', '.join(str(s.shared) for s in problem.groups)}))"
     else:
         groups = f"({', '.join(map(_shape_source, problem.groups))})"
     return [str(problem.num_products), groups, *(["is_gemv=True"] if problem.is_gemv else [])]
 
 
-def _shape_source(shape: GemmShape) -> str:
-    return f"GemmShape({', '.join(map(str, shape))})"
+def _shape_source(shape: Shape) -> str:
+    return f"Shape({', '.join(map(str, shape))})"
 
 
 def problem_source(problem: Problem) -> str:
@@ -59,8 +59,8 @@ def problem_source(problem: Problem) -> str:
 
 def row(problem: Problem, pick: Pick) -> str:
     """The lines of a row."""
-    basis = "MODELLED" if pick.basis == MODELLED else json.dumps(pick.basis)
-    picked = [config_source(pick.config), basis]
+    measured = [] if pick.basis == MODELLED else [json.dumps(pick.basis)]
+    picked = [config_source(pick.config), *measured]
     whole = f"    {problem_source(problem)}: Pick({', '.join(picked)}),"
     if len(whole) <= WIDTH:
         return whole
@@ -102,7 +102,7 @@ def _table(text: str) -> ast.Dict:
 
 def _rows(table: ast.Dict) -> dict[Problem, tuple[int, int]]:
     """Where each row is: its first line, and the one after its last, counted from 0."""
-    names = {"__builtins__": {}, "Problem": Problem, "GemmShape": GemmShape, "tuple": tuple}
+    names = {"__builtins__": {}, "Problem": Problem, "Shape": Shape, "tuple": tuple}
     found = {}
     for key, value in zip(table.keys, table.values):
         if key is None or value.end_lineno is None:

@@ -9,17 +9,17 @@ from typing import Any
 
 import task
 from lab.tables import tuning
-from submission import GemmShape, Problem
+from submission import Problem, Shape
 
 SEED = 17  # of the random shapes whose times the coefficients of `estimate` were fitted to
 
 
 def gemv(rows: int, k: int, l: int) -> Problem:
-    return Problem(1, (GemmShape(1, rows, k, l),), is_gemv=True)
+    return Problem(1, (Shape(1, rows, k, l),), is_gemv=True)
 
 
 def dense(products: int, n: int, m: int, k: int) -> Problem:
-    return Problem(products, (GemmShape(m, n, k, 1),))
+    return Problem(products, (Shape(m, n, k, 1),))
 
 
 def form(problem: task.Problem, args: task.CaseArgs) -> Problem:
@@ -27,11 +27,11 @@ def form(problem: task.Problem, args: task.CaseArgs) -> Problem:
     a: Any = args
     if problem.grouped:
         sizes = zip(a["m"], a["n"], a["k"])
-        return Problem(1, tuple(GemmShape(m, n, k, 1) for m, n, k in sizes))
+        return Problem(1, tuple(Shape(m, n, k, 1) for m, n, k in sizes))
     if problem.short == "gemv":
         return gemv(a["m"], a["k"], a["l"])
     products = 1 + (problem.short == "dual")
-    return Problem(products, (GemmShape(a["m"], a["n"], a["k"], a["l"]),))
+    return Problem(products, (Shape(a["m"], a["n"], a["k"], a["l"]),))
 
 
 def benchmarks() -> dict[str, Problem]:
@@ -56,7 +56,7 @@ def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:
             found[f"{number} {('gemm', 'dual')[turn - 1]}"] = dense(turn, rows, tokens, k)
         else:
             sizes = [size(32, 384, 8) for _ in range(rng.choice((2, 4, 8)))]
-            groups = tuple(GemmShape(m, rows, min(k, 8192), 1) for m in sizes)
+            groups = tuple(Shape(m, rows, min(k, 8192), 1) for m in sizes)
             found[f"{number} group"] = Problem(1, groups)
     return found if seed == SEED else {f"{name}, seed {seed}": p for name, p in found.items()}
 

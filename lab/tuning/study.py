@@ -41,7 +41,7 @@ from b200.hardware import SM_COUNT
 from harness.evaluator.quantities import KERNEL_ALONE
 from lab.tables import tuning
 from lab.tuning.shapes import SEED, benchmarks, random_shapes, sweep_shapes
-from submission import Config, GemmShape, Problem
+from submission import Config, Problem, Shape
 
 CONSTANTS = Constants.make()
 GHZ = Options().clock_ghz
@@ -236,7 +236,7 @@ def loss(
 def problem_of(record: dict) -> Problem:
     """The problem of a record of `loss`."""
     shape = record["shape"]
-    groups = tuple(GemmShape(*sizes) for sizes in record["sizes"])
+    groups = tuple(Shape(*sizes) for sizes in record["sizes"])
     return Problem(2 if "dual" in shape else 1, groups, is_gemv="gemv" in shape)
 
 

@@ -107,8 +107,8 @@ def test_shared_memory_map(case):
     received = (config.split_k - 1) * owned * problem.num_products * 128 * 4
     assert plan.partials == plan.num_stages * plan.stage_bytes + transposition
     assert plan.full == plan.partials + received
-    barriers = [plan.full, plan.empty, plan.acc_full, plan.gate_full, plan.acc_empty]
-    sizes = [plan.num_stages * problem.num_products] * 2 + [plan.num_acc_stages] * 3
+    barriers = [plan.full, plan.empty, plan.acc_full, plan.acc_empty]
+    sizes = [plan.num_stages * problem.num_products] * 2 + [plan.num_acc_stages] * 2
     for at, count, following in zip(barriers, sizes, [*barriers[1:], plan.partials_full]):
         assert at % 8 == 0 and at + 8 * count == following
     assert plan.smem_bytes <= 232_448
@@ -275,8 +275,8 @@ def test_without_a_plausible_answer_the_table_says_how_many_clusters_fit(
 
 
 def test_one_tile_more_than_fits_costs_a_wave():
-    """Bytes alone would make it half a percent more. A persistent kernel's clusters leave the one
-    that has a tile more their bandwidth.
+    """Bytes alone would make it half a percent more. Persistent clusters leave the one that has a
+    tile more their bandwidth; else it starts anew.
     """
     ratios = {}
     for persistent in (False, True):
@@ -286,8 +286,8 @@ def test_one_tile_more_than_fits_costs_a_wave():
             submission.estimate(config, gemm(256 * n, 64, 8192)) for n in (tiles, tiles + 1)
         )
         ratios[persistent] = more / full
-    assert ratios[False] > 1.1
-    assert 1.0 < ratios[True] < 1.1
+    assert ratios[False] > 1.04
+    assert 1.0 < ratios[True] < 1.01
 
 
 def test_partial_sums_of_one_chunk_have_one_owner():
@@ -359,12 +359,11 @@ def test_words_hold_addresses_and_sizes_the_longest_tiles_first(monkeypatch):
     calls = words_of_calls(monkeypatch)
     assert submission.custom_kernel(data) == [data[0][0][2], data[0][1][2]]
     (argument,) = calls
-    addresses = [
-        tensor.data_ptr()
-        for (a, b, c), (sfa, sfb) in zip(data[0][::-1], data[2][::-1])
-        for tensor in (b, sfb, a, sfa, c)
-    ]
-    assert words_in(argument) == [*addresses, 256, 16, 128, 1, 16, 128, 8, 64, 1, 8]
+    first, second = (
+        [tensor.data_ptr() for tensor in (b, sfb, a, sfa, c)]
+        for (a, b, c), (sfa, sfb) in zip(data[0], data[2])
+    )
+    assert words_in(argument) == [*second, 256, 16, 128, 1, 16, *first, 128, 8, 64, 1, 8]
 
 
 def test_without_swap_ab_words_hold_tokens_first(monkeypatch):

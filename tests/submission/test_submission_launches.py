@@ -21,10 +21,8 @@ from submission import Config
 WAIT = "            cute.arch.griddepcontrol_wait()\n"
 TRIGGER = "            cute.arch.griddepcontrol_launch_dependents()\n"
 NOTHING = "            pass\n"
-MOVED = "        cute.arch.griddepcontrol_wait()\n"
-BEHIND = (
-    "        if const_expr(plan.cluster > 1):\n            self.cluster_wait()\n        else:\n"
-)
+LOADS = "                    self.load_stage(tile, tile.k_begin + j, state)\n"
+BEHIND = LOADS + "                    cute.arch.griddepcontrol_wait()\n"
 MISSING = "with no griddepcontrol.wait"
 
 
@@ -50,7 +48,7 @@ CHANGES = {
     "on": (),
     "off": (("OVERLAPS_LAUNCHES = True", "OVERLAPS_LAUNCHES = False"),),
     "no wait": ((WAIT, NOTHING),),
-    "wait behind the first loads": ((WAIT, NOTHING), (BEHIND, MOVED + BEHIND)),
+    "wait behind the first loads": ((WAIT, NOTHING), (LOADS, BEHIND)),
     "no trigger": ((TRIGGER, NOTHING),),
 }
 

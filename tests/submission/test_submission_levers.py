@@ -89,9 +89,9 @@ def test_who_has_a_tile_less_fills_fewer_stages(four_sms, monkeypatch):
     assert [len(stages) for _, stages in sorted(filled.items())] == [3, 3, 3, 5]
 
 
-def test_a_dual_without_a_last_tile_has_stages_enough(four_sms, monkeypatch):
+def test_a_dual_without_a_last_tile_gets_by_with_one_stage(four_sms, monkeypatch):
     """6 tiles for 5 CTAs of three stages: 3 / 2 and 2 / 5 make one stage for those that have one
-    tile, too few for the two k-tiles whose first product comes ahead of the second.
+    tile.
     """
     monkeypatch.setattr(submission, "clusters_at_once", lambda size: 5 // size)
     monkeypatch.setattr(submission, "SMEM_BYTES", 168 * 1024)
