@@ -286,7 +286,7 @@ class Checker(Watcher):
         following, follower = self.observer.following, self._follower
         assert following is not None and follower is not None
         cluster, following.follower = follower.cluster, None
-        machine.order.queue.clear()
+        machine.order.forget()
         machine.resident.remove(cluster)
         machine.hits[:] = self.hits_before
         self.observer.take_back(cluster)

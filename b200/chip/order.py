@@ -255,6 +255,10 @@ class InOrder:
         self.requests += 1
         return None if self.requests % CANCEL_FAILS == 0 else self.machine.take_next()
 
+    def forget(self) -> None:
+        """Nothing that runs goes on: it starts again (checker/following.py)."""
+        self.queue.clear()
+
     def wait_for_grids(self) -> None:
         """A warp waits for the previous launches (griddepcontrol.wait): raises Blocked while they
         run. Here they have always ended.

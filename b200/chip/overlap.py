@@ -72,6 +72,10 @@ class Overlapping(InOrder):
             self.earlier = Before(code, arguments, machine.symbols, before, after)
         return launch
 
+    def forget(self) -> None:
+        super().forget()
+        self.gate.waiters.clear()
+
     def wait_for_grids(self) -> None:
         if self.pending is not None:
             raise Blocked(self.gate)
