@@ -1220,7 +1220,7 @@ class Kernel:
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.__call__, compiled, for all problems with this plan."""
-    words = [0] * (2 * len(plan.operands) + 6)  # as `words_of` has them
+    words = [0] * (2 * len(plan.operands) + 1 + 5)  # codes and scales, c, sizes: as of `words_of`
     return cute.compile(Kernel(plan), Words([words] * plan.num_groups))
 
 
