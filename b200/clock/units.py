@@ -50,6 +50,23 @@ SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 At = Callable[[float, Effect], None]  # calls an action at a simulated time
 
 
+class Asked:
+    """What the lanes of one execution of an instruction have asked for. SASS issues a prefetch, and
+    a copy from shared to global memory, once for the lanes with equal operands: UTMAPF, UBLKPF,
+    UTMASTG and UBLKCP.G.S stand in no loop. Loads and reductions do, over all lanes.
+    """
+
+    def __init__(self):
+        self.of: tuple = (None, 0.0)  # the fragment, and its time, which no lane advances
+        self.when: dict[tuple, float] = {}  # operands -> when what they ask for is done
+
+    def before(self, warp: TimedFragment, operands: tuple) -> float | None:
+        """When what a lane before has asked for with these operands is done; None if none has."""
+        if self.of[0] is not warp or self.of[1] != warp.time:
+            self.of, self.when = (warp, warp.time), {}
+        return self.when.get(operands)
+
+
 class Units:
     """Times the asynchronous operations of one launch. arithmetic: whether the tensor core's
     operations take effect.
@@ -59,6 +76,7 @@ class Units:
         self.accesses, self.at, self.arithmetic = accesses, at, arithmetic
         self.memory, self.chip = accesses.memory, accesses.chip
         self.c, self.record = accesses.c, accesses.record
+        self.asked = Asked()
 
     def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:
         """A warp issues an asynchronous operation; `apply` is called when its unit has done it."""
@@ -197,12 +215,20 @@ class Units:
 
     def _tma_prefetch(self, prefetch: TmaPrefetch, warp, apply: Effect):
         sm, access = warp.cta.sm, prefetch.access
+        operands = access.address, *map(tuple, access.boxes)
+        if self.asked.before(warp, operands) is not None:
+            return
         begin = self._issue(warp, self.c.tma_issue, "prefetch")
+        self.asked.when[operands] = begin
         at = self._descriptor(sm, access.tensormap, begin)
         self._request(sm, at, access.spans(), self.c.tma_l2, lambda first, last: None)
 
     def _bulk_prefetch(self, prefetch: BulkPrefetch, warp, apply: Effect):
+        operands = prefetch.source, prefetch.nbytes
+        if self.asked.before(warp, operands) is not None:
+            return
         begin = self._issue(warp, self.c.bulk_issue, "prefetch")
+        self.asked.when[operands] = begin
         spans = [(np.array([prefetch.source], np.int64), prefetch.nbytes)]
         self._request(warp.cta.sm, begin, spans, self.c.tma_l2, lambda first, last: None)
 
@@ -211,10 +237,16 @@ class Units:
         width = nbytes / self.c.bulk_read_bytes
         return sm.stores.serve(at, width) + width + self.c.bulk_read_smem
 
-    def _store(self, warp, apply: Effect, spans, nbytes: int):
+    def _store(self, warp, apply: Effect, spans, nbytes: int, operands: tuple = ()):
+        """operands: of a copy that lanes which have them in common issue once."""
         sm = warp.cta.sm
+        if operands and (read := self.asked.before(warp, operands)) is not None:
+            self.at(read, apply)
+            return
         begin = self._issue(warp, self.c.tma_store_issue, "store")
         read = self._read_out(sm, begin, nbytes)
+        if operands:
+            self.asked.when[operands] = read
         for starts, size in spans:
             region = self.memory.region(int(starts[0]))
             at = read + self.accesses.store_path()
@@ -223,12 +255,18 @@ class Units:
             self.record.unit(warp.cta, "stores", begin, done, f"{len(starts)} rows of {size} bytes")
         self.at(read, apply)
 
-    def _tma_store(self, store: TmaStore | TmaReduce, warp, apply: Effect):
-        self._store(warp, apply, store.access.spans(), store.access.tx_bytes)
+    def _tma_store(self, store: TmaStore, warp, apply: Effect):
+        access = store.access
+        operands = access.address, store.offset, *map(tuple, access.boxes)
+        self._store(warp, apply, access.spans(), access.tx_bytes, operands)
+
+    def _tma_reduce(self, reduction: TmaReduce, warp, apply: Effect):
+        self._store(warp, apply, reduction.access.spans(), reduction.access.tx_bytes)
 
     def _bulk_store(self, store: BulkStore, warp, apply: Effect):
         spans = [(np.array([store.destination], np.int64), store.nbytes)]
-        self._store(warp, apply, spans, store.nbytes)
+        operands = store.source, store.destination, store.nbytes
+        self._store(warp, apply, spans, store.nbytes, operands)
 
     def _bulk_reduce(self, reduction: BulkReduce | BulkReduceToPeer, warp, apply: Effect):
         read = self._read_out(warp.cta.sm, warp.time, reduction.nbytes)
@@ -317,7 +355,7 @@ class Units:
 RULES: dict[type[Operation], Callable[..., None]] = {
     TmaLoad: Units._tma_load,
     TmaStore: Units._tma_store,
-    TmaReduce: Units._tma_store,
+    TmaReduce: Units._tma_reduce,
     TmaPrefetch: Units._tma_prefetch,
     TensormapPrefetch: Units._tensormap_prefetch,
     BulkLoad: Units._bulk_load,

@@ -7,7 +7,8 @@
 A CTA of 192 threads does `before` steps (a product and a sum, one after the other), executes
 griddepcontrol.wait, and does `work` steps. off: launched without the attribute. The others are with
 it: no trigger (griddepcontrol.launch_dependents), the trigger as the first instruction, just
-before the wait, or as the last one. us: a launch, of many in a queue. Each place is told as it is done.
+before the wait, or as the last one. us: a launch, of many in a queue.
+Each line is told as it is done.
 """
 
 from __future__ import annotations

@@ -427,3 +427,37 @@ def test_a_range_does_not_copy_memory_that_is_only_reserved():
         kernel("ld.param.u64 %rd1, [out];", [".u64 out"]), reserved, gpu=timed(sweep_constants=True)
     )
     assert launch.time.low_us <= launch.time.time_us <= launch.time.high_us
+
+
+ASYNC = {
+    "prefetch": ("cp.async.bulk.prefetch.L2.global [{}], 4096;", 1),
+    "store": ("cp.async.bulk.global.shared::cta.bulk_group [{}], [%r5], 4096;", 1),
+    "load": (
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r5], [{}], 4096, [%r6];",
+        32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASYNC)
+def test_what_sass_issues_once_for_lanes_with_equal_operands(name):
+    """UBLKPF and UBLKCP.G.S stand in no loop, UBLKCP.S.G in one of ELECT and BRA.U.ANY (ptxas
+    13.0). Lanes with operands of their own take a turn each.
+    """
+    text, issues = ASYNC[name]
+
+    def issued(guard: str, address: str) -> int:
+        out, gpu = torch.zeros(32 * 4096, dtype=torch.uint8), timed(trace=1)
+        body = kernel(
+            f"""ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r5, 1024;
+            mov.u32 %r6, 8192; mul.wide.u32 %rd3, %r1, 4096; add.u64 %rd2, %rd1, %rd3;
+            setp.eq.u32 %p1, %r1, 0; @%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
+            {guard}{text.format(address)}
+            cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;""",
+            [".u64 out"],
+        )
+        run(body, out, gpu=gpu, smem=16384)
+        return sum(unit == "TMA" for _, unit, *_ in gpu.launches[-1].time.units)
+
+    assert issued("@%p1 ", "%rd1") == 1
+    assert issued("", "%rd1") == issues and issued("", "%rd2") == 32
