@@ -178,8 +178,8 @@ LEVER_CASES = {
     "K split of 4": (Config(split_k=4), gemm(258, 64, 2368)),
     "K split of pairs": (Config(cta_group=2, split_k=2), gemm(512, 128, 1024)),
     "K split of a dual": (Config(split_k=2), dual(256, 128, 1024)),
-    "gate first": (Config(), dual(256, 70, 1024)),
-    "gate of a short K": (Config(), dual(256, 64, 256)),
+    "two products": (Config(), dual(256, 70, 1024)),
+    "two products, short K": (Config(), dual(256, 64, 256)),
     "narrow stores": (Config(), gemm(130, 37, 192, 3)),
     "tokens as rows": (Config(swap_ab=False), gemm(200, 300, 1088, 2)),
     "tokens as rows of pairs that share them": (
