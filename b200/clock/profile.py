@@ -23,6 +23,8 @@ PIPE_NAMES = {  # of a sub-core
 ROLES = ("load", "MMA", "epilogue", "store")  # of a warp, in the order of its label
 UNCOALESCED = 1.5  # bytes of whole sectors for a byte stored, from which a word is due
 FEW_STORED = 4096  # bytes, below which it is not
+REREAD = 16  # times that a byte from DRAM is read from the L2, from which a word is due
+FEW_READ = 1 << 20  # bytes from DRAM, below which it is not
 IDLE = 0.005  # share of the time, below which a unit is not listed
 WIDTH = 110  # characters of a line of a profile
 
@@ -155,6 +157,19 @@ def _stores(record: Timeline) -> list[str]:
     return lines
 
 
+def _reads(record: Timeline) -> list[str]:
+    """Advice where the L2 delivers many times what comes from DRAM."""
+    chip = record.chip
+    if chip.dram_bytes < FEW_READ or chip.l2_bytes < REREAD * chip.dram_bytes:
+        return []
+    return [
+        f"  advice: the L2 delivers {chip.l2_bytes / chip.dram_bytes:.0f} times the bytes that come"
+        " from DRAM:",
+        "    share tiles (larger ones, multicast), and let one lane of a warp issue a load:"
+        " SASS issues it once a lane",
+    ]
+
+
 def _wrapped(lead: str, parts: Iterable[str]) -> list[str]:
     """Parts of a list in lines of at most WIDTH characters."""
     lines = [f"  {lead}"]
@@ -193,6 +208,7 @@ def text(record: Timeline) -> str:
             "units, share of the kernel's time that the busiest of each kind works:",
             (f"{n} {share:.0%}" for n, share in utilisation(record).items() if share >= IDLE),
         ),
+        *_reads(record),
         *_stores(record),
         f"  {'role':14} {'us a warp':>9}  waits for            where",
     ]

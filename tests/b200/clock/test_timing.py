@@ -461,3 +461,19 @@ def test_what_sass_issues_once_for_lanes_with_equal_operands(name):
 
     assert issued("@%p1 ", "%rd1") == 1
     assert issued("", "%rd1") == issues and issued("", "%rd2") == 32
+
+
+@pytest.mark.parametrize("guard, is_told", [("", True), ("@%p1 ", False)])
+def test_a_profile_tells_when_the_l2_is_read_many_times(guard, is_told):
+    """A load by all 32 lanes of each of 64 CTAs, and by one lane: each of bytes of its own."""
+    out, gpu = torch.zeros(64 * 16_384, dtype=torch.uint8), timed()
+    body = kernel(
+        f"""ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r5, 2048; mov.u32 %r6, 1024;
+        mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd3, %r2, 16384; add.u64 %rd2, %rd1, %rd3;
+        setp.eq.u32 %p1, %r1, 0; @%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
+        {guard}{ASYNC["load"][0].format("%rd2").replace("4096", "16384")}""",
+        [".u64 out"],
+    )
+    run(body, out, grid=(64, 1, 1), gpu=gpu, smem=32_768)
+    told = profile.text(gpu.launches[-1].time)
+    assert ("the L2 delivers 32 times" in told) == is_told
