@@ -932,7 +932,7 @@ class Cta:
         codes_desc, scales_desc, idesc = descriptors
         own = plan.own[product]
         a, b = plan.exchange(own, plan.shared)
-        copied = (own,) if product else (a, b)
+        copied = (a, b) if product == 0 else (own,)
         d_tmem = acc_tmem + product * plan.tile_n
         a_desc, b_desc = codes_desc + (a.codes >> 4), codes_desc + (b.codes >> 4)
         for block in cutlass.range_constexpr(K_BLOCKS):
