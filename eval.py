@@ -6,6 +6,7 @@ software B200, or on a Hopper GPU with only the tensor core in software.
     python eval.py test gemv group --random 12       random legal shapes of two of them
     python eval.py benchmark nvfp4_gemm              the benchmark cases of one
     python eval.py diff gemm --case "m: 128; n: 256; k: 256; l: 1"    where the result differs
+    python eval.py test --problem MY.py              a problem of one's own (docs/own-problem.md)
     python eval.py profile gemm --case "m: 128; n: 256; k: 256; l: 1"
     python eval.py leaderboard cases.txt             as the leaderboards' runner calls it, which
                                                      sets POPCORN_FD

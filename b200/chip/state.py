@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,12 +117,17 @@ class GlobalMemory:
         self._regions: list[Region] = []
         self._find_all = (find_more,) if find_more is not None else ()
         self._find_one: list = []  # each looks for one address alone
+        self._said: list[Callable[[int], str]] = []
         self.behind = 0xFF  # a byte behind an allocation
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
     def also_search(self, find_more) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
         self._find_one.append(find_more)
+
+    def also_tell(self, said: Callable[[int], str]) -> None:
+        """Also call said(address) for an address in no allocation: what it was in, or ""."""
+        self._said.append(said)
 
     def register(
         self,
@@ -131,15 +137,18 @@ class GlobalMemory:
         owner: weakref.ref | None = None,
         constant: bool = False,
         shared: bool = False,
+        data: np.ndarray | None = None,
     ) -> None:
         """Make [address, address + nbytes) legal, and drop the allocations that it overlaps: they
         have been freed.
 
-        owner, constant, shared: as in Region.
+        owner, constant, shared: as in Region. data: its bytes, uint8 [nbytes]; None where they lie
+        at the address.
         """
         if nbytes <= 0:
             return
-        data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+        if data is None:
+            data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
         self._insert(Region(address, data, name, owner=owner, constant=constant, shared=shared))
 
     def _insert(self, region: Region):
@@ -233,8 +242,13 @@ class GlobalMemory:
     def _refusal(self, address: int, nbytes: int) -> Fault:
         return Fault(
             f"global access of {nbytes} bytes at {address:#x} is in no tensor's allocation"
-            f"{self._wrapped(address, nbytes) or self._nearest(address)}"
+            f"{self._was(address) or self._wrapped(address, nbytes) or self._nearest(address)}"
         )
+
+    def _was(self, address: int) -> str:
+        """What is said of an address in an allocation that has been freed, else ""."""
+        was = next((text for said in self._said if (text := said(address))), "")
+        return f"; it lies in {was}" if was else ""
 
     def find(self, address: int, nbytes: int) -> Region | None:
         """The allocation that holds [address, address + nbytes), if it is registered."""
@@ -268,8 +282,8 @@ class GlobalMemory:
             return ""
         r = self._regions[i]
         return (
-            f"; the nearest below is {r.name}, [{r.base:#x}, {r.base + r.size:#x}),"
-            f" {address - r.base - r.size} bytes before"
+            f"; it is {address - r.base - r.size} bytes behind the end of the nearest below,"
+            f" {r.name}, [{r.base:#x}, {r.base + r.size:#x})"
         )
 
 

@@ -65,6 +65,7 @@ TORCH = (
         ("torch.autograd.profiler:profile",),
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
+    Feature("torch.compile on cuda", "torch.compiled:patch"),
     Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
     Feature("products with out_dtype", "torch.products:patch"),
     Feature(

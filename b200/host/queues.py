@@ -8,24 +8,44 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+from b200.host.callers import caller
 
 HOST = -1  # the program itself, as one that waits
 DEFAULT = 0  # the legacy default queue
 KEPT = 64  # launches of a queue whose accesses are remembered
+KEPT_WAITS = 16  # waits of a queue, and records of an event, that are remembered
 _SAME = {1: DEFAULT}  # cudaStreamLegacy
+
+
+class Record(NamedTuple):
+    """An event is recorded. number: how many records of it came before."""
+
+    number: int
+    queue: int
+    place: str
+
+
+class Wait(NamedTuple):
+    """A queue, or the host, waits for an event. records: how many of it there have been."""
+
+    event: int
+    records: int
+    place: str
 
 
 class Queues:
     """A clock for each queue and for the host: how many launches of each queue come before what is
     put there next. Launches of a queue that was not made non-blocking are ordered with those of the
     default queue (CUDA, "Stream synchronization behavior"). follows: told of a queue that waits for
-    another, and of that.
+    another, and of that. place: the line of the program that is being executed.
     """
 
     def __init__(self) -> None:
         self._non_blocking: set[int] = set()
         self.follows: Callable[[int, int], None] = lambda queue, other: None
+        self.place: Callable[[], str] = caller
         self.begin()
 
     def begin(self) -> None:
@@ -33,7 +53,8 @@ class Queues:
         self._launched: dict[int, list[str]] = defaultdict(list)  # kernels of each queue
         self._known: dict[int, dict[int, int]] = defaultdict(dict)
         self._events: dict[int, dict[int, int]] = {}
-        self._recorded_on: dict[int, int] = {}  # event -> queue
+        self._records: dict[int, list[Record]] = defaultdict(list)  # by event
+        self._waits: dict[int, list[Wait]] = defaultdict(list)  # by queue
         self._made: set[int] = set()
         # queue -> number of a launch -> what it has accessed
         self._footprints: dict[int, dict[int, Any]] = defaultdict(dict)
@@ -105,15 +126,65 @@ class Queues:
             del kept[next(iter(kept))]
 
     def recorded(self, event: int, queue: int) -> None:
-        self._legacy(_SAME.get(queue, queue))
-        self._events[event] = dict(self._known[_SAME.get(queue, queue)])
-        self._recorded_on[event] = queue
+        """An event is recorded in a queue. From now on waits for it are for this record."""
+        queue = _SAME.get(queue, queue)
+        self._legacy(queue)
+        self._events[event] = dict(self._known[queue])
+        records = self._records[event]
+        records.append(Record(self._count(event), queue, self.place()))
+        del records[:-KEPT_WAITS]
 
     def waits(self, queue: int, event: int) -> None:
-        """A queue, or HOST, waits for an event."""
-        self._learn(_SAME.get(queue, queue), self._events.get(event, {}))
-        if event in self._recorded_on:
-            self.follows(queue, self._recorded_on[event])
+        """A queue, or HOST, waits for an event: for its latest record, so for nothing where there
+        is none.
+        """
+        queue = _SAME.get(queue, queue)
+        self._learn(queue, self._events.get(event, {}))
+        waits = self._waits[queue]
+        waits.append(Wait(event, self._count(event), self.place()))
+        del waits[:-KEPT_WAITS]
+        if event in self._events:
+            self.follows(queue, self._records[event][-1].queue)
+
+    def forget_event(self, event: int) -> None:
+        """An event is gone; another may get its number."""
+        self._events.pop(event, None)
+        self._records.pop(event, None)
+
+    def _count(self, event: int) -> int:
+        records = self._records[event]
+        return records[-1].number + 1 if records else 0
+
+    def missed(self, queue: int, other: int) -> str:
+        """Why an event by which `queue`, or HOST, waits for `other` does not do so: it is recorded
+        too late, or again; "" where no such wait is known.
+        """
+        other, its = _SAME.get(other, other), f"queue {other:#x}"
+        for wait in reversed(self._waits[_SAME.get(queue, queue)]):
+            for record in self._records[wait.event]:
+                if record.queue != other:
+                    continue
+                if wait.records == 0:
+                    return (
+                        f"the wait at {wait.place} is for an event without a record, so for"
+                        f" nothing: {its} records it at {record.place}, later"
+                    )
+                if record.number >= wait.records:
+                    return (
+                        f"the wait at {wait.place} is for an earlier record of its event, which"
+                        f" {its} records again at {record.place}, later"
+                    )
+                latest = self._record(wait.event, wait.records - 1)
+                if latest is not None and latest.queue != other:
+                    return (
+                        f"the event that {its} records at {record.place} is recorded again at"
+                        f" {latest.place}, in queue {latest.queue:#x}: the wait at {wait.place} is"
+                        " for the latest record"
+                    )
+        return ""
+
+    def _record(self, event: int, number: int) -> Record | None:
+        return next((r for r in self._records[event] if r.number == number), None)
 
     def joins(self, queue: int, other: int) -> None:
         """A queue, or HOST, waits for all that another has so far."""

@@ -28,7 +28,7 @@ class Refused(EmulatorError):
 
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION = 1, 2, 9
-INVALID_SYMBOL, INVALID_KERNEL, INVALID_DEVICE = 13, 98, 101
+INVALID_SYMBOL, INVALID_DIRECTION, INVALID_KERNEL, INVALID_DEVICE = 13, 21, 98, 101
 NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, ASSERT, MISALIGNED = 700, 701, 702, 710, 716
 LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, GRAPH_UPDATE = 719, 720, 910
@@ -46,6 +46,11 @@ NAMES = {
         "invalid configuration argument",
     ),
     INVALID_SYMBOL: ("cudaErrorInvalidSymbol", "", "invalid device symbol"),
+    INVALID_DIRECTION: (
+        "cudaErrorInvalidMemcpyDirection",
+        "",
+        "invalid copy direction for memcpy",
+    ),
     INVALID_KERNEL: ("cudaErrorInvalidDeviceFunction", "", "invalid device function"),
     INVALID_DEVICE: (
         "cudaErrorInvalidDevice",

@@ -6,6 +6,7 @@ CPU tensors are global memory: a device pointer is a host address.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections.abc import Callable
 from math import prod
@@ -180,9 +181,12 @@ class Runtime:
     def _carry_out(self, launch: tuple, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""
         checker = self.checker
-        if queue is None or not self.queues.several or checker is None:
+        beside_host = self.works.pinned or self.queues.several
+        if queue is None or not beside_host or checker is None:
             return self.gpu.launch(*launch)
-        beside = checker.beside = Beside(queue, self.queues.unordered(queue))
+        beside = checker.beside = Beside(
+            queue, self.queues.unordered(queue), functools.partial(self.queues.missed, queue)
+        )
         try:
             return self.gpu.launch(*launch)
         finally:

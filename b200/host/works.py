@@ -7,13 +7,13 @@ are called, so what is kept of each is what it has read and written
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from b200.checker.launches.dependent_launch import Footprint, units
 from b200.checker.launches.other_queues import Access, Act, against
 from b200.errors import Fault
-from b200.host.callers import caller
 from b200.host.queues import HOST
 from b200.host.torch.given_back import GivenBack
 
@@ -58,13 +58,15 @@ class Works:
         """A copy between addresses. waits: whether the host waits for it."""
         if self.looks:
             spans = [*self.span(source, nbytes, False), *self.span(to, nbytes, True)]
-            self.put(queue, Act("cudaMemcpy", caller()), spans)
+            self.put(queue, Act("cudaMemcpy", self.runtime.queues.place()), spans)
         if waits:
             self.runtime.queues.joins(HOST, queue)
 
     def filled(self, to: int, nbytes: int, queue: int) -> None:
         if self.looks:
-            self.put(queue, Act("cudaMemset", caller()), self.span(to, nbytes, True))
+            self.put(
+                queue, Act("cudaMemset", self.runtime.queues.place()), self.span(to, nbytes, True)
+            )
 
     def span(self, address: int, nbytes: int, write: bool) -> list[Access]:
         """The access of contiguous bytes; none where they are in no allocation: the host's own."""
@@ -78,7 +80,8 @@ class Works:
         """Work of a queue."""
         queues, accesses = self.runtime.queues, list(accesses)
         queues.launched(queue, act.text)
-        self._report(against(act, queue, accesses, queues.unordered(queue)))
+        missed = functools.partial(queues.missed, queue)
+        self._report(against(act, queue, accesses, queues.unordered(queue), missed))
         footprint: Any = Footprint(act.text)
         for region, index, write in accesses:
             footprint.add(region, index, write, act)
@@ -86,7 +89,9 @@ class Works:
 
     def by_host(self, act: Act, accesses: Iterable[Access]) -> None:
         """What the host does itself."""
-        self._report(against(act, None, accesses, self.runtime.queues.unordered(HOST)))
+        queues = self.runtime.queues
+        missed = functools.partial(queues.missed, HOST)
+        self._report(against(act, None, accesses, queues.unordered(HOST), missed))
 
     def _report(self, found) -> None:
         """Findings are a launch's: the latest one's, or the next one's."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
 from b200.isa import grammar
-from b200.program import calls, inlining, wmma
+from b200.program import calls, headers, inlining, wmma
 from b200.program.module import (
     SINK,
     TYPE_BITS,
@@ -133,6 +133,8 @@ class _Body:
         self.kernel, self.program, self.files = kernel, program, files
         self.scopes = [_Scope("")]
         self.loc: Loc | None = None
+        # (file, line, column) -> the place with what it is inlined into, which `inlined_at` names
+        self.places: dict[tuple[int, int, int], Loc] = {}
         self.count = 0
         self.call_parameters: set[str] = (
             set()
@@ -214,16 +216,20 @@ class _Body:
         if line == 0:
             return self.loc
         inlined = _INLINED.search(match.group(4) or "")
-        outer = (
-            Loc(self.files.get(int(inlined.group(1)), "?"), int(inlined.group(2)))
-            if inlined
-            else None
-        )
+        outer = None
+        if inlined:
+            number, row, column = map(int, inlined.groups())
+            outer = self.places.get((number, row, column))
+            outer = outer or Loc(self.files.get(number, "?"), row)
         file = self.files.get(int(match.group(1)), "?")
         found: Loc | None = None
         for call in reversed(calls.chain(file, line, int(match.group(3)))):
             found = Loc(call.file, call.line, found, call.function)
-        return found or Loc(file, line, outer)
+        if found is not None:
+            return found
+        place = Loc(file, line, outer)
+        self.places[int(match.group(1)), line, int(match.group(3))] = place
+        return headers.own(place)
 
     def _label(self, name: str) -> str:
         for scope in reversed(self.scopes[1:]):

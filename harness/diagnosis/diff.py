@@ -118,7 +118,8 @@ def explain(
 def _drawn(plane: Plane, path: Path, what: str, found: list[str]) -> str:
     """Draw the map. Returns where it is, or why it is not."""
     try:
-        drawing.draw_map(plane, path, what, "\n".join(found))
+        of = f"group {plane.index}, batch {{batch}}: c is {{m}} x {{n}}, K = {plane.k}"
+        drawing.draw_map(plane, path, what, "\n".join(found), of)
     except pictures.NoPicture as error:
         return f"no picture: {error}"
     return f"picture: {path}"

@@ -10,15 +10,15 @@ import numpy as np
 from b200 import pictures
 
 if TYPE_CHECKING:
-    from harness.diagnosis.diff import Plane
+    from harness.diagnosis.places import Plane
 
 CELLS = 1024  # of the picture along its longer side
 
 
-def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
+def draw_map(plane: Plane, path: Path, what: str, text: str, of: str = "c is {m} x {n}") -> None:
     """The first wrong batch over rows and columns of c: white right, colour by the size of the
     error, black NaN or infinite, with the grid of the launch's tiles where they are known. text:
-    stands under it in HTML.
+    stands under it in HTML. of: what is drawn, in the title, with the batch and its sizes.
     """
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Patch
@@ -61,7 +61,7 @@ def draw_map(plane: Plane, path: Path, what: str, text: str) -> None:
     axes.set_ylabel(f"row of c{sides[0]}")
     axes.set_xlabel(f"column of c{sides[1]}")
     share = f"{int(wrong.sum()):,} of {wrong.size:,} elements differ, {spread}"
-    where = f"group {plane.index}, batch {batch}: c is {m} x {n}, K = {plane.k}"
+    where = of.format(batch=batch, m=m, n=n)
     title = "\n".join(filter(None, (what, where, share)))
     heading = pictures.set_title(axes, title, path)
     handles = [

@@ -7,17 +7,31 @@ only rows and columns are named.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from harness.diagnosis.diff import Plane
+from harness.diagnosis.launched import Launched
 
 MAP_WIDTH, MAP_HEIGHT = 96, 32
 QUARTER = 32  # lanes of tensor memory that a warp can read
 MOST_RUNS = 8
 ALL_OVER = 0.95  # share of a map's cells that are mostly wrong, from which it shows nothing
+
+
+class Plane(Protocol):
+    """An output beside the right one, float32 (M, N, L); where they differ, bool; and what the
+    launches did to it.
+    """
+
+    @property
+    def got(self) -> np.ndarray: ...
+    @property
+    def want(self) -> np.ndarray: ...
+    @property
+    def wrong(self) -> np.ndarray: ...
+    @property
+    def launched(self) -> Launched | None: ...
 
 
 def counts(plane: Plane) -> list[str]:

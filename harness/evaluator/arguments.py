@@ -140,7 +140,10 @@ def _add_cases(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--cases", metavar="FILE", help="a case file")
     group.add_argument(
-        "--problem", help="the problem of --case or of a case file, if its keys do not tell"
+        "--problem",
+        metavar="NAME|FILE.py",
+        help="the problem of --case or of a case file, if its keys do not tell; or one of your own:"
+        " a file with CASES, inputs and reference (docs/own-problem.md)",
     )
     group.add_argument(
         "--quick",

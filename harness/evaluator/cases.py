@@ -118,8 +118,12 @@ def _wrong_keys(problem: Problem, args: CaseArgs) -> str:
 
 
 def bytes_needed(case: Case) -> int:
-    """The least memory that a test of a case takes: inputs and result, each twice."""
+    """The least memory that a test of a case takes: inputs and result, each twice. 0 where the
+    problem is the user's own.
+    """
     a = case.args
+    if case.problem.name not in PROBLEMS:
+        return 0
     groups = zip(a["m"], a["n"], a["k"]) if case.problem.grouped else [_flat_sizes(case)]
     batch, weights = a.get("l", 1), 2 if case.problem.short == "dual" else 1
     total = 0

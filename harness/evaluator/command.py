@@ -15,7 +15,7 @@ from pathlib import Path
 from b200 import pictures
 from b200.command_line import UNWRITTEN
 from harness.evaluator import devices, made_by, protocol, running, together, trials
-from harness.evaluator.arguments import UsageError, parse
+from harness.evaluator.arguments import SUBMISSION, UsageError, parse
 from harness.evaluator.case import configs
 from harness.evaluator.cases import Case, CaseError
 from harness.evaluator.devices import Device, SetupError
@@ -60,6 +60,8 @@ def _main(
     if secret and not (secret.isascii() and secret.isdigit() and len(secret) < 100):
         raise UsageError(f"POPCORN_SEED must be a number, got {secret[:50]!r}")
     chosen = select(arguments, int(secret) if secret else arguments.seed)
+    if (arguments.problem or "").endswith(".py") and arguments.submission == str(SUBMISSION):
+        arguments.submission = arguments.problem  # the kernel may stand beside its reference
     if not Path(arguments.submission).is_file():
         raise UsageError(f"no submission at {arguments.submission}")
     if arguments.mode == "tune":
@@ -82,10 +84,14 @@ def _main(
     else:
         reports.append(TextReport(device, arguments.mode, show_output=arguments.output))
     # behind a pipe is a runner that counts the cases
+    own = any(job.own for job in jobs)
     board = arguments.mode in ("test", "leaderboard") and not pipe and device.kind != "hopper"
+    board = board and not own
     more = together.further if board else None
     status = protocol.exit_code(running.run(jobs, chosen, device.method, workers, reports, more))
-    if arguments.mode != "leaderboard" or pipe:  # behind a pipe is a runner that has taken it
+    if (
+        arguments.mode != "leaderboard" or pipe or own
+    ):  # behind a pipe is a runner that has taken it
         return status
     refused = _lint(arguments, chosen)
     return status or refused
@@ -121,4 +127,6 @@ def _device(arguments: argparse.Namespace, chosen: Sequence[Case]) -> Device:
         devices.start_emulator()
     if device.kind == "hopper" and arguments.mode == "tune":
         raise SetupError("tune runs on a B200 or in the emulator: pass --device emulator")
+    if device.kind == "hopper" and any(hasattr(case.problem, "file") for case in chosen):
+        raise SetupError("--problem FILE.py runs on a B200 or in the emulator: --device emulator")
     return device

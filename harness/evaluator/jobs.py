@@ -37,6 +37,7 @@ def jobs_of(
             allowed=tuple(arguments.allow),
             sweep_constants=arguments.sweep_constants,
             constants=constants,
+            own=getattr(case.problem, "file", ""),
         )
         for i, case in enumerate(chosen)
     ]

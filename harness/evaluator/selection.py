@@ -15,6 +15,8 @@ from task import PROBLEMS, SEED, Problem, find_problem
 
 def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
     """The cases that the arguments ask for. Raises UsageError or CaseError."""
+    if (arguments.problem or "").endswith(".py"):
+        return _own(arguments, secret)
     files = [name for name in arguments.what if Path(name).is_file()]
     if scripts := [name for name in arguments.what if name.endswith(".py")]:
         raise UsageError(f"{scripts[0]} is a Python file: --submission {scripts[0]}")
@@ -46,6 +48,29 @@ def select(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
         [c for p in problems for c in cases.official(p, arguments.mode, arguments.smallest)],
         secret,
     )
+
+
+def _own(arguments: argparse.Namespace, secret: int | None) -> list[Case]:
+    """Cases of a problem of the user's own."""
+    from harness.own.problem import ProblemError, cases_of, read
+
+    names = [name for name in arguments.what if not Path(name).is_file()]
+    if names:
+        raise UsageError(f"{names[0]} and --problem {arguments.problem}: expected one problem")
+    if arguments.mode == "tune":
+        raise UsageError("tune is of the four NVFP4 problems, not of --problem FILE.py")
+    given = [name for name in ("quick", "random", "smallest") if getattr(arguments, name)]
+    given += ["inputs"] if arguments.inputs != "official" else []
+    if given:
+        raise UsageError(f"--{given[0]} is of the four NVFP4 problems, not of --problem FILE.py")
+    lines = list(arguments.case or [])
+    for file in (*arguments.what, *([arguments.cases] if arguments.cases else [])):
+        lines += cases.read_lines(Path(file))
+    try:
+        problem = read(Path(arguments.problem))
+    except ProblemError as error:
+        raise UsageError(str(error)) from None
+    return cases.with_secret(cases_of(problem, lines, arguments.mode), secret)
 
 
 def _given(lines: Sequence[str], problems: Sequence[Problem]) -> list[Case]:

@@ -14,7 +14,10 @@ from tests.planted_bugs.listed import PLANTED
 
 FILE = ROOT / "tests" / "data" / "planted_bugs.txt"
 # In host memory: another in each run, and with it the tensor that is nearest.
-ADDRESS = re.compile(r"the nearest below is .*? bytes before|0x[0-9a-f]{6,}|\d{8,} bytes")
+ADDRESS = re.compile(
+    r"it is \d+ bytes behind the end of the nearest below, [^\n]*?\[0x[0-9a-f]+, 0x[0-9a-f]+\)"
+    r"|0x[0-9a-f]{6,}|\d{8,} bytes"
+)
 HEAD = "==== "
 
 

@@ -234,10 +234,8 @@ class DependentLaunch:
         for queue, footprint in beside.earlier:
             for old, how in footprint.conflicts(region, index, write):
                 if not other_queues.commute(ins, old):
-                    queues = beside.queue, queue
-                    other_queues.tell(
-                        self.observer, agent, region, ins, write, queues, footprint.kernel, old, how
-                    )
+                    what = beside, queue, footprint.kernel, old, how
+                    other_queues.tell(self.observer, agent, region, ins, write, *what)
 
     def _tell(
         self, agent, region: Region, ins, write: bool, footprint, old, how: str, waited: bool

@@ -11,7 +11,7 @@ that has to wait before it touches memory that a copy of a queue uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 @dataclass
 class Beside:
     """A launch in `queue`. earlier: (queue, footprint) of the launches that are not ordered before
-    it. footprint: its own, once it has run.
+    it. missed: why an event does not order it after a queue, "" where none seems to be meant to.
+    footprint: its own, once it has run.
     """
 
     queue: int
     earlier: list[tuple[int, Footprint]] = field(default_factory=list)
+    missed: Callable[[int], str] = lambda queue: ""
     footprint: Footprint | None = None
 
 
@@ -72,12 +74,21 @@ def _combines(effect: Effect) -> bool:
 
 
 def tell(
-    observer, agent, region, ins: Instr, write: bool, queues, kernel: str, old, how: str
+    observer,
+    agent,
+    region,
+    ins: Instr,
+    write: bool,
+    beside: Beside,
+    queue: int,
+    kernel: str,
+    old,
+    how: str,
 ) -> None:
-    """Report an access that conflicts with one of another queue's work. queues: (this launch's, the
-    other's). how: "writes" or "reads".
+    """Report an access that conflicts with one of another queue's work. queue: the other one. how:
+    "writes" or "reads".
     """
-    mine, its = (f"queue {queue:#x}" for queue in queues)
+    mine, its = f"queue {beside.queue:#x}", f"queue {queue:#x}"
     kernel = readable(kernel)
     observer.found(
         "global",
@@ -87,6 +98,7 @@ def tell(
             f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}, in {mine}",
             f"{kernel} {how} it at {words.line(old)}, in {its}",
             f"in {observer.operand(region.base)}",
+            *filter(None, (beside.missed(queue),)),
             f"missing: an event that {its} records after {kernel} and {mine} waits for before this "
             "launch (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each queue",
         ),
@@ -96,27 +108,34 @@ def tell(
 
 
 def against(
-    act: Act, queue: int | None, accesses: Iterable[Access], earlier: list[tuple[int, Footprint]]
+    act: Act,
+    queue: int | None,
+    accesses: Iterable[Access],
+    earlier: list[tuple[int, Footprint]],
+    missed: Callable[[int], str],
 ) -> list[Finding]:
     """What is wrong with an act: accesses that conflict with earlier work that it is not ordered
-    after. queue: the act's; None: the host's own.
+    after. queue: the act's; None: the host's own. missed: as in Beside.
     """
     found: dict[tuple, Finding] = {}
     for region, index, write in accesses:
         for other, footprint in earlier:
             for old, how in footprint.conflicts(region, index, write):
-                finding = _finding(act, queue, region, write, other, footprint.kernel, old, how)
+                name, why = footprint.kernel, missed(other)
+                finding = _finding(act, queue, region, write, other, name, old, how, why)
                 found.setdefault((finding.diagnosis, finding.other), finding)
     return list(found.values())
 
 
-def _finding(act: Act, queue: int | None, region, write: bool, other: int, name: str, old, how):
+def _finding(
+    act: Act, queue: int | None, region, write: bool, other: int, name: str, old, how, why
+):
     does, its, name = "writes" if write else "reads", f"queue {other:#x}", readable(name)
     if queue is None:
         diagnosis = f"the host {does} memory that {name} {how}, for which it has not waited"
         missing = (
             f"missing: a wait of the host before this: for {its}, or for an event that it records "
-            f"after {name} (torch.cuda.synchronize, Event.synchronize)"
+            f"after {name} (cudaDeviceSynchronize, torch.cuda.synchronize, Event.synchronize)"
         )
         mine = "by the host"
     else:
@@ -127,7 +146,8 @@ def _finding(act: Act, queue: int | None, region, write: bool, other: int, name:
         )
         missing = (
             f"missing: an event that {its} records after {name} and queue {queue:#x} waits for "
-            "before this (Stream.wait_stream); or memory of its own for each queue"
+            "before this (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each "
+            "queue"
         )
     return Finding(
         "global",
@@ -136,6 +156,7 @@ def _finding(act: Act, queue: int | None, region, write: bool, other: int, name:
             f"this access: {act.loc}: {act.text}, {mine}",
             f"{name} {how} it at {words.line(old)}, in {its}",
             f"in {LiveTensors.variable(region.base, region.size) or region.name}",
+            *filter(None, (why,)),
             missing,
         ),
         act.loc,

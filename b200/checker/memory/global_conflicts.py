@@ -12,6 +12,7 @@ from b200.checker.memory import one_lane
 from b200.checker.memory.global_order import GlobalOrder, Signal
 from b200.checker.memory.global_reads import Read
 from b200.checker.memory.shadow import distinct
+from b200.checker.memory.updates import lost_update
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER, Agent
 from b200.chip.describe import mnemonic
@@ -160,12 +161,15 @@ class GlobalConflicts:
                 f"this access: {words.line(access.ins)}, by {words.name(agent)}",
                 f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
                 f"in {self.observer.operand(region.base)}",
-                self._between(agent, read),
+                self._update(access.ins, read.ins) or self._between(agent, read),
             ),
             access.ins,
             read.ins,
             PORTABILITY if executed else ERROR,
         )
+
+    def _update(self, one: Instr, other: Instr) -> str:
+        return lost_update(self.observer.machine.code.kernel.body, one, other)
 
     def _between(self, agent: Agent, read: Read) -> str:
         """What would order a write after a read, in words."""
@@ -195,6 +199,8 @@ class GlobalConflicts:
                 "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 by the warp "
                 "that issued the copy, then a barrier"
             )
+        elif update := self._update(access.ins, old.ins):
+            missing = update
         elif old.agent.cta is agent.cta:
             missing = words.barrier_between(agent, old)
         elif access.writes:

@@ -8,7 +8,8 @@ is cached by the parameters that shape it; `chunks_of` gives their places for on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -109,18 +110,22 @@ class Tile:
     chunks: int64 [rows, chunks], chunk index counted from the last 1024-byte boundary at or below
         the descriptor's start.
     low, high: first byte and end of the bytes touched, from the same boundary.
+    again: makes the tile that another descriptor means for this operand.
     """
 
     chunks: np.ndarray
     low: int
     high: int
+    again: Callable[[MatrixDescriptor], Tile]
 
 
-def _tile(address: np.ndarray, mode: int, base_offset: int) -> Tile:
+def _tile(
+    address: np.ndarray, d: MatrixDescriptor, again: Callable[[MatrixDescriptor], Tile]
+) -> Tile:
     """The tile of linear byte addresses of chunks."""
-    chunks = swizzled(address, mode, base_offset) // CHUNK
+    chunks = swizzled(address, d.mode, d.base_offset) // CHUNK
     chunks.flags.writeable = False
-    return Tile(chunks, int(chunks.min()) * CHUNK, int(chunks.max() + 1) * CHUNK)
+    return Tile(chunks, int(chunks.min()) * CHUNK, int(chunks.max() + 1) * CHUNK, again)
 
 
 @lru_cache(maxsize=4096)
@@ -131,7 +136,7 @@ def _k_major(start: int, d: MatrixDescriptor, rows: int, nbytes: int) -> Tile:
     else:
         span = SWIZZLES[d.mode].span
         address = start + row // 8 * d.sbo + row % 8 * span + column * CHUNK
-    return _tile(address, d.mode, d.base_offset)
+    return _tile(address, d, lambda other: k_major(other, rows, nbytes))
 
 
 @lru_cache(maxsize=4096)
@@ -144,7 +149,7 @@ def _mn_major(start: int, d: MatrixDescriptor, nbytes: int, ks: int) -> Tile:
         per_span = span // CHUNK
         address = start + column // per_span * d.lbo + column % per_span * CHUNK
         address = address + k % 8 * span + k // 8 * d.sbo
-    return _tile(address, d.mode, d.base_offset)
+    return _tile(address, d, lambda other: mn_major(other, nbytes, ks))
 
 
 def _shape(d: MatrixDescriptor) -> MatrixDescriptor:
@@ -164,11 +169,26 @@ def mn_major(d: MatrixDescriptor, nbytes: int, ks: int) -> Tile:
 
 def check(cta: CTA, d: MatrixDescriptor, tile: Tile, operand: str) -> None:
     """Raise Fault unless all of a tile lies in the CTA's shared memory."""
-    origin = d.start - d.start % PERIOD
     try:
-        cta.check(origin + tile.low, tile.high - tile.low)
+        _within(cta, d, tile)
     except Fault as fault:
-        raise Fault(f"{operand} (descriptor start {d.start:#x}): {fault}") from None
+        offsets = f"leading byte offset {d.lbo}, stride byte offset {d.sbo}"
+        said = f"{operand} (descriptor start {d.start:#x}, {offsets}): {fault}"
+        raise Fault(said + _exchanged(cta, d, tile)) from None
+
+
+def _within(cta: CTA, d: MatrixDescriptor, tile: Tile) -> None:
+    cta.check(d.start - d.start % PERIOD + tile.low, tile.high - tile.low)
+
+
+def _exchanged(cta: CTA, d: MatrixDescriptor, tile: Tile) -> str:
+    """What is said where a tile would lie in shared memory if its offsets changed places."""
+    other = replace(d, lbo=d.sbo, sbo=d.lbo)
+    try:
+        _within(cta, other, tile.again(other))
+    except Fault:
+        return ""
+    return "; it fits with the two offsets exchanged: perhaps they are (bits 16-29 and 32-45)"
 
 
 def chunks_of(d: MatrixDescriptor, tile: Tile) -> np.ndarray:

@@ -241,7 +241,8 @@ def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) ->
     user = [flag for flag in user if not flag.startswith("-std=")]
     device = [f"-gencode=arch={wanted},code=[{wanted},{wanted.replace('compute', 'sm')}]"]
     device += ["-lineinfo", "--no-compress", "-Xptxas", "-v"]
-    device += ["-std=c++17"] if request.program else ["-std=c++20", *COMMON_NVCC_FLAGS]
+    # -g: lines of the host code (host_lines.py)
+    device += ["-g", "-std=c++17"] if request.program else ["-std=c++20", *COMMON_NVCC_FLAGS]
     host = ["-Xcompiler", "-fPIC,-O1", "-ccbin", toolkit.cxx]
     return [str(toolkit.nvcc), *flags, *user, *device, *host, *out]
 
@@ -273,7 +274,7 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
 
 def _shim(part: Path, toolkit: Toolkit, work: Path) -> str | None:
     """One file of the stand-in, as an object; a second or less each."""
-    if part.name in ("table.cpp", "allocator.cpp", *_ON_DEMAND):
+    if part.name in ("table.cpp", "allocator.cpp", "guard.cpp", *_ON_DEMAND):
         return None
     return _compiled(part, toolkit, work)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
+from b200.host.cuda.copies import check_copy, check_fill
 from b200.host.cuda.fatbin import ptx_of
 from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
@@ -43,7 +44,7 @@ _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
     *("device_reset", "recording", "forget_event", "missing", "make_queue", "current_queue"),
     *("register_module", "register_linked", "register_kernel", "register_variable"),
-    "register_managed",
+    *("register_managed", "in_queue"),
 )
 
 
@@ -86,7 +87,8 @@ class Driver:
             if self.modules.failed is not None and call not in _ALWAYS:
                 raise self.modules.failed
             owner = self.graphs if call.startswith("graph_") else self
-            getattr(owner, call.removeprefix("graph_"))(*words[:count])
+            with self.modules.answering():
+                getattr(owner, call.removeprefix("graph_"))(*words[:count])
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
@@ -98,6 +100,10 @@ class Driver:
             self._text = str(error).encode() + b"\0"
             return -1
         return 0
+
+    def failed_outside(self, error: EmulatorError) -> None:
+        """Host code has done, between calls of CUDA, what ends its program."""
+        self.error = error
 
     def unasked(self) -> EmulatorError | None:
         """The error that the program has not asked for when its function returns: on a GPU
@@ -246,10 +252,10 @@ class Driver:
         """by: the name of the function that reserves memory."""
         _poke(out, "<Q", self.modules.reserve(nbytes, _string(by)))
 
-    def release(self, address: int) -> None:
-        """cudaFree waits for the device."""
+    def release(self, address: int, by: int) -> None:
+        """cudaFree waits for the device. by: the name of the function."""
         self.runtime.queues.finished()
-        self.modules.release(address)
+        self.modules.release(address, _string(by))
 
     def queue_memory(self, queue: int) -> None:
         """cudaMallocAsync and cudaFreeAsync: under capture they would be memory nodes."""
@@ -263,23 +269,33 @@ class Driver:
     def host_unregister(self, address: int) -> None:
         self.modules.unregister(address)
 
-    def copy(self, to: int, source: int, nbytes: int, queue: int, out: int) -> None:
-        """Write to `out` whether the copy became part of a graph; else C++ carries it out."""
+    def copy(self, to: int, source: int, nbytes: int, kind: int, queue: int) -> None:
+        """kind: a cudaMemcpyKind."""
         _check_pointers(nbytes, to, source)
-        work = HostWork(COPY, lambda: ctypes.memmove(to, source, nbytes))
-        recorded = self.runtime.records(work, queue)
-        if not recorded:  # the host waits in the default queue, and for memory that is not pinned
-            waits = queue == DEFAULT or self.runtime.gpu.memory.find(to, nbytes) is None
-            self.runtime.works.copied(to, source, nbytes, queue, waits)
-        _poke(out, "<Q", recorded)
+        check_copy(self.modules, to, source, nbytes, kind)
+        own = self.modules.own
+        work = HostWork(COPY, lambda: ctypes.memmove(own(to), own(source), nbytes))
+        if self.runtime.records(work, queue):
+            return
+        # the host waits for a copy to memory of its own that is not pinned
+        waits = self.modules.region_at(to) is None
+        waits = waits and self.runtime.gpu.memory.find(to, nbytes) is None
+        self.runtime.works.copied(to, source, nbytes, queue, waits)
+        work()
 
-    def fill(self, to: int, value: int, nbytes: int, queue: int, out: int) -> None:
+    def fill(self, to: int, value: int, nbytes: int, queue: int) -> None:
         _check_pointers(nbytes, to)
-        work = HostWork(FILL, lambda: ctypes.memset(to, value & 0xFF, nbytes))
-        recorded = self.runtime.records(work, queue)
-        if not recorded:
+        check_fill(self.modules, to, nbytes)
+        own = self.modules.own
+        work = HostWork(FILL, lambda: ctypes.memset(own(to), value & 0xFF, nbytes))
+        if not self.runtime.records(work, queue):
             self.runtime.works.filled(to, nbytes, queue)
-        _poke(out, "<Q", recorded)
+            work()
+
+    def in_queue(self, begins: int) -> None:
+        """A function of the host that a queue has come to begins, or has ended."""
+        if self.modules.view is not None:
+            self.modules.view.in_queue(bool(begins))
 
     def symbol(self, host: int, address: int, size: int, needed: int) -> None:
         if host not in self._symbols:
@@ -326,6 +342,7 @@ class Driver:
 
     def forget_event(self, event: int) -> None:
         self.recorded.pop(event, None)
+        self.runtime.queues.forget_event(event)
 
     def elapsed(self, start: int, end: int, out: int) -> None:
         """Write the milliseconds between two events to `out`."""

@@ -207,6 +207,10 @@ class Extensions:
         self._connected = True
         self._keep = (table, account)
 
+    def guard(self) -> ctypes.CDLL:
+        """shim/guard.cpp, in this process."""
+        return ctypes.CDLL(str(_shared("guard", find_toolkit())))
+
     def find(self, memory: Any, address: int) -> None:
         """Make the allocation that holds an address legal (a `find_more` of GlobalMemory)."""
         found = self.driver.modules.region_at(address)
@@ -219,7 +223,9 @@ class Extensions:
                 found = (first.value, size.value, name, False)
         if found is not None:
             first, size, name, shared = found
-            memory.register(first, size, name, shared=shared)
+            view = self.driver.modules.view
+            data = view.bytes_at(first) if view is not None else None
+            memory.register(first, size, name, shared=shared, data=data)
 
 
 def _shared(part: str, toolkit: Toolkit) -> Path:

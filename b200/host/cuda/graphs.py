@@ -131,10 +131,14 @@ class Graphs:
         _poke(out, "<Q", self.put(graph, _handles(after, count), KERNEL, work))
 
     def add_copy(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        _poke(out, "<Q", self.put(graph, _handles(after, count), COPY, copy_of(at)))
+        _poke(
+            out, "<Q", self.put(graph, _handles(after, count), COPY, copy_of(at, self.modules.own))
+        )
 
     def add_fill(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        _poke(out, "<Q", self.put(graph, _handles(after, count), FILL, fill_of(at)))
+        _poke(
+            out, "<Q", self.put(graph, _handles(after, count), FILL, fill_of(at, self.modules.own))
+        )
 
     def add_host(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         _poke(out, "<Q", self.put(graph, _handles(after, count), HOST, call_of(*words)))
@@ -158,10 +162,10 @@ class Graphs:
         self.changed(self._of(node, executable), node, work)
 
     def set_copy(self, node: int, at: int, executable: int) -> None:
-        self.changed(self._of(node, executable), node, copy_of(at))
+        self.changed(self._of(node, executable), node, copy_of(at, self.modules.own))
 
     def set_fill(self, node: int, at: int, executable: int) -> None:
-        self.changed(self._of(node, executable), node, fill_of(at))
+        self.changed(self._of(node, executable), node, fill_of(at, self.modules.own))
 
     def _of(self, node: int, executable: int) -> Graph:
         if executable:
@@ -234,9 +238,9 @@ def _unknown(what: str, handle: int) -> Refused:
     return Refused(refusals.INVALID_VALUE, f"no {what} has the handle {handle:#x}")
 
 
-def copy_of(at: int) -> HostWork:
+def copy_of(at: int, own: Callable[[int], int]) -> HostWork:
     """The copy of 9 words: to and from; bytes of a row; rows, slices; from row to row and from
-    slice to slice, at the destination and at the source.
+    slice to slice, at the destination and at the source. own: where the bytes of an address lie.
     """
     to, source, width, height, depth, *steps = struct.unpack("<9Q", ctypes.string_at(at, 72))
 
@@ -245,16 +249,16 @@ def copy_of(at: int) -> HostWork:
             for y in range(height):
                 ahead = (y * steps[i] + z * steps[i + 1] for i in (0, 2))
                 there, here = (x + n for x, n in zip((to, source), ahead, strict=True))
-                ctypes.memmove(there, here, width)
+                ctypes.memmove(own(there), own(here), width)
 
     if width * height * depth and not (to and source):
         raise Refused(refusals.INVALID_VALUE, "a copy at a null pointer")
     return HostWork(COPY, act)
 
 
-def fill_of(at: int) -> HostWork:
+def fill_of(at: int, own: Callable[[int], int]) -> HostWork:
     """The fill of 6 words: address, value, bytes of an element, elements of a row, rows, and bytes
-    from row to row.
+    from row to row. own: as in copy_of.
     """
     to, value, size, width, height, pitch = struct.unpack("<6Q", ctypes.string_at(at, 48))
     if size not in (1, 2, 4) or not to:
@@ -263,7 +267,7 @@ def fill_of(at: int) -> HostWork:
 
     def act() -> None:
         for y in range(height):
-            ctypes.memmove(to + y * pitch, row, len(row))
+            ctypes.memmove(own(to + y * pitch), row, len(row))
 
     return HostWork(FILL, act)
 

@@ -6,9 +6,10 @@ Two callers: the C++ side of compiled programs (driver.py), and cuda-python
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import mmap
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,12 +26,15 @@ from b200.hardware import (
     SMEM_OPT_IN,
 )
 from b200.host import refusals
+from b200.host.cuda.host_lines import HostLines
+from b200.host.cuda.host_view import HostView
 from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
 from b200.host.refusals import Refused
 from b200.host.runtime import Runtime
 from b200.program.module import Kernel, Program
 from b200.program.names import readable
 
+_KEPT = 4096  # allocations that are known after they have been given back
 DEVICE, MANAGED = "cudaMalloc", "cudaMallocManaged"  # functions that reserve memory
 
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
@@ -85,10 +89,26 @@ class Function:
         return SMEM_DEFAULT - self.static_smem if limit is None else limit
 
 
+@dataclass
+class Reserved:
+    """Memory that a function of CUDA has reserved. made, freed: calls, as HostLines has them."""
+
+    first: int
+    size: int
+    by: str
+    pages: mmap.mmap | None
+    made: tuple[int, ...] = ()
+    freed: tuple[int, ...] | None = None
+
+    def holds(self, address: int) -> bool:
+        return self.first <= address < self.first + self.size
+
+
 class Modules:
     """Modules, kernels, variables and memory of the CUDA programs of this process, by handle.
 
-    failed: what every call is refused with since a kernel has failed; None before.
+    failed: what every call is refused with since a kernel has failed; None before. view: what the
+    host code of a program with a `main` may touch; lines: its lines. None of other programs.
     """
 
     def __init__(self, runtime: Runtime):
@@ -97,15 +117,22 @@ class Modules:
         self.failed: Refused | None = None
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
-        # address -> (pages, bytes, the function that reserved them)
-        self._memory: dict[int, tuple[mmap.mmap, int, str]] = {}
+        self._memory: dict[int, Reserved] = {}  # by address
+        self._freed: dict[int, Reserved] = {}  # the latest ones
         # memory of the host: first byte -> size, and what it is
         self._registered: dict[int, tuple[int, str]] = {}
+        self.view: HostView | None = None
+        self.lines: HostLines | None = None
+        runtime.gpu.memory.also_tell(self.freed_at)
         self._handles = 0x7000_0000_0000
 
     def handle(self) -> int:
         self._handles += 16
         return self._handles
+
+    def answering(self) -> AbstractContextManager[object]:
+        """A call of the program is answered."""
+        return contextlib.nullcontext() if self.view is None else self.view
 
     # --- modules
     def load(self, ptx: str, registers: dict[str, int] | None = None) -> int:
@@ -236,20 +263,64 @@ class Modules:
                 refusals.OUT_OF_MEMORY,
                 f"out of memory: {by} of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
             )
-        pages = sparse.pages(nbytes)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        self._memory[address] = (pages, max(nbytes, 1), by)
+        if self.view is not None:
+            mapped = self.view.reserve(nbytes, by != DEVICE)
+            address, pages, data = mapped.first, None, mapped.bytes
+            self.runtime.works.pinned |= by != DEVICE
+        else:
+            pages = sparse.pages(nbytes)
+            data = np.frombuffer(pages, np.uint8)
+            address = data.ctypes.data
+        made = self.lines.calls() if self.lines is not None else ()
+        self._memory[address] = Reserved(address, max(nbytes, 1), by, pages, made)
         if by == DEVICE:
-            fill(np.frombuffer(pages, np.uint8))
+            fill(data)
         return address
 
-    def release(self, address: int) -> None:
-        if address and self._memory.pop(address, None) is None:
-            raise Refused(
-                refusals.INVALID_VALUE,
-                f"cudaFree of {address:#x}, which cudaMalloc has not returned",
-            )
+    def release(self, address: int, by: str = "cudaFree") -> None:
+        """by: the function that gives memory back."""
+        if not address:
+            return
+        memory = self._memory.pop(address, None)
+        if memory is None:
+            said = self.freed_at(address)
+            wrong = f": it lies in {said}" if said else ", which cudaMalloc has not returned"
+            raise Refused(refusals.INVALID_VALUE, f"{by} of {address:#x}{wrong}")
+        if self.view is not None:
+            self.view.release(address)
+        elif memory.pages is not None:
+            memory.pages.madvise(mmap.MADV_DONTNEED)  # its addresses are not given out again
+        memory.freed = self.lines.calls() if self.lines is not None else ()
+        self._freed[address] = memory
+        if len(self._freed) > _KEPT:
+            del self._freed[next(iter(self._freed))]
         self.gpu.memory.retain(lambda region: region.base != address)
+
+    def freed_at(self, address: int) -> str:
+        """What is said of an address in memory that has been given back, else ""."""
+        for memory in self._freed.values():
+            if memory.holds(address):
+                return f"{self._name(memory)}, which was freed{self._at(memory.freed)}"
+        return ""
+
+    def reserved_at(self, address: int) -> Reserved | None:
+        """The memory that holds an address and has not been given back."""
+        return next((m for m in self._memory.values() if m.holds(address)), None)
+
+    def name_at(self, address: int) -> str:
+        """What an address lies in: an allocation or one that has been given back, else ""."""
+        found = self.reserved_at(address)
+        return self.freed_at(address) if found is None else self._name(found)
+
+    def _name(self, memory: Reserved) -> str:
+        return f"{memory.size} bytes of {memory.by}{self._at(memory.made)}"
+
+    def _at(self, frames: tuple[int, ...] | None) -> str:
+        return f" at {self.lines.line(frames)}" if self.lines is not None and frames else ""
+
+    def own(self, address: int) -> int:
+        """Where the bytes of an address of the program lie."""
+        return address if self.view is None else self.view.own(address)
 
     def register(self, address: int, nbytes: int, what: str = "cudaHostRegister") -> None:
         """Memory of the host becomes legal for kernels."""
@@ -266,15 +337,15 @@ class Modules:
 
     @property
     def used(self) -> int:
-        return sum(size for _, size, _ in self._memory.values())
+        return sum(memory.size for memory in self._memory.values())
 
     def region_at(self, address: int) -> tuple[int, int, str, bool] | None:
         """First byte, size and name of the allocation that holds an address, and whether the host
         shares it.
         """
-        for first, (_, size, by) in self._memory.items():
-            if first <= address < first + size:
-                return first, size, f"{size} bytes of {by}", by != DEVICE
+        memory = self.reserved_at(address)
+        if memory is not None:
+            return memory.first, memory.size, self._name(memory), memory.by != DEVICE
         for first, (size, what) in self._registered.items():
             if first <= address < first + size:
                 return first, size, f"{size} bytes of {what}", True

@@ -7,19 +7,23 @@ exception that nobody catches, and one in a destructor, come back here.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b200.errors import EmulatorError
 from b200.host.cuda import build
 from b200.host.cuda.errors import BuildError
+from b200.host.cuda.host_lines import HostLines
+from b200.host.cuda.host_view import HostView
+from b200.host.cuda.sources import Origin
 
 if TYPE_CHECKING:
     from b200.host.cuda.driver import Driver
@@ -106,6 +110,10 @@ __attribute__((visibility("default"))) int b200_run(int count, char** words,
   return status;
 }
 __attribute__((visibility("default"))) const char* b200_thrown() { return thrown; }
+__attribute__((visibility("default"))) void b200_leave() {  // by ../shim/guard.cpp
+  if (!runs_main) last_words("");
+  leave(ABORTED);
+}
 }
 """
 
@@ -127,12 +135,15 @@ def run(extensions: Extensions, sources: Sequence[Path], arguments: Sequence[str
         ldflags=(*(f"-Wl,--wrap={name}" for name in _ENDS), "-Wl,--require-defined=main"),
         program=True,
     )
-    library = ctypes.CDLL(str(_built(extensions, request, source)))
+    path = _built(extensions, request, source)
+    library = ctypes.CDLL(str(path))
     words = [str(source), *arguments]
     array = (ctypes.c_char_p * (len(words) + 1))(*(word.encode() for word in words), None)
     driver = extensions.driver
     driver.error = None
-    status = library.b200_run(len(words), array, _LAST_WORDS(functools.partial(_end, driver)))
+    origins = {s.name: s.origin for s in request.sources if s.origin is not None}
+    with _watched(extensions, path, library, origins):
+        status = library.b200_run(len(words), array, _LAST_WORDS(functools.partial(_end, driver)))
     library.b200_thrown.restype = ctypes.c_char_p
     if status == _THROWN and (said := library.b200_thrown().decode()):
         raise (
@@ -145,6 +156,24 @@ def run(extensions: Extensions, sources: Sequence[Path], arguments: Sequence[str
     if (unasked := driver.unasked()) is not None:
         raise unasked
     return status
+
+
+@contextlib.contextmanager
+def _watched(
+    extensions: Extensions, path: Path, library: ctypes.CDLL, origins: dict[str, Origin]
+) -> Iterator[None]:
+    """What the host code of a program touches is looked at (host_view.py)."""
+    driver, modules = extensions.driver, extensions.driver.modules
+    lines = HostLines(path, origins)
+    view = HostView(modules.runtime, lines, modules.name_at, driver.failed_outside)
+    guard, queues = extensions.guard(), modules.runtime.queues
+    limits = ctypes.c_uint64(view.first), ctypes.c_uint64(view.end)
+    guard.b200_guard(*limits, view.asked, library.b200_leave)
+    modules.view, modules.lines, queues.place = view, lines, lines.here
+    try:
+        yield
+    finally:
+        guard.b200_unguard()
 
 
 _LAST_WORDS = ctypes.CFUNCTYPE(None, ctypes.c_char_p)

@@ -95,24 +95,15 @@ def callers() -> list[str]:
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _LOC = re.compile(r"(\.loc\s+|inlined_at\s+)(\d+)\s+(\d+)")
-_INLINED = re.compile(r"\.loc\s+(\d+)\s+\d+\s+\d+[^\n]*inlined_at\s+(\d+\s+\d+\s+\d+)")
 
 
 def relocate(ptx: str, origins: dict[str, Origin]) -> str:
-    """PTX whose line information names the user's files; origins: by a compiled file's name.
-
-    Code of a header (CUDA's own wrappers) stands at the line that it is inlined into.
-    """
+    """PTX whose line information names the user's files; origins: by a compiled file's name."""
     listed = [(n, origins.get(Path(file).name)) for n, file in _FILE.findall(ptx)]
     known = {n: found for n, found in listed if found is not None}
     first = 1 + max((int(n) for n, _ in listed), default=0)
     files = {place[0] for found in known.values() for place in found.places if place}
     numbers = {file: first + i for i, file in enumerate(sorted(files))}
-
-    def hoist(match: re.Match) -> str:
-        if match.group(1) in known or match.group(2).split()[0] not in known:
-            return match.group(0)
-        return f".loc {match.group(2)}"
 
     def renumber(match: re.Match) -> str:
         found = known.get(match.group(2))
@@ -121,5 +112,5 @@ def relocate(ptx: str, origins: dict[str, Origin]) -> str:
             return match.group(0)
         return f"{match.group(1)}{numbers[place[0]]} {place[1]}"
 
-    moved = _LOC.sub(renumber, _INLINED.sub(hoist, ptx))
+    moved = _LOC.sub(renumber, ptx)
     return moved + "".join(f'\n.file {n} "{file}"' for file, n in numbers.items()) + "\n"

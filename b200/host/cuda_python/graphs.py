@@ -109,4 +109,4 @@ def _size(p: Any, name: str) -> tuple[int, int, int]:
 def _fill(p: Any, *_context: Any) -> tuple:
     words = (int(p.dst), int(p.value), p.elementSize, p.width, p.height, p.pitch)
     held = ctypes.create_string_buffer(struct.pack("<6Q", *map(int, words)))
-    return (fill_of(ctypes.addressof(held)),)
+    return (fill_of(ctypes.addressof(held), int),)

@@ -81,6 +81,7 @@ class Properties:
     """torch.cuda.get_device_properties of a B200."""
 
     name: str = hardware.NAME
+    gcnArchName: str = hardware.NAME  # noqa: N815  torch's name; on NVIDIA it has the device's
     major: int = hardware.COMPUTE_CAPABILITY[0]
     minor: int = hardware.COMPUTE_CAPABILITY[1]
     total_memory: int = hardware.MEMORY_BYTES
@@ -180,6 +181,8 @@ def _functions(runtime: Runtime) -> dict[str, Any]:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": nothing,
+        "_exchange_device": lambda index: 0,
+        "_maybe_exchange_device": lambda index: 0,
         "device": _DeviceGuard,
         "device_of": _DeviceGuard,
         "get_device_properties": about_device(properties),

@@ -7,6 +7,7 @@ from nothing, and those that move one from the CPU.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 
@@ -34,6 +35,7 @@ _LIKE = ("empty", "zeros", "ones", "full", "rand", "randn", "randint")
 _NEW = ("tensor", "empty", "zeros", "ones", "full", "empty_strided")
 _CONTENTS = {"zeros", "ones", "full", "rand", "randn", "randint", "normal"}
 _SHARING = ("as_tensor", "asarray")
+_OF_DATA = (*_SHARING, "tensor", "new_tensor")
 _WITHOUT_CONTENTS = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
 
 _Tensor = torch.Tensor
@@ -100,6 +102,8 @@ def _factory(function):
         if device is None or not names_cuda(device):
             result = function(*args, **kwargs)
             return pin(result) if pinned else result
+        if _is_tracing():
+            return _traced(function, args, kwargs)
         kwargs["device"] = "cpu"
         huge = _huge(function, args, kwargs)
         if huge is not None:
@@ -118,6 +122,23 @@ def _factory(function):
         return result
 
     return make
+
+
+def _traced(function, args: tuple, kwargs: dict) -> torch.Tensor:
+    """What a factory makes without memory. Some of them look at data or ask for CUDA's generator:
+    what these make is given its device afterwards.
+    """
+    if function.__name__ not in _OF_DATA:
+        with contextlib.suppress(RuntimeError):
+            return function(*args, **kwargs)
+    made = function(*args, **{**kwargs, "device": "cpu"})
+    made.fake_device, made.constant = torch.device("cuda", 0), None
+    return made
+
+
+def _is_tracing() -> bool:
+    """Whether tensors are without memory now, so that torch can make them on any device."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:

@@ -1,14 +1,8 @@
-"""torch's compiler and profiler beside a GPU in software.
-
-Code that torch.compile would make for the GPU is not what the program wrote, and takes a compiler
-for a GPU that torch does not find: functions run as they are written. The profiler watches the CPU,
-where the work is done.
-"""
+"""torch's profiler beside a GPU in software: it watches the CPU, where the work is done."""
 
 from __future__ import annotations
 
 import functools
-import os
 
 import torch
 
@@ -17,8 +11,7 @@ from b200.host.takeover import replace
 
 
 def patch(_runtime: Runtime) -> None:
-    """Let torch.compile hand back what it is given, and the profiler start for cuda."""
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    """Let the profiler start for cuda."""
     replace(torch.autograd.profiler.profile, "__init__", _watching_the_cpu)
 
 

@@ -24,7 +24,7 @@ class Job:
     sweep_constants: the range of a modelled time is of the constants at their ends. constants: of
     the emulator's clock, in place of its own. count: tune ranks so many configurations. config: of
     test and tune: run with the configuration that has these fields. together: of mode "together",
-    the shapes that one process calls, in this order.
+    the shapes that one process calls, in this order. own: the file of a problem of the user's own.
     """
 
     mode: str
@@ -47,6 +47,7 @@ class Job:
     count: int = 0
     config: tuple[tuple[str, Any], ...] = ()
     together: tuple[CaseArgs, ...] = ()
+    own: str = ""
 
     @property
     def seed(self) -> int:

@@ -82,7 +82,12 @@ def execute(job: Job) -> Outcome:
         if not isinstance(error, told) and not hasattr(error, "kind"):
             with suppress(OSError, ValueError):  # it may have closed stderr
                 print_traceback(error)
-    if outcome.status == "fail" and job.mode in NUMBERS and DIFFER in outcome.message:
+    if (
+        outcome.status == "fail"
+        and not job.own
+        and job.mode in NUMBERS
+        and DIFFER in outcome.message
+    ):
         outcome.add(next_step(job))
     if guard.stopped:
         outcome = Outcome("error", guard.stopped[0])
@@ -110,6 +115,10 @@ def _run(job: Job) -> Outcome:
     import torch
 
     torch.set_num_threads(job.threads)
+    if job.own:
+        from harness.own.modes import MODES as OWN_MODES
+
+        return OWN_MODES[job.mode](job)
     if job.device == "hopper" and job.mode in ALIKE_ON_HOPPER:
         return on_hopper.run(job)
     return MODES[job.mode](job)

@@ -37,7 +37,7 @@ from harness.evaluator.cases import Case, CaseError
 from harness.evaluator.compare import confidence, picture, side_by_side
 from harness.evaluator.devices import Device
 from harness.evaluator.quantities import KERNEL_ALONE
-from task import INPUT_KINDS, PROBLEMS, find_problem
+from task import INPUT_KINDS, PROBLEMS, Problem, find_problem
 
 INTERRUPTED = 130  # as a shell reports SIGINT
 ROUNDS = 3  # on a GPU
@@ -123,6 +123,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "what", nargs="+", metavar="FILE.py|PROBLEM", help="submissions, the first one is the base"
     )
+    parser.add_argument(
+        "--problem", metavar="FILE.py", help="a problem of your own (docs/own-problem.md)"
+    )
     parser.add_argument("--case", action="append", metavar="TEXT", help="a case; repeatable")
     parser.add_argument("--cases", metavar="FILE", help="a case file")
     parser.add_argument(
@@ -155,22 +158,36 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         hint = "; eval.py benchmark --submission FILE.py times one" if arguments.files else ""
         got = len(arguments.files) or "none"
         parser.error(f"expected two or more submissions (FILE.py), got {got}{hint}")
-    if len(names) != 1:
+    if arguments.problem and names:
+        parser.error(f"{names[0]} and --problem {arguments.problem}: expected one problem")
+    if len(names) != 1 and not arguments.problem:
         known = ", ".join(p.short for p in PROBLEMS.values())
         parser.error(f"expected one problem ({known}), got {', '.join(names) or 'none'}")
     if arguments.rounds < 1:
         parser.error(f"--rounds must be positive, got {arguments.rounds}")
+    arguments.own = arguments.problem
     try:
-        arguments.problem = find_problem(names[0])
+        arguments.problem = _own(arguments) if arguments.own else find_problem(names[0])
     except ValueError as error:
         parser.error(str(error))
     return arguments
+
+
+def _own(arguments: argparse.Namespace) -> Problem:
+    """The problem of a file. ValueError for a file that is none."""
+    from harness.own.problem import read
+
+    return read(Path(arguments.own))
 
 
 def _select(arguments: argparse.Namespace) -> list[Case]:
     lines = list(arguments.case or [])
     if arguments.cases:
         lines += cases.read_lines(Path(arguments.cases))
+    if arguments.own:
+        from harness.own.problem import cases_of
+
+        return cases_of(arguments.problem, lines, "leaderboard")
     if not lines:
         return cases.official(arguments.problem, "leaderboard")
     return [cases.make_case(arguments.problem, cases.parse(line), line) for line in lines]

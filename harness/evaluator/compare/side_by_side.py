@@ -141,7 +141,8 @@ def _command(
     mode: str, options: argparse.Namespace, file: str, chosen: Sequence[Case]
 ) -> list[str]:
     """The arguments of eval.py."""
-    command = [mode, options.problem.short, "--json", "--submission", file]
+    problem = ["--problem", options.own] if options.own else [options.problem.short]
+    command = [mode, *problem, "--json", "--submission", file]
     command += ["--device", options.device, "--inputs", options.inputs]
     if options.timeout:
         command += ["--timeout", str(options.timeout)]

@@ -126,6 +126,20 @@ def test_tile_outside_shared_memory():
         descriptors.check(warp.cta, d, descriptors.k_major(d, 8, 32), "operand B")
 
 
+@pytest.mark.parametrize("lbo, sbo, fits", [(128, 2048, True), (2048, 4096, False)])
+def test_offsets_that_are_exchanged_are_told(lbo, sbo, fits):
+    """128 rows x 128 bytes without a swizzle: 16 groups of 8 rows. By the formula of the PTX ISA
+    the last byte is at 15 sbo + 7 lbo + 128; exchanged 15 lbo + 7 sbo + 128 has to fit 16 KB.
+    """
+    _, (warp,) = warps(smem=16 << 10)
+    d = descriptors.MatrixDescriptor(descriptors.PERIOD, lbo, sbo, 0, 0)
+    assert 15 * sbo + 7 * lbo + 128 > 16 << 10
+    assert (15 * lbo + 7 * sbo + 128 <= 16 << 10) == fits
+    with pytest.raises(Fault, match=f"leading byte offset {lbo}, stride byte offset {sbo}") as told:
+        descriptors.check(warp.cta, d, descriptors.k_major(d, 128, 128), "operand A")
+    assert ("it fits with the two offsets exchanged" in str(told.value)) == fits
+
+
 @pytest.mark.parametrize(
     "idesc, kind, group, vector, want",
     [

@@ -405,7 +405,7 @@ def test_an_offset_computed_in_32_bits_is_told(away, said):
     memory.register(words.data_ptr(), 64, "x")
     with pytest.raises(Fault, match=rf"; {said} 2\^32 it is byte 8 of x: perhaps its offset"):
         memory.region(words.data_ptr() + 8 + away, 4)
-    with pytest.raises(Fault, match="in no tensor's allocation$|the nearest below is x"):
+    with pytest.raises(Fault, match="in no tensor's allocation$|nearest below, x"):
         memory.region(words.data_ptr() + 64 + away, 4)
 
 
@@ -421,7 +421,7 @@ def test_the_nearest_allocation_may_be_one_that_no_kernel_has_used():
 
     memory.also_search(search)
     memory.register(low.ctypes.data, low.nbytes, "low")
-    with pytest.raises(Fault, match="the nearest below is high, .*, 8 bytes before"):
+    with pytest.raises(Fault, match="8 bytes behind the end of the nearest below, high, "):
         memory.region(start + high.nbytes + 8, 4)
 
 

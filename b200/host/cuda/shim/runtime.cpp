@@ -1,7 +1,7 @@
 // The CUDA runtime API over a B200 in software: launches, attributes, memory, queues and events.
 //
-// A device pointer is a host address, and a launch has ended when its call returns. So copies are
-// plain copies, there is nothing to wait for, and queues and events are names.
+// A device pointer is a host address, and a launch has ended when its call returns. So there is
+// nothing to wait for, and queues and events are names.
 #include <cuda_runtime.h>
 
 #include "backend.h"
@@ -81,18 +81,16 @@ cudaError_t reserve(void** out, size_t nbytes, const char* by) {
   return result(call("allocate", {nbytes, word(out), word(by)}));
 }
 
-// A copy or a fill that a graph under capture takes is not carried out now.
-cudaError_t copy_in_queue(void* to, const void* from, size_t nbytes, cudaStream_t queue) {
-  uint64_t taken = 0;
-  const int code = call("copy", {word(to), word(from), nbytes, word(queue), word(&taken)});
-  if (!code && !taken) std::memmove(to, from, nbytes);
-  return result(code);
+cudaError_t copy_in_queue(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind,
+                          cudaStream_t queue) {
+  return result(call("copy", {word(to), word(from), nbytes, word(kind), word(queue)}));
 }
 cudaError_t fill_in_queue(void* to, int value, size_t nbytes, cudaStream_t queue) {
-  uint64_t taken = 0;
-  const int code = call("fill", {word(to), word(value), nbytes, word(queue), word(&taken)});
-  if (!code && !taken) std::memset(to, value, nbytes);
-  return result(code);
+  return result(call("fill", {word(to), word(value), nbytes, word(queue)}));
+}
+
+cudaError_t release(void* address, const char* by) {
+  return result(call("release", {word(address), word(by)}));
 }
 
 }  // namespace
@@ -175,15 +173,15 @@ cudaError_t cudaMallocHost(void** out, size_t nbytes) {
 cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) {
   return reserve(out, nbytes, "cudaHostAlloc");
 }
-cudaError_t cudaFree(void* address) { return result(call("release", {word(address)})); }
+cudaError_t cudaFree(void* address) { return release(address, "cudaFree"); }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t queue) {
-  return call("queue_memory", {word(queue)}), cudaFree(address);
+  return call("queue_memory", {word(queue)}), release(address, "cudaFreeAsync");
 }
-cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
+cudaError_t cudaFreeHost(void* address) { return release(address, "cudaFreeHost"); }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind,
                             cudaStream_t queue) {
-  return copy_in_queue(to, from, nbytes, queue);
+  return copy_in_queue(to, from, nbytes, kind, queue);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind) {
   if (const auto error = cudaMemcpyAsync(to, from, nbytes, kind, nullptr)) return error;
@@ -197,11 +195,12 @@ cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t fro
   return cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t queue) {
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t queue) {
   for (size_t row = 0; row < height; ++row)
     if (const auto error =
             copy_in_queue(static_cast<char*>(to) + row * to_pitch,
-                          static_cast<const char*>(from) + row * from_pitch, width, queue))
+                          static_cast<const char*>(from) + row * from_pitch, width, kind, queue))
       return error;
   return cudaSuccess;
 }
@@ -211,27 +210,29 @@ cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
 cudaError_t cudaMemsetAsync(void* address, int value, size_t nbytes, cudaStream_t queue) {
   return fill_in_queue(address, value, nbytes, queue);
 }
-cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t nbytes, size_t offset,
-                               cudaMemcpyKind) {
-  char* address = nullptr;
-  if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
-  std::memcpy(address + offset, from, nbytes);
-  return cudaSuccess;
-}
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t nbytes,
-                                    size_t offset, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpyToSymbol(symbol, from, nbytes, offset, kind);
-}
-cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t nbytes, size_t offset,
-                                 cudaMemcpyKind) {
+                                    size_t offset, cudaMemcpyKind kind, cudaStream_t queue) {
   char* address = nullptr;
   if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
-  std::memcpy(to, address + offset, nbytes);
-  return cudaSuccess;
+  return copy_in_queue(address + offset, from, nbytes, kind, queue);
+}
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t nbytes, size_t offset,
+                               cudaMemcpyKind kind) {
+  if (const auto error = cudaMemcpyToSymbolAsync(symbol, from, nbytes, offset, kind, nullptr))
+    return error;
+  return cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t nbytes, size_t offset,
-                                      cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpyFromSymbol(to, symbol, nbytes, offset, kind);
+                                      cudaMemcpyKind kind, cudaStream_t queue) {
+  char* address = nullptr;
+  if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
+  return copy_in_queue(to, address + offset, nbytes, kind, queue);
+}
+cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t nbytes, size_t offset,
+                                 cudaMemcpyKind kind) {
+  if (const auto error = cudaMemcpyFromSymbolAsync(to, symbol, nbytes, offset, kind, nullptr))
+    return error;
+  return cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaGetSymbolAddress(void** out, const void* symbol) {
   return find_symbol(symbol, 0, reinterpret_cast<char**>(out));
@@ -362,7 +363,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t queue) {
 // What is in the queue before the callback is done when it is called.
 cudaError_t cudaStreamAddCallback(cudaStream_t queue, cudaStreamCallback_t function, void* data,
                                   unsigned) {
+  call("in_queue", {1});
   function(queue, cudaSuccess, data);
+  call("in_queue", {0});
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t queue) { return cudaStreamSynchronize(queue); }

@@ -187,7 +187,7 @@ def test_gradients_of_an_operator():
 
 
 # --- the compiler and the profiler
-def test_a_compiled_function_runs_as_it_is_written():
+def test_a_compiled_function_is_right():
     @torch.compile(fullgraph=True)
     def shifted(x):
         return x * 2 + 1

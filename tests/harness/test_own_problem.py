@@ -1,0 +1,117 @@
+"""A problem of one's own: the files of docs/own-problem.md, right, and with planted mistakes that
+`diff` has to name. Which one is planted says what is expected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.own import mistakes
+from harness.own.problem import ProblemError, Truth, read
+
+pytest.importorskip("triton")
+FOLDER = Path("docs/examples/own")
+SOFTMAX, LAYER_NORM = FOLDER / "softmax_nvfp4.py", FOLDER / "layer_norm.py"
+
+
+@pytest.fixture
+def evaluate(fork_server):
+    return lambda *words: fork_server.run("eval.py", *map(str, words))
+
+
+@pytest.mark.parametrize("problem", [SOFTMAX, LAYER_NORM], ids=lambda path: path.stem)
+def test_the_examples_are_right(evaluate, problem):
+    done = evaluate("test", "--problem", problem, "--strict")
+    assert done.returncode == 0 and "2 of 2 passed" in done.stdout, done.stdout + done.stderr
+
+
+PLANTED = [
+    (SOFTMAX, "tl.exp(", "tl.exp2(", "explained: exp2 in the place of exp"),
+    (SOFTMAX, "low | high << 4", "high | low << 4", "the halves of each byte are exchanged"),
+    (SOFTMAX, "tl.max(groups, 1) / 6.0", "tl.max(groups, 1)", "a scale is the largest"),
+    (LAYER_NORM, " + b, mask", ", mask", "explained: bias is not read: zeros stand for it"),
+    (LAYER_NORM, "* w + b", "* b + w", "explained: weight and bias are exchanged"),
+    (LAYER_NORM, "value - mean", "value", "the mean is not taken off"),
+    (LAYER_NORM, "tl.load(weight + at,", "tl.load(weight + at % 64,", "the first 64 elements of weight are read for each 64"),
+    (LAYER_NORM, "weight + at,", "weight + (at ^ 1),", "neighbouring elements of weight are exchanged in pairs"),
+    (LAYER_NORM, "y + row * columns", "y + (row ^ 1) * columns", "rows of the output are in other"
+     " places: row i has what belongs in row i ^ 1"),
+    (LAYER_NORM, "mask=inside)\n\n", "mask=at < columns - 8)\n\n", "were never stored by any"
+     " launch"),
+]  # fmt: skip
+
+
+def planted(tmp_path, problem: Path, old: str, new: str) -> Path:
+    text = problem.read_text()
+    assert text.count(old) == 1, text.count(old)
+    path = tmp_path / "kernel.py"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+@pytest.mark.parametrize("problem, old, new, said", PLANTED)
+def test_diff_names_a_planted_mistake(evaluate, tmp_path, problem, old, new, said):
+    kernel = planted(tmp_path, problem, old, new)
+    done = evaluate("diff", "--problem", problem, "--submission", kernel)
+    assert done.returncode == 112 and said in done.stdout, done.stdout + done.stderr
+
+
+def test_test_names_diff_as_the_next_step_and_compare_goes_on(evaluate, tmp_path):
+    kernel = planted(tmp_path, LAYER_NORM, " + b, mask", ", mask")
+    one = ("--problem", LAYER_NORM, "--case", "rows: 2; columns: 64")
+    done = evaluate("test", *one, "--submission", kernel)
+    assert done.returncode == 112
+    assert re.search(r"next: python eval.py diff --problem \S+ --submission \S+", done.stdout)
+    done = evaluate("compare", LAYER_NORM, kernel, *one, "--json")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert done.returncode == 112
+    assert first["status"] == "pass" and first["time_us"] > 0 and first["kind"] == "modelled"
+    assert second["status"] == "fail" and "128 of 128 elements differ" in second["message"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("gemm", "--problem", LAYER_NORM), "expected one problem"),
+        (("--problem", "nothing.py"), "there is no file nothing.py"),
+        (("--problem", "eval.py"), "eval.py lacks CASES, inputs, reference"),
+        (("--problem", LAYER_NORM, "--quick"), "--quick is of the four NVFP4 problems"),
+        (("--problem", LAYER_NORM, "--case", "m: 3"), "has the keys rows, columns, seed"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(evaluate, words, said):
+    done = evaluate("test", *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_a_file_without_a_seed_is_refused(tmp_path):
+    path = tmp_path / "problem.py"
+    path.write_text("CASES = [{'n': 1}]\ndef inputs(n): ...\ndef reference(x): ...\n")
+    with pytest.raises(ProblemError, match="inputs must take a seed"):
+        read(path)
+
+
+def test_the_softmax_reference_against_float64_by_hand():
+    """One group of equal numbers: each softmax 1/16, scale 1/96 rounded to e4m3, all codes 7."""
+    truth = Truth(SOFTMAX)
+    codes, scales = truth.wanted((torch.zeros(1, 16),))
+    assert scales.float().item() == pytest.approx(1 / 96, rel=1 / 16)
+    assert codes.tolist() == [[0x77] * 8]
+
+
+def test_lines_with_a_factor_or_an_offset_of_their_own():
+    want = torch.randn(8, 32, generator=torch.Generator().manual_seed(0)).double()
+    rows, columns = torch.arange(1.0, 9).double()[:, None], torch.arange(1.0, 33).double()
+    assert [
+        "row is wrong by a factor" in text for text in mistakes.of_lines(want * rows, want, 1e-4)
+    ] == [True]
+    assert [
+        "column is wrong by an offset" in text
+        for text in mistakes.of_lines(want + columns, want, 1e-4)
+    ] == [True]
+    assert mistakes.of_lines(want * 2, want, 1e-4) == []  # one factor for all is another mistake
