@@ -22,7 +22,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState
-from b200.checker.memory.sent import Arrival, Knowledge, Pending, Signal, acquires, merge
+from b200.checker.memory.sent import Arrival, Knowledge, Pending, Signal, acquires, merge, tells
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.vector_clocks import (
     FENCED,
@@ -122,6 +122,8 @@ class GlobalOrder:
         """A strong read or an atomic receives the signals of an address. An acquire takes over what
         its warp has received there before, too (PTX ISA 8.8, acquire patterns).
         """
+        if not tells(ins):
+            return
         scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
         if acquiring and learned.pending:
             for pending in tuple(learned.pending):
@@ -259,6 +261,21 @@ class GlobalOrder:
             if component < clock.shape[1] and clock[ORDER, component] >= step:
                 return received
         return None
+
+    def not_covered(self, agent: Agent, old, what: str) -> str:
+        """Why `agent` does not know of `old` although its CTA has read a signal of another warp of
+        the CTA of `old`: the last-block idiom without its first barrier. "" if it has read none.
+        what: "read" or "write".
+        """
+        for received in reversed(self.received.get(agent.cta, ())):
+            signal = received.signal
+            if signal.agent.cta is old.agent.cta and signal.agent is not old.agent:
+                return (
+                    f"missing: a barrier (__syncthreads) between the {what} and the "
+                    f"{mnemonic(signal.ins)} at {words.line(signal.ins)}, by "
+                    f"{words.name(signal.agent)}, which does not cover what other warps do"
+                )
+        return ""
 
     def missing(self, agent: Agent, old) -> tuple[str, bool]:
         """(why, reader): why `agent` does not know of the write `old` although it has read a signal

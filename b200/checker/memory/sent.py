@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.checker.vector_clocks import HB, Agent, join, weakened
-from b200.effects import Ordered
+from b200.effects import Ordered, Updates
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ def releases(ins: Instr) -> bool:
 
 def acquires(ins: Instr) -> bool:
     return isinstance(ins.effect, Ordered) and ins.effect.acquires
+
+
+def tells(ins: Instr) -> bool:
+    """Whether an access tells its thread what it has read. Of a reduction nothing hangs on whether
+    it comes before another access of the word or after it: another order of the two is as possible,
+    so none may count on this one.
+    """
+    return not isinstance(ins.effect, Updates) or ins.effect.returns
 
 
 @dataclass(eq=False)

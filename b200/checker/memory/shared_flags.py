@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker.memory.sent import Signal
+from b200.checker.memory.sent import Signal, tells
 from b200.checker.scopes import CTA, GPU, distance, scope_of
 from b200.checker.vector_clocks import Agent
 from b200.effects import Access
@@ -56,7 +56,7 @@ class SharedFlags:
 
     def read(self, agent: Agent, ins: Instr, effect: Access, at: np.ndarray) -> None:
         """A warp reads flags by a strong read or an atomic."""
-        if not self.signals:
+        if not self.signals or not tells(ins):
             return
         scope = scope_of(ins, GPU)
         for address in set(at.tolist()) & self.signals.keys():
