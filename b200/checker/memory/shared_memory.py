@@ -7,7 +7,8 @@ the last granule or word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,9 @@ class SharedRules:
         self.atomics = Atomics(state)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
         self.out_of_phase: dict[int, Record] = {}
+        # (instruction, first and last granule) -> such a read by the asynchronous proxy of what
+        # nobody had written, its granules, and which of them are meant
+        self.unwritten: dict[tuple[int, int, int], tuple[Record, Any, np.ndarray]] = {}
 
     # --- conflicts ------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
@@ -152,6 +156,7 @@ class SharedRules:
                 some_rows = rows is not None and self._some_rows(empty, index, rows)
                 severity = NOTE if some_rows else ERROR
                 self._uninitialised(new, at, nbytes, severity, some_rows)
+                self.unwritten.setdefault((new.ins.key, low, high), (new, index, empty))
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
@@ -294,10 +299,17 @@ class SharedRules:
             if 0 < used < total * old.inside:
                 self.products.part_unread(old, total, used)
 
-    def ended(self) -> None:
-        """The CTA's cluster has ended: check whether the last loads were read whole."""
-        if self.shadow.core_in.bits:
-            self._part_unread(self.shadow.written, self.shadow.core)
+    def ended(self) -> Iterator[tuple[Record, bool]]:
+        """The CTA's cluster has ended: check whether the last loads were read whole. Yields reads
+        of what nobody had written, and whether somebody has written it since: then the tensor core
+        or the copy may find that there, or not.
+        """
+        shadow = self.shadow
+        if shadow.core_in.bits:
+            self._part_unread(shadow.written, shadow.core)
+        for read, index, empty in self.unwritten.values():
+            stored = shadow.words(shadow.stored, index).reshape(*empty.shape, 4).any(-1)
+            yield read, bool((empty & (stored | (shadow.written[index] != 0))).any())
 
     # --- generic proxy --------------------------------------------------------------------------
     def generic_read(
@@ -498,6 +510,5 @@ class SharedRules:
             new,
             None,
             severity,
-            # What the tensor core or a copy reads may come later than this order has it.
-            "shared" if new.kind == "generic" else "",
+            "shared" if new.kind == "generic" else "",  # of others, see `ended`
         )
