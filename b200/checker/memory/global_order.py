@@ -93,7 +93,8 @@ class GlobalOrder:
         chain = self.chains.setdefault(address, [])
         if before is not None:
             chain[:] = [before]
-        if acquires(signal.ins) and signal.releases and signal.scope == GPU:
+        ins = signal.ins
+        if tells(ins) and acquires(ins) and signal.releases and signal.scope == GPU:
             chain.clear()  # it has taken them over
         chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from b200.checker.memory.global_conflicts import Write
 
 Knowledge = dict["ClusterState", np.ndarray]  # cluster -> clock
-LATEST = 256  # arrivals remembered of a warp
+LATEST = 1024  # arrivals remembered of a warp
 
 
 def releases(ins: Instr) -> bool:
