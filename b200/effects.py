@@ -180,7 +180,8 @@ class Stores(Access):
 @dataclass(frozen=True, kw_only=True)
 class Updates(Access):
     """atom, red (9.7.13.5, 9.7.13.6): a read-modify-write of one `operation`, as "add". returns:
-    atom, which gives the old value. floats: of elements that are floating-point numbers.
+    it gives the old value, and somebody reads that (program/unread.py). floats: of elements that
+    are floating-point numbers.
     """
 
     operation: str

@@ -11,6 +11,7 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -228,6 +229,17 @@ class Observer:
         )
         if len(self.findings) > before and self.trail is not None:
             self.remarks[before] = self.trail
+
+    def read_unwritten(self, reads: Iterable[tuple[Record, bool]]) -> None:
+        """Whether a result depends on what asynchronous operations have read is found out where
+        nobody has written it at any time: each read of an instruction has found the same then.
+        """
+        for read, written_since in reads:
+            key = "uninitialised", words.line(read.ins), ""
+            if written_since:
+                self.undecided[key] = ""
+            else:
+                self.undecided.setdefault(key, "shared")
 
     def remarked(self, finding: Finding, trail: Trail) -> None:
         """Report again a finding on a cluster of an earlier launch that the cluster of this trail

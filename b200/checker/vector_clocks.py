@@ -128,9 +128,6 @@ class Stream:
         return self.marks[done - 1] if done > 0 else 0
 
 
-STREAMS = ("tensor_core", "tmem_load", "tmem_store", "bulk_read", "bulk_write", "cp_async")
-
-
 class Agent:
     """A warp as the checker sees it. state: the checker's state of its cluster.
 

@@ -21,7 +21,7 @@ from b200.chip.meeting import let_others_go, never_complete
 from b200.chip.operations import Effect, Operation
 from b200.chip.placement import Placement
 from b200.chip.polls import name_polls
-from b200.chip.spin import LOOK
+from b200.chip.spin import FIRST, LOOK
 from b200.chip.standing_clock import clocks_go_on
 from b200.chip.state import Cluster
 from b200.errors import EmulatorError, Fault, Unsupported
@@ -205,20 +205,29 @@ class InOrder:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
         if it has ended or another fragment of its warp goes on.
         """
-        spinning = self.machine.spinning
-        first = min(spinning.before_look(f), self.turn)
-        pc = self._run_some(f, f.pc, first)
-        if pc is None or first == self.turn or self.gives_way:
-            return pc
-        if f.spin is QUIET:
-            f.pc = pc
-            pc = spinning.look(f)
-            if pc is None or self.gives_way or f.spin is QUIET and spinning.stands(f):
+        spinning, pc = self.machine.spinning, f.pc
+        count = spinning.before_look(f)
+        quiet = left = self.turn
+        while True:
+            count = min(count, left)
+            pc = self._run_some(f, pc, count)
+            left -= count
+            if pc is None or not left or self.gives_way:
                 return pc
-        pc = self._run_some(f, pc, max(0, self.turn - first - LOOK))
+            if f.spin is QUIET:
+                f.pc = pc
+                pc = spinning.look(f)
+                if pc is None or self.gives_way or f.spin is QUIET and spinning.stands(f):
+                    return pc
+                left = max(0, left - LOOK)
+            if f.spin is not None:
+                break
+            spinning.progress()  # it has changed something, and may poll from here on
+            f.spin, count, quiet = QUIET, FIRST, left
+        pc = self._run_some(f, pc, left)
         if pc is not None and f.spin is QUIET:
             f.pc = pc
-            return spinning.went_on(f, self.turn)
+            return spinning.went_on(f, quiet)
         return pc
 
     def _run_some(self, f: Fragment, pc: int, count: int) -> int | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from b200.chip.fragment import Fragment, WarpState
     from b200.chip.machine import Machine
 
-FIRST = 256  # blocks of a turn before a fragment is looked at
+FIRST = 64  # blocks of a turn before a fragment is looked at
 JOINS = 16  # turns of a warp's parts that end where they meet, before that is left out
 LOOK = 64  # blocks that it is looked at
 LONG = 1 << 15
@@ -52,7 +52,8 @@ class Spinning:
 
     loops: (warp, lanes) -> the loop of that fragment. standing: warp -> lanes that stand. For each
     warp, since the latest change of anything: blocks, how many it has executed; reads, what it read
-    in a round; joins, how many turns of its parts ended where they met.
+    in a round; joins, how many turns of its parts ended where they met. stood: warps that have
+    stood before.
     """
 
     def __init__(self, machine: Machine):
@@ -62,6 +63,7 @@ class Spinning:
         self.blocks: dict[WarpState, int] = {}
         self.reads: dict[WarpState, list[tuple]] = {}
         self.joins: Counter[WarpState] = Counter()
+        self.stood: set[WarpState] = set()
         registers = machine.code.kernel.registers.values()
         self.predicates = [reg.type == "pred" for reg in registers]
 
@@ -83,7 +85,7 @@ class Spinning:
 
     def before_look(self, f: Fragment) -> int:
         """How many blocks of a turn a fragment executes before `look` is called."""
-        return FIRST if self.joins[f.state] < JOINS else 0
+        return 0 if f.state in self.stood or self.joins[f.state] >= JOINS else FIRST
 
     def look(self, f: Fragment) -> int | None:
         """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
@@ -97,6 +99,7 @@ class Spinning:
                 self.loops[key] = Loop(pc, R)
             elif pc == loop.pc and self._same(R, loop.registers, f.mask):
                 self.standing[f.state] = self.standing.get(f.state, 0) | f.mask
+                self.stood.add(f.state)
                 return pc
             else:
                 loop.steps += 1

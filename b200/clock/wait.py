@@ -1,6 +1,6 @@
 """The time that a stateful instruction takes its warp: a wrapper around its run function.
 
-`wrap(ins, run, unread)` gives a function of the same form as `run`. When it is called, `w.time` is
+`wrap(ins, run)` gives a function of the same form as `run`. When it is called, `w.time` is
 the simulated time of the warp in clk. Asynchronous effects go through the machine's `issue`, which
 does not stop the warp.
 """
@@ -98,11 +98,9 @@ NARROW: dict[type[Effect], Clk] = {
 }
 
 
-def wrap(ins: Instr, run, unread: bool = False) -> Run:
-    """The run function of an instruction, with the time that it takes added. unread: whether nobody
-    reads the result; then an atom is a RED in SASS (nvcc 13.0).
-    """
-    timed = _wrap(ins, run, unread)
+def wrap(ins: Instr, run) -> Run:
+    """The run function of an instruction, with the time that it takes added."""
+    timed = _wrap(ins, run)
     if not fences.is_wide(ins):
         return timed
     entry = find(ins.opcode)
@@ -111,11 +109,11 @@ def wrap(ins: Instr, run, unread: bool = False) -> Run:
     return _after_fence(ins, timed)
 
 
-def _wrap(ins: Instr, run, unread: bool):
+def _wrap(ins: Instr, run):
     effect = ins.effect
     kind = type(effect)
     if isinstance(effect, Access):
-        return _memory_access(run, effect, unread)
+        return _memory_access(run, effect)
     if isinstance(effect, MeetsInCta):
         return _cta_barrier(ins, run) if effect.waits else run
     if kind in WAITS:
@@ -324,14 +322,14 @@ def _tmem_access(ins: Instr, run):
 _WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
 
 
-def _memory_access(run, effect: Access, unread: bool):
-    """Loads, stores, atomics of a warp: the addresses decide. unread: nobody reads the result."""
+def _memory_access(run, effect: Access):
+    """Loads, stores, atomics of a warp: the addresses decide."""
     if effect.in_constant_bank:
         return run
     space, nbytes = effect.space, effect.nbytes
     if isinstance(effect, (MatrixLoads, MatrixStores)):
         space = "shared"
-    kind = _kind(effect, unread)
+    kind = _kind(effect)
 
     def timed_in(w, where: str, addresses: np.ndarray):
         if where == "global":
@@ -362,10 +360,10 @@ def _memory_access(run, effect: Access, unread: bool):
     return timed
 
 
-def _kind(effect: Access, unread: bool) -> str:
+def _kind(effect: Access) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
     if isinstance(effect, Updates):
-        return "atom" if effect.returns and not unread else "red"
+        return "atom" if effect.returns else "red"
     return "ld" if properties(effect).gives else "st"
 
 

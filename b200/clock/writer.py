@@ -34,7 +34,6 @@ class TimedWriter(Writer):
         super().__init__(out, info)
         self.late = self._late_registers()
         blocks = self.out.structure
-        self.read = {r.name for block in blocks for op in block.ops for r in op.srcs}
         in_place = self.info.is_warp_index
         self.order = Order(
             self.out.kernel, blocks, self.late, self._words, in_place, self._live_out
@@ -148,8 +147,7 @@ class TimedWriter(Writer):
         self._await(op)
         self._issue(op, costs.cost(ins))
         self._flush()
-        unread = not any(r.name in self.read for r in op.dsts)
-        super()._op(replace(op, made=wrap(ins, op.made, unread)))
+        super()._op(replace(op, made=wrap(ins, op.made)))
         if op.entry is not None and costs.result_is_late(ins):
             ids = ", ".join(str(self.info.id[r.name]) for r in op.dsts)
             self.known.difference_update(r.name for r in op.dsts)

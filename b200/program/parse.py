@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
 from b200.isa import grammar
-from b200.program import calls, headers, inlining, wmma
+from b200.program import calls, headers, inlining, unread, wmma
 from b200.program.module import (
     SINK,
     TYPE_BITS,
@@ -82,6 +82,7 @@ def parse(text: str) -> Program:
         for name, values in re.findall(r"\.(\w+)((?:\s+\d+\s*,?)*)", entry.group(3)):
             kernel.directives[name] = tuple(int(v) for v in re.findall(r"\d+", values))
         _Body(kernel, program, files).parse(text, entry.end())
+        unread.drop(kernel)
         program.kernels[kernel.name] = kernel
     return program
 

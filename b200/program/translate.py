@@ -18,7 +18,6 @@ from b200.program.meeting import Places, guards_as_branches, places
 from b200.program.module import Instr, Kernel, Program
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
-from b200.registry import TABLE
 
 
 def translate(program: Program, kernel: Kernel, writer: type | None = None) -> Translated:
@@ -84,8 +83,3 @@ def _lay_out(out: Translated):
         elif v.space == "param":
             out.symbols[v.name] = v.offset
     out.static_smem, out.local_bytes = shared - SMEM_BASE, local
-
-
-def known_mnemonics() -> list[str]:
-    """All opcode prefixes that the emulator executes, for the documentation and the tests."""
-    return sorted(".".join(key) for key in TABLE)

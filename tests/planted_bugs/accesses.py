@@ -64,28 +64,6 @@ def broadcast(space: str):
     return build
 
 
-def last_block(bug: bool) -> Source:
-    """Two warps of each CTA add to a sum; thread 0 takes a ticket, and the last CTA reads it."""
-    k = start(64, ".param .u64 sum, .param .u64 ticket, .param .u64 out")
-    k("mov.u32 %r7, 0;")
-    k("and.b32 %r4, %r0, 31;")
-    k("setp.eq.u32 %p4, %r4, 0;")
-    k("@%p4 red.relaxed.gpu.global.add.u32 [%rd0], 1;", "add")
-    if not bug:
-        k("bar.sync 0;")
-    k("setp.ne.u32 %p5, %r0, 0;")
-    k("@%p5 bra DONE;")
-    k("fence.acq_rel.gpu;")
-    k("atom.relaxed.gpu.global.add.u32 %r5, [%rd1], 1;", "ticket")
-    k("setp.ne.u32 %p6, %r5, 1;")
-    k("@%p6 bra DONE;")
-    k("fence.acq_rel.gpu;")
-    k("ld.global.u32 %r6, [%rd0];", "read")
-    k("st.global.u32 [%rd2], %r6;")
-    k("DONE: mov.u32 %r7, 0;")
-    return k
-
-
 PLANTED = [
     PlantedBug(
         "global_word_of_two_warps",
@@ -126,16 +104,5 @@ PLANTED = [
         ("write", "read"),
         zeros(1, 32),
         lambda args: torch.full((32,), 7, dtype=torch.int32),
-    ),
-    PlantedBug(
-        "ticket_before_the_other_warp_adds",
-        "thread 0 takes the last block's ticket before the other warp of its CTA has added",
-        last_block,
-        "global",
-        ("red.relaxed writes global memory that another warp reads in the same launch",),
-        ("add", "read"),
-        zeros(1, 1, 1),
-        lambda args: torch.tensor([4], dtype=torch.int32),
-        (2, 1, 1),
     ),
 ]

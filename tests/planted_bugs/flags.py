@@ -116,6 +116,55 @@ def counted(atomic: str, before: str = "", behind: str = GPU_FENCE) -> Source:
     return k
 
 
+def last_of(adds: bool, barrier: bool) -> Source:
+    """Four CTAs of two warps sum up; thread 0 of each takes a ticket, and the last CTA reads all.
+
+    adds: all threads of a column add to one sum, with atomics whose result nobody reads; else
+    each stores a part of its own, which the last CTA adds. The last thread has nothing to add.
+    barrier: of the CTA, before its ticket.
+    """
+    k = start(64, PARAMS)
+    k("mov.u32 %r50, %ctaid.x;")
+    k("and.b32 %r51, %r0, 31;")
+    k("mul.wide.u32 %rd8, %r51, 4;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+    k("add.u64 %rd10, %rd2, %rd8;")
+    k("setp.lt.u32 %p4, %r0, 63;")
+    if adds:
+        k("@%p4 atom.global.add.u32 %r60, [%rd9], 1;", "write")
+    else:
+        k("mad.lo.u32 %r52, %r50, 64, %r0;")
+        k("mul.wide.u32 %rd11, %r52, 4;")
+        k("add.u64 %rd11, %rd11, %rd0;")
+        k("@%p4 st.global.u32 [%rd11], 1;", "write")
+    if barrier:
+        k("bar.sync 0;")
+
+    def ticket():
+        k(GPU_FENCE)
+        k("atom.global.add.u32 %r20, [%rd1], 1;", "signal")
+        k("st.shared.u32 [%r1], %r20;")
+
+    k.only(0, ticket)
+    k("bar.sync 0;")
+    k("ld.shared.u32 %r20, [%r1];")
+    k("setp.ne.u32 %p8, %r20, 3;")
+    k("@%p8 bra DONE;")
+    k(GPU_FENCE)
+    k("setp.gt.u32 %p9, %r0, 31;")
+    k("@%p9 bra DONE;")
+    if adds:
+        k("ld.global.u32 %r21, [%rd9];", "read")
+    else:
+        k("mov.u32 %r21, 0;")
+        for part in range(4 * 2):
+            k(f"ld.global.u32 %r22, [%rd9+{128 * part}];", "read")
+            k("add.u32 %r21, %r21, %r22;")
+    k("st.global.u32 [%rd10], %r21;")
+    k("DONE: mov.u32 %r6, 0;")
+    return k
+
+
 def fetched_by_its_writer(fence: str) -> Source:
     """A CTA writes numbers to global memory, and fetches them with a bulk copy."""
     k = opening()
@@ -180,6 +229,10 @@ def numbers(args):
 
 def exchanged(args):
     return torch.arange(64, dtype=torch.int32).reshape(2, 32).flip(0).reshape(-1)
+
+
+def sums(args):
+    return torch.tensor([4 * 2] * (NUMBERS - 1) + [4], dtype=torch.int32)
 
 
 ARGS = zeros(NUMBERS, 1, NUMBERS)
@@ -293,6 +346,20 @@ PLANTED = [
         ("signal",),
         {"atomic": COUNT_ACQ_REL.format("cta")},
         {"atomic": COUNT_ACQ_REL.format("gpu")},
+    ),
+    *(
+        PlantedBug(
+            f"ticket_before_other_warps_{verb}",
+            f"thread 0 fences and takes the CTA's ticket before its other warps {verb}",
+            lambda bug, adds=verb == "add": last_of(adds, barrier=not bug),
+            "global",
+            ("missing: a barrier (__syncthreads) between the write and the atom.global",),
+            ("read", "write", "signal"),
+            zeros(NUMBERS * 4 * 2, 1, NUMBERS),
+            sums,
+            (4, 1, 1),
+        )
+        for verb in ("add", "store")
     ),
     PlantedBug(
         "fetched_by_its_writer_without_proxy_fence",

@@ -236,6 +236,6 @@ def _cluster_ended(observer, cluster, state):
         _bytes(observer, barrier)
     for cta in cluster.ctas:
         if (rules := observer.shared_rules.get(cta)) is not None:
-            rules.ended()
+            observer.read_unwritten(rules.ended())
     state.forget()
     observer.let_go(cluster)

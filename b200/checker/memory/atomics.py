@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker import naming as words
+from b200.checker.memory.sent import tells
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.describe import mnemonic
@@ -79,6 +80,8 @@ class Atomics:
 
     def received(self, new: Record, numbers: tuple) -> None:
         """A strong read receives strong writes of other warps."""
+        if not tells(new.ins):
+            return
         for number in numbers:
             old: Record | None = self.state.records[number] if number else None
             if old is None or old.kind not in STRONG or old.agent is new.agent:

@@ -13,6 +13,7 @@ import numpy as np
 
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
+from b200.checker.memory import reductions
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
@@ -360,7 +361,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
             if sums:
-                observer.globals.reduced(agent, int(at[0]), nbytes, ins)
+                reductions.reduced(observer.globals, agent, int(at[0]), nbytes, ins)
             changed = result is None or _changes(w, at, result, mask)
             rules = observer.globals
             if changed:

@@ -178,7 +178,7 @@ class GlobalConflicts:
             return missing
         if read.agent.cta is agent.cta:
             return words.barrier_between(agent, read)
-        return (
+        return self.order.not_covered(agent, read, "read") or (
             "missing: a second launch, or a flag between the two (st.release or red.release after"
             " the read, ld.acquire before the write)"
         )
@@ -213,6 +213,7 @@ class GlobalConflicts:
                 "missing: a second launch, or a flag between the two CTAs (st.release or red "
                 "after the write, ld.acquire before the read)"
             )
+            missing = self.order.not_covered(agent, old, "write") or missing
             far = distance(agent.cta, old.agent.cta)
             if access.kind in MORAL and old.fenced is not None and old.fenced[FENCED + far].any():
                 severity = PORTABILITY  # a fence, and then the flag

@@ -1,4 +1,4 @@
-"""Global memory: conflicts between warps, and reductions whose result depends on their order.
+"""Global memory: conflicts between warps.
 
 A conflict is a write of one warp and a read or a write of another warp, with no
 order of memory between the two (PTX ISA 8.9). Barriers order (vector_clocks.py), and so do flags
@@ -16,7 +16,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
-from b200.checker.finding import ERROR, NOTE, PORTABILITY
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.global_conflicts import (
     ATOMIC,
     COPY,
@@ -37,7 +37,6 @@ from b200.checker.scopes import GPU, scope_of
 from b200.checker.vector_clocks import Agent
 from b200.chip.copies.tma_box import Window
 from b200.chip.state import Region
-from b200.effects import Copies, Updates
 from b200.program.module import Instr
 
 UNIT = 2  # bytes of an entry
@@ -64,7 +63,7 @@ class GlobalRules:
         self.lanes = GlobalLanes(observer)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
-        self.reductions: dict = {}  # allocation -> CTA that added floats to it
+        self.reductions: dict = {}  # allocation -> who has added floats to it first (reductions.py)
 
     def finish(self) -> None:
         self.shadows.clear()
@@ -398,32 +397,3 @@ class GlobalRules:
             shape = (*view.shape[:-1], view.shape[-1] // UNIT)
             strides = (*(2 * step for step in view.strides[:-1]), 2 * UNIT)
             yield np.ndarray(shape, np.uint32, shadow, start // UNIT * 2 * UNIT, strides)
-
-    # --- reductions ---------------------------------------------------------
-    def reduced(self, agent, address: int, nbytes: int, ins) -> None:
-        """Report a reduction of floating-point numbers by several CTAs: the sum depends on
-        their order.
-        """
-        effect = ins.effect
-        if not (
-            isinstance(effect, (Copies, Updates)) and effect.operation == "add" and effect.floats
-        ):
-            return
-        region = self.observer.machine.memory.region(address, 1)
-        first = self.reductions.setdefault(region.base, (agent, ins))
-        if first[0].cta is not agent.cta:
-            self.observer.found(
-                "order",
-                "floating-point sums of several CTAs meet in one tensor: the result depends on "
-                "which comes first",
-                (
-                    f"this access: {words.line(ins)}, by {words.name(agent)}",
-                    f"and: {words.line(first[1])}, by {words.name(first[0])}",
-                    f"in {self.observer.operand(region.base)}",
-                    "missing: an order of the partial sums (a buffer for each, added up by one "
-                    "CTA)",
-                ),
-                ins,
-                first[1],
-                NOTE,
-            )

@@ -13,16 +13,14 @@ it, too.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState
-from b200.checker.memory.sent import Arrival, Knowledge, Pending, Signal, acquires, merge
+from b200.checker.memory.sent import Knowledge, Learned, Pending, Signal, acquires, merged, tells
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.vector_clocks import (
     FENCED,
@@ -40,19 +38,6 @@ if TYPE_CHECKING:
     from b200.checker.memory.global_conflicts import Write
 
 KEPT = 4096  # signals remembered of an address
-LATEST = 4  # arrivals remembered from one warp to another: the later ones know of the earlier
-
-
-@dataclass
-class Learned:
-    """What the warps of a cluster have learned of other clusters, and what they have read but
-    not acquired.
-    """
-
-    # (component of who learned it, from which warp) -> the latest
-    arrivals: dict[tuple, deque[Arrival]] = field(default_factory=dict)
-    pending: list[Pending] = field(default_factory=list)
-    seen: set[tuple] = field(default_factory=set)  # signals received or acquired already
 
 
 class GlobalOrder:
@@ -76,7 +61,7 @@ class GlobalOrder:
         """The signal of a strong write by some lanes that is about to happen."""
         clock = agent.release(lanes, ins).copy()
         clock[ORDER, agent.component] += 1  # the write itself, which comes after what it releases
-        signal = Signal(agent, ins, scope_of(ins, GPU), clock, self._before(agent, clock), lanes)
+        signal = Signal(agent, ins, scope_of(ins, GPU), clock, self._learned(agent), lanes)
         places = [(agent, address) for address in set(addresses.tolist())]
         signal.earlier = self._earlier(signal, places)
         if signal.releases:
@@ -99,13 +84,7 @@ class GlobalOrder:
         """The signal of a weak write that somebody polls. clock: the writing warp's clock at its
         latest fence before the write.
         """
-        arrivals = self._before(agent, clock) if clock is not None else []
-        return Signal(agent, ins, CTA, clock, arrivals)
-
-    def _before(self, agent: Agent, clock: np.ndarray) -> list[Arrival]:
-        every = self._learned(agent).arrivals.values()
-        latest = (next((a for a in reversed(of) if a.before(clock, ORDER)), None) for of in every)
-        return [arrival for arrival in latest if arrival is not None]
+        return Signal(agent, ins, CTA, clock, self._learned(agent))
 
     def passes_on(self, address: int, signal: Signal, before: Signal | None) -> None:
         """An atomic hands over what earlier atomics on its address have handed over, back to the
@@ -114,7 +93,8 @@ class GlobalOrder:
         chain = self.chains.setdefault(address, [])
         if before is not None:
             chain[:] = [before]
-        if acquires(signal.ins) and signal.releases and signal.scope == GPU:
+        ins = signal.ins
+        if tells(ins) and acquires(ins) and signal.releases and signal.scope == GPU:
             chain.clear()  # it has taken them over
         chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
 
@@ -122,11 +102,13 @@ class GlobalOrder:
         """A strong read or an atomic receives the signals of an address. An acquire takes over what
         its warp has received there before, too (PTX ISA 8.8, acquire patterns).
         """
+        if not tells(ins):
+            return
         scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
         if acquiring and learned.pending:
-            for pending in tuple(learned.pending):
-                if pending.agent is agent and pending.address == address:
-                    self._fence(agent, pending, scope)
+            here = [p for p in learned.pending if p.agent is agent and p.address == address]
+            self._acquire(agent, here, scope)
+        taken = []
         for signal in signals:
             if signal.agent is agent or (agent, signal, id(ins)) in learned.seen:
                 continue
@@ -136,11 +118,12 @@ class GlobalOrder:
             signal.readers.append(received)
             self.received.setdefault(agent.cta, []).append(received)
             if acquiring and scope >= far:
-                self._take(agent, signal, far)
+                taken.append((signal, far))
             else:
                 learned.pending.append(received)
                 if far <= CLUSTER and signal.clock is not None:
                     agent.acquire_barrier(order_of(signal.clock))
+        self._take(agent, taken)
 
     def fenced(self, agent: Agent, scope: int) -> None:
         """A fence acquires what was read before it, by its own warp or by a warp that is ordered
@@ -149,51 +132,51 @@ class GlobalOrder:
         learned = self.learned.get(agent.state)
         if learned is None:
             return
-        for pending in tuple(learned.pending):
-            if pending.agent is agent or agent.knows(HB, pending.agent.component, pending.epoch):
-                self._fence(agent, pending, scope)
+        before = [
+            pending
+            for pending in learned.pending
+            if pending.agent is agent or agent.knows(HB, pending.agent.component, pending.epoch)
+        ]
+        self._acquire(agent, before, scope)
 
-    def _fence(self, agent: Agent, pending: Pending, scope: int):
+    def _acquire(self, agent: Agent, before: list[Pending], scope: int):
         """Something of this scope acquires what was read before it, unless it has done so."""
-        learned, far = self._learned(agent), distance(agent.cta, pending.signal.agent.cta)
-        if scope >= far and (agent, id(pending)) not in learned.seen:
-            learned.seen.add((agent, id(pending)))
-            self._take(agent, pending.signal, far)
+        seen, taken = self._learned(agent).seen, []
+        for pending in before:
+            far = distance(agent.cta, pending.signal.agent.cta)
+            if scope >= far and (agent, id(pending)) not in seen:
+                seen.add((agent, id(pending)))
+                taken.append((pending.signal, far))
+        self._take(agent, taken)
 
     def fenced_proxy(self, agent: Agent) -> None:
         """fence.proxy.async: what the warp knows of other clusters becomes visible to the
         async proxy.
         """
-        found: Knowledge = {}
-        for arrival in self._of(agent):
-            merge(found, arrival.knowledge)
-        for cluster, clock in found.items():
-            found[cluster] = clock = clock.copy()
+        visible = {}
+        for cluster, clock in merged(list(self._known(agent))).items():
+            visible[cluster] = clock = clock.copy()
             np.maximum(clock[GLOBAL], clock[HB], out=clock[GLOBAL])
-        self._learn(agent, found, None)
+        if visible:
+            self._learned(agent).add(agent, [visible])
 
-    def _take(self, agent: Agent, signal: Signal, far: int):
-        knowledge = signal.knowledge(far)
-        if (mine := knowledge.pop(agent.state, None)) is not None:
+    def _take(self, agent: Agent, taken: list[tuple[Signal, int]]):
+        """A warp takes over what some signals hand over, each to its distance."""
+        parts = [part for signal, far in taken if (part := signal.knowledge(far))]
+        if not parts:
+            return
+        found = dict(merged(parts))
+        if (mine := found.pop(agent.state, None)) is not None:
             agent.acquire_barrier(mine)
-        self._learn(agent, knowledge, signal.agent)
+        if found:
+            self._learned(agent).add(agent, [found])
 
-    def _learn(self, agent: Agent, knowledge: Knowledge, source: Agent | None):
-        if knowledge:
-            arrival = Arrival(agent.component, agent.now(), knowledge)
-            arrivals, key = self._learned(agent).arrivals, (agent.component, source)
-            arrivals.setdefault(key, deque(maxlen=LATEST)).append(arrival)
-
-    def _of(self, agent: Agent) -> Iterator[Arrival]:
-        """The arrivals that a warp knows: its own, and those of warps of its cluster that it is
+    def _known(self, agent: Agent) -> Iterator[Knowledge]:
+        """What a warp knows of other clusters: of its own, and of warps of its cluster that it is
         ordered after.
         """
         learned = self.learned.get(agent.state)
-        for arrivals in learned.arrivals.values() if learned is not None else ():
-            for arrival in reversed(arrivals):
-                own = arrival.component == agent.component
-                if own or agent.knows(HB, arrival.component, arrival.epoch):
-                    yield arrival
+        return learned.by(agent.clock, agent.component) if learned is not None else iter(())
 
     # --- questions ------------------------------------------------------------------------------
     def observed(self, agent: Agent, write: Write) -> bool:
@@ -225,8 +208,8 @@ class GlobalOrder:
         self, agent: Agent, cluster: ClusterState, component: int, step: int, row: int = HB
     ) -> bool:
         """Whether a step of a component of another cluster is before what `agent` does now."""
-        for arrival in self._of(agent):
-            clock = arrival.knowledge.get(cluster)
+        for knowledge in self._known(agent):
+            clock = knowledge.get(cluster)
             if clock is not None and component < clock.shape[1] and clock[row, component] >= step:
                 return True
         return False
@@ -243,7 +226,7 @@ class GlobalOrder:
         if of.state is agent.state:
             clocks = [agent.clock]
         else:
-            found = (arrival.knowledge.get(of.state) for arrival in self._of(agent))
+            found = (knowledge.get(of.state) for knowledge in self._known(agent))
             clocks = [clock for clock in found if clock is not None]
         return max((int(c[HB, component]) for c in clocks if component < c.shape[1]), default=0)
 
@@ -259,6 +242,21 @@ class GlobalOrder:
             if component < clock.shape[1] and clock[ORDER, component] >= step:
                 return received
         return None
+
+    def not_covered(self, agent: Agent, old, what: str) -> str:
+        """Why `agent` does not know of `old` although its CTA has read a signal of another warp of
+        the CTA of `old`: the last-block idiom without its first barrier. "" if it has read none.
+        what: "read" or "write".
+        """
+        for received in reversed(self.received.get(agent.cta, ())):
+            signal = received.signal
+            if signal.agent.cta is old.agent.cta and signal.agent is not old.agent:
+                return (
+                    f"missing: a barrier (__syncthreads) between the {what} and the "
+                    f"{mnemonic(signal.ins)} at {words.line(signal.ins)}, by "
+                    f"{words.name(signal.agent)}, which does not cover what other warps do"
+                )
+        return ""
 
     def missing(self, agent: Agent, old) -> tuple[str, bool]:
         """(why, reader): why `agent` does not know of the write `old` although it has read a signal

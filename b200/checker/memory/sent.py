@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from b200.checker.vector_clocks import HB, Agent, join, weakened
-from b200.effects import Ordered
+from b200.effects import Ordered, Updates
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from b200.checker.memory.global_conflicts import Write
 
 Knowledge = dict["ClusterState", np.ndarray]  # cluster -> clock
+LATEST = 1024  # arrivals remembered of a warp
 
 
 def releases(ins: Instr) -> bool:
@@ -26,25 +29,34 @@ def acquires(ins: Instr) -> bool:
     return isinstance(ins.effect, Ordered) and ins.effect.acquires
 
 
+def tells(ins: Instr) -> bool:
+    """Whether an access tells its thread what it has read. Of a reduction nothing hangs on whether
+    it comes before another access of the word or after it: another order of the two is as possible,
+    so none may count on this one.
+    """
+    return not isinstance(ins.effect, Updates) or ins.effect.returns
+
+
 @dataclass(eq=False)
 class Signal:
     """A strong write of global memory, or a weak write that is taken for a flag.
 
     scope: the instruction's scope. clock: the warp's clock, None if it has nothing to hand over.
-    arrivals: what the warp has learned of other clusters. lanes: those that write. earlier: the
-    releases by the same lanes at the same place before it, with which it is a release pattern (PTX
-    ISA 8.8). readers: the strong reads that have received it. write: what the shadow has of it.
+    learned: what its cluster learns of others. lanes: those that write. earlier: the releases by
+    the same lanes at the same place before it, with which it is a release pattern (PTX ISA 8.8).
+    readers: the strong reads that have received it. write: what the shadow has of it.
     """
 
     agent: Agent
     ins: Instr
     scope: int
     clock: np.ndarray | None
-    arrivals: list[Arrival]
+    learned: Learned
     lanes: int = 0
     earlier: tuple[Signal, ...] = ()
     readers: list[Pending] = field(default_factory=list)
     write: Write | None = None
+    _knowledge: dict[int, Knowledge] = field(default_factory=dict)  # by distance
 
     @property
     def releases(self) -> bool:
@@ -64,26 +76,49 @@ class Signal:
 
     def knowledge(self, far: int) -> Knowledge:
         """The knowledge that a reader may take over. far: the reader's distance (scopes.py)."""
-        clock = self.given(far)
-        if clock is None:
-            return {}
-        found: Knowledge = {self.agent.state: clock}
-        for arrival in self.arrivals:
-            if arrival.before(clock, HB):
-                merge(found, arrival.knowledge)
-        return found
+        if far not in self._knowledge:
+            clock = self.given(far)
+            parts = [] if clock is None else [{self.agent.state: clock}, *self.learned.by(clock)]
+            self._knowledge[far] = merged(parts)
+        return self._knowledge[far]
 
 
 class Arrival(NamedTuple):
-    """Knowledge of other clusters that a warp has learned at one of its epochs."""
+    """All that a warp knows of other clusters from one of its epochs on."""
 
-    component: int
     epoch: int
     knowledge: Knowledge
 
-    def before(self, clock: np.ndarray, row: int) -> bool:
-        known = self.component < clock.shape[1]
-        return known and int(clock[row, self.component]) >= self.epoch
+
+@dataclass
+class Learned:
+    """What the warps of a cluster have learned of other clusters, and what they have read but
+    not acquired. arrivals: component -> the latest of that warp; each knows what those before it
+    know.
+    """
+
+    arrivals: dict[int, deque[Arrival]] = field(default_factory=dict)
+    pending: list[Pending] = field(default_factory=list)
+    seen: set[tuple] = field(default_factory=set)  # signals received or acquired already
+
+    def add(self, agent: Agent, parts: list[Knowledge]) -> None:
+        """A warp learns."""
+        arrivals = self.arrivals.setdefault(agent.component, deque(maxlen=LATEST))
+        if arrivals:
+            parts = [arrivals[-1].knowledge, *parts]
+        arrivals.append(Arrival(agent.now(), merged(parts)))
+
+    def by(self, clock: np.ndarray, own: int | None = None) -> Iterator[Knowledge]:
+        """What is known of other clusters by somebody with a clock of this one. own: the component
+        of the warp whose clock it is: it knows all that it has learned.
+        """
+        for component, arrivals in self.arrivals.items():
+            if component == own:
+                yield arrivals[-1].knowledge
+            elif component < clock.shape[1]:
+                epoch = int(clock[HB, component])
+                found = (a.knowledge for a in reversed(arrivals) if a.epoch <= epoch)
+                yield next(found, {})
 
 
 class Pending(NamedTuple):
@@ -96,9 +131,32 @@ class Pending(NamedTuple):
     address: int
 
 
-def merge(into: Knowledge, knowledge: Knowledge) -> None:
-    """Join `knowledge` into `into`. The clocks are shared, so none is changed in place."""
-    for cluster, clock in knowledge.items():
-        have = into.get(cluster)
-        if have is not clock:
-            into[cluster] = clock if have is None else join(have.copy(), clock)
+def merged(parts: list[Knowledge]) -> Knowledge:
+    """The knowledge of several together. Most have the same clocks of most clusters. Clocks are
+    shared, so none is changed in place.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    clocks: dict[ClusterState, dict[int, np.ndarray]] = {}
+    for part in parts:
+        for cluster, clock in part.items():
+            clocks.setdefault(cluster, {})[id(clock)] = clock
+    return {cluster: _joined(list(different.values())) for cluster, different in clocks.items()}
+
+
+def _joined(clocks: list[np.ndarray]) -> np.ndarray:
+    """The join of clocks of one cluster: the latest of them where that knows all that the others
+    do, so that warps that have learned the same go on to share it.
+    """
+    latest = max(clocks, key=np.sum) if len(clocks) > 1 else clocks[0]
+    if all(clock is latest or _covers(latest, clock) for clock in clocks):
+        return latest
+    found = latest.copy()
+    for clock in clocks:
+        found = join(found, clock)
+    return found
+
+
+def _covers(clock: np.ndarray, other: np.ndarray) -> bool:
+    n = other.shape[1]
+    return clock.shape[1] >= n and bool((clock[:, :n] >= other).all())

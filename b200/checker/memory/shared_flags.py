@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker.memory.sent import Signal
+from b200.checker.memory.sent import Learned, Signal, tells
 from b200.checker.scopes import CTA, GPU, distance, scope_of
 from b200.checker.vector_clocks import Agent
 from b200.effects import Access
 from b200.program.module import Instr
+
+NOTHING = Learned()  # of other clusters: their memory is shared with nobody
 
 
 class SharedSignal(Signal):
@@ -45,7 +47,7 @@ class SharedFlags:
         # A volatile access releases within its CTA only.
         scope = CTA if effect.order == "volatile" else scope_of(ins, GPU)
         for address in set(at.tolist()):
-            signal = SharedSignal(agent, ins, scope, clock, [], lanes)
+            signal = SharedSignal(agent, ins, scope, clock, NOTHING, lanes)
             releases = self.releases.get((agent, address))
             if releases:
                 signal.earlier = tuple(r for r in releases.values() if not lanes & ~r.lanes)
@@ -56,7 +58,7 @@ class SharedFlags:
 
     def read(self, agent: Agent, ins: Instr, effect: Access, at: np.ndarray) -> None:
         """A warp reads flags by a strong read or an atomic."""
-        if not self.signals:
+        if not self.signals or not tells(ins):
             return
         scope = scope_of(ins, GPU)
         for address in set(at.tolist()) & self.signals.keys():

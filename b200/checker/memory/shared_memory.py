@@ -7,26 +7,24 @@ the last granule or word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
-from b200.checker.memory import atomics, one_lane, weak_order
+from b200.checker.memory import atomics, one_lane, shared_lanes, shared_proxy, weak_order
 from b200.checker.memory.atomics import STRONG, Atomics
 from b200.checker.memory.shadow import (
-    EVERY,
     GENERIC_READERS,
     GRANULE,
-    SHUFFLED,
     WORD,
     SharedShadow,
     distinct,
 )
 from b200.checker.naming import place
-from b200.checker.vector_clocks import AFTER, ASYNC, Agent
 
 
 def granules(index) -> slice | np.ndarray:
@@ -48,6 +46,9 @@ class SharedRules:
         self.atomics = Atomics(state)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
         self.out_of_phase: dict[int, Record] = {}
+        # (instruction, first and last granule) -> such a read by the asynchronous proxy of what
+        # nobody had written, its granules, and which of them are meant
+        self.unwritten: dict[tuple[int, int, int], tuple[Record, Any, np.ndarray]] = {}
 
     # --- conflicts ------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
@@ -133,16 +134,17 @@ class SharedRules:
         self._conflict(new, numbers, at, "read")
         self._stale(new, numbers, at)
         if self.strict and new.kind in words.CORE:
-            self._fenced(new, numbers, at)
+            shared_proxy.fenced(self, new, numbers, at)
         stored = None
         if shadow.stored_in.meet(first, last):
             stored = shadow.words(shadow.stored, index)
             by = distinct(stored)
             self._conflict(new, by, at, "read")
-            self._proxy(new, by, at)
+            shared_proxy.proxy(self, new, by, at)
             self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             if lane is not None:
-                self._lanes(new, by, stored, shadow.lane.reshape(-1, 4), index, lane, at)
+                lane_of = shadow.lane.reshape(-1, 4)
+                shared_lanes.between(self, new, by, stored, lane_of, index, lane, at)
         if 0 in numbers:
             empty = shadow.written[index] == 0
             if stored is not None:
@@ -152,6 +154,7 @@ class SharedRules:
                 some_rows = rows is not None and self._some_rows(empty, index, rows)
                 severity = NOTE if some_rows else ERROR
                 self._uninitialised(new, at, nbytes, severity, some_rows)
+                self.unwritten.setdefault((new.ins.key, low, high), (new, index, empty))
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
@@ -164,83 +167,6 @@ class SharedRules:
             if old is not None and (later := old.overwritten) is not None:
                 if later.barrier is old.barrier is not None and later.step > old.step:
                     self.products.stale(new, old, place(self.cta, *at))
-
-    def _fenced(self, new: Record, numbers, at: tuple):
-        """Report a tensor-core read of bytes that a wait has made visible, without
-        tcgen05.fence::after_thread_sync in between.
-        """
-        agent = new.agent
-        for number in numbers:
-            if number and known(agent, old := self.state.records[number]):
-                if not agent.knows(AFTER, old.component, old.step):
-                    self.report(
-                        "race",
-                        f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
-                        (
-                            f"this access: {words.act(new)}",
-                            f"conflicts with: {words.act(old)}",
-                            f"in {place(self.cta, *at)}",
-                            f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
-                            "after its wait (the kernel has tcgen05 fences elsewhere)"
-                            f"{words.latest_wait(agent)}",
-                        ),
-                        new,
-                        old,
-                        PORTABILITY,
-                    )
-
-    def _proxy(self, new: Record, numbers, at: tuple):
-        """Report generic stores that the asynchronous proxy need not see yet."""
-        for number in numbers:
-            if not number:
-                continue
-            old = self.state.records[number]
-            agent = new.agent
-            if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
-                fenced = agent.knows(ASYNC, old.component, old.step)
-                if not fenced:
-                    self.report(
-                        "proxy",
-                        f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
-                        "generic proxy, "
-                        "with no fence.proxy.async in between",
-                        (
-                            f"this access: {words.act(new)}",
-                            f"written by: {words.act(old)}",
-                            f"in {place(self.cta, *at)}",
-                            f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
-                            "after its stores, before the "
-                            "barrier that hands them over",
-                        ),
-                        new,
-                        old,
-                    )
-
-    def _refill(self, new: Record, numbers, at: tuple):
-        """Report generic loads of a warp that now issues a copy to the same place, without a proxy
-        fence in between. Loads of other warps are not reported: an mbarrier hands them over, as in
-        all pipelines, and that has been enough on every chip.
-        """
-        for number in numbers:
-            old = self.state.records[number] if number else None
-            if old is None or old.agent is not new.agent or old.kind != "generic":
-                continue
-            if not new.agent.knows(ASYNC, old.component, old.step):
-                self.report(
-                    "proxy",
-                    f"{words.thing(new)} overwrites what the warp itself has read through the "
-                    f"generic proxy by {words.thing(old)}, with no fence.proxy.async in between",
-                    (
-                        f"this access: {words.act(new)}",
-                        f"read by: {words.act(old)}",
-                        f"in {place(self.cta, *at)}",
-                        "missing: fence.proxy.async.shared::cta after the reads, before the "
-                        "barrier of the warp and the copy",
-                    ),
-                    new,
-                    old,
-                    PORTABILITY,
-                )
 
     def async_write(self, new: Record, index, low: int, high: int) -> None:
         shadow = self.shadow
@@ -275,7 +201,7 @@ class SharedRules:
             self._conflict(new, numbers, at, "write")
             reader = shadow.reader.reshape(-1, 4)
             self._one_lane(new, numbers, loaded[index], reader, index, at)
-            self._refill(new, numbers, at)
+            shared_proxy.refill(self, new, numbers, at)
             loaded[index] = 0
         shadow.written[index] = new.number
         shadow.written_in.add(first, last)
@@ -294,10 +220,17 @@ class SharedRules:
             if 0 < used < total * old.inside:
                 self.products.part_unread(old, total, used)
 
-    def ended(self) -> None:
-        """The CTA's cluster has ended: check whether the last loads were read whole."""
-        if self.shadow.core_in.bits:
-            self._part_unread(self.shadow.written, self.shadow.core)
+    def ended(self) -> Iterator[tuple[Record, bool]]:
+        """The CTA's cluster has ended: check whether the last loads were read whole. Yields reads
+        of what nobody had written, and whether somebody has written it since: then the tensor core
+        or the copy may find that there, or not.
+        """
+        shadow = self.shadow
+        if shadow.core_in.bits:
+            self._part_unread(shadow.written, shadow.core)
+        for read, index, empty in self.unwritten.values():
+            stored = shadow.words(shadow.stored, index).reshape(*empty.shape, 4).any(-1)
+            yield read, bool((empty & (stored | (shadow.written[index] != 0))).any())
 
     # --- generic proxy --------------------------------------------------------------------------
     def generic_read(
@@ -311,7 +244,7 @@ class SharedRules:
         if new.kind == "strong":
             self.atomics.received(new, numbers)
         self._conflict(new, numbers, at, "read")
-        self._lanes(new, numbers, stored, shadow.lane, index, lanes, at)
+        shared_lanes.between(self, new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
         by_copies = None
         if shadow.written_in.meet(first, last):
@@ -354,7 +287,8 @@ class SharedRules:
                 self.atomics.received(new, numbers)
             self._conflict(new, numbers, at, "overwrite", same)
             if not self._rewrites(new, numbers, same):
-                self._lanes(new, numbers, stored, shadow.lane, index, lanes, at, "overwrite")
+                args = stored, shadow.lane, index, lanes, at, "overwrite"
+                shared_lanes.between(self, new, numbers, *args)
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
@@ -364,7 +298,7 @@ class SharedRules:
                 self._one_lane(new, numbers, loaded, shadow.reader, index, at)
                 if slot == new.agent.index % GENERIC_READERS:
                     args = shadow.reader, index, lanes, at, "write"
-                    self._lanes(new, numbers, loaded, *args)
+                    shared_lanes.between(self, new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
         if new.kind == "atomic":
             self.atomics.add(new, index, shadow.stored[index])
@@ -396,53 +330,6 @@ class SharedRules:
             return bool((before[here] == now[here]).all())
 
         return same
-
-    def _lanes(self, new: Record, numbers, cells, by, index, lanes, at: tuple, how="read"):
-        """Report words that another lane of the warp has stored (or read, if this access stores)
-        since the warp's lanes last synchronised. cells: the records of the words. by: the shadow
-        that has the lane of each word. lanes: the lanes of this access. how: as in _conflict.
-        Nothing is reported if both accesses are narrower than a word: they may be neighbouring
-        bytes of it.
-        """
-        for number in numbers:
-            if not number:
-                continue
-            old = self.state.records[number]
-            if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
-                continue
-            if new.narrow and old.narrow or new.kind != "generic" and how == "overwrite":
-                continue
-            before = by[index]
-            other = (before != lanes) & (before != EVERY) & (cells == number)
-            if not other.any():
-                continue
-            done = "read" if how == "write" else "stored"
-            verb = "reads" if how == "read" else "overwrites"
-            # One word for several lanes, or for two stores, is in order as long as lanes go in step
-            in_step = new.kind == "generic" and self._in_step(new.agent, before[other])
-            if how != "overwrite":
-                in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
-            self.report(
-                "race",
-                f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
-                "without bar.warp.sync",
-                (
-                    f"this access: {words.act(new)}",
-                    f"conflicts with: {words.act(old)}",
-                    f"in {place(self.cta, *at)}",
-                    *((one_lane.IN_STEP,) if in_step else ()),
-                    "missing: bar.warp.sync (__syncwarp) between the two",
-                ),
-                new,
-                old,
-                PORTABILITY if in_step else ERROR,
-            )
-
-    @staticmethod
-    def _in_step(agent: Agent, lanes: np.ndarray) -> bool:
-        """Whether lanes that made an access before are at the present one, too."""
-        known = (int(lane) for lane in np.unique(lanes) if lane < EVERY)
-        return all(agent.in_step >> lane & 1 for lane in known)
 
     def _over_barrier(self, new: Record, low: int, high: int):
         """Report a write to bytes [low, high) if they include an mbarrier."""
@@ -498,6 +385,5 @@ class SharedRules:
             new,
             None,
             severity,
-            # What the tensor core or a copy reads may come later than this order has it.
-            "shared" if new.kind == "generic" else "",
+            "shared" if new.kind == "generic" else "",  # of others, see `ended`
         )

@@ -132,11 +132,6 @@ class Unwritten:
                 units = (first[:, None] + np.arange(-(-nbytes // UNIT))).ravel()
                 self._look(agent, access.region, units, ins)
 
-    def may_be(self, address: int, nbytes: int) -> bool:
-        """Whether the allocation at an address may have something unwritten in it."""
-        region = self.memory.region(address, nbytes)
-        return not region.behind and not self._is_whole(region)
-
     def writes(self, addresses: np.ndarray, nbytes: int) -> None:
         """Lanes are about to write `nbytes` at each of the addresses, int64."""
         while addresses.size and not self._within(self._near_written, addresses):

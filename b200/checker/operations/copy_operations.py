@@ -16,6 +16,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
+from b200.checker.memory import reductions
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
@@ -268,8 +269,9 @@ class CopyOperations:
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         rules, ins = self.observer.globals, self.observer.ins
+        assert ins is not None  # whatever issues an operation is observed
         to, n = reduction.destination, reduction.nbytes
-        rules.reduced(agent, to, n, ins)
+        reductions.reduced(rules, agent, to, n, ins)
         rules.stored(agent, to, n, ins, REDUCTION)
         self._copied_out(agent, reduction)
 

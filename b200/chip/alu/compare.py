@@ -19,7 +19,6 @@ UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 NEGATED = {"ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
 FLOAT_ONLY = ("equ", "neu", "num", "nan", *NEGATED)
 INTEGER_TYPES = (*INTEGERS, "b16", "b32", "b64")
-FLOAT_TYPES = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 
 
 def _float_source(op: str, a: str, b: str) -> str:

@@ -12,7 +12,6 @@ from b200.program.module import Instr
 from b200.registry import Run, lane, warp
 
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
-HINTS = ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")
 
 
 @lane(

@@ -22,7 +22,7 @@ from b200.chip.memory.loads_stores import (
 )
 from b200.effects import Updates
 from b200.formats import decode, encode
-from b200.program.module import TYPE_BITS, Instr, Vec
+from b200.program.module import SINK, TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
@@ -137,8 +137,8 @@ def _atomic(ins: Instr):
 
 
 def _updates(ins: Instr) -> Updates:
-    kind, returns = kind_of(ins), ins.mods[0] == "atom"
-    data = ins.operands[2 if returns else 1]
+    kind, atom = kind_of(ins), ins.mods[0] == "atom"
+    data = ins.operands[2 if atom else 1]
     return Updates(
         order=order_of(ins, "relaxed"),
         scope=memory_scope(ins),
@@ -148,7 +148,7 @@ def _updates(ins: Instr) -> Updates:
         policies=policies_of(ins, "L2"),
         operation=ins.one(*_ATOMIC_OPS),
         floats="f" in kind,
-        returns=returns,
+        returns=atom and ins.operands[0] is not SINK,
     )
 
 

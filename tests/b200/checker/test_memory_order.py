@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from tests import ROOT
+from tests.b200.checker.test_checker import findings_of
 from tests.litmus.axioms import Model
 from tests.litmus.choices import CHOICES, choice_of
 from tests.litmus.count import DRAWN, count
@@ -368,6 +370,41 @@ def test_choices(name):
 
 def test_a_race_without_a_choice_has_none():
     assert choice_of(SHAPES["MP, relaxed flag"][0]) is None
+
+
+ARRIVALS = (
+    "atom.acq_rel.gpu.global.add.u32 %r9, [%rd4], 1;",  # nobody reads %r9
+    "atom.acq_rel.gpu.global.add.u32 _, [%rd4], 1;",
+    "red.release.gpu.global.add.u32 [%rd4], 1;",
+    "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%rd4], 1;",
+)
+
+
+@pytest.mark.parametrize("arrive", ARRIVALS)
+def test_arrivals_at_a_counter_hand_on_what_those_before_have_released(arrive):
+    """Three CTAs write and arrive; the fourth waits for all, and reads what each has written. An
+    atomic whose result nobody reads acquires nothing, but passes on the release sequence.
+    """
+
+    def found(arrive: str) -> list[str]:
+        body = f"""
+        ld.param.u64 %rd4, [data]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x;
+        setp.ne.u32 %p9, %r2, 0; @%p9 bra END;
+        mul.wide.u32 %rd5, %r1, 4; add.u64 %rd5, %rd5, %rd4;
+        setp.eq.u32 %p1, %r1, 3; @%p1 bra AGAIN;
+        st.global.u32 [%rd5+128], %r1; {arrive}
+        bra END;
+        AGAIN: ld.acquire.gpu.global.u32 %r5, [%rd4];
+        setp.lt.u32 %p2, %r5, 3; @%p2 bra AGAIN;
+        ld.global.u32 %r6, [%rd4+128]; ld.global.u32 %r7, [%rd4+132];
+        ld.global.u32 %r8, [%rd4+136]; add.u32 %r6, %r6, %r7; add.u32 %r6, %r6, %r8;
+        st.global.u32 [%rd4+256], %r6;
+        END:"""
+        data = torch.zeros(128, dtype=torch.int32)
+        return [finding.severity for finding in findings_of(body, data, grid=(4, 1, 1))]
+
+    assert found(arrive) == []
+    assert "error" in found("red.relaxed.gpu.global.add.u32 [%rd4], 1;")
 
 
 @pytest.mark.parametrize("kind", DRAWN)

@@ -14,6 +14,7 @@ from b200.checker.following import Following, Traces
 from b200.checker.memory.generic import own_lanes
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.one_address import differ
+from b200.checker.memory.sent import Learned, merged
 from b200.checker.memory.stores import UNIT, Stores
 from b200.checker.tensor import pairs
 from b200.checker.vector_clocks import HB, NEVER, ORDER
@@ -251,3 +252,27 @@ def test_an_access_is_before_what_its_own_warp_does():
     copy = SimpleNamespace(agent=other, component=7, step=NEVER, epoch=4)  # still under way
     assert not accesses.known(agent(1, row=HB, step=NEVER), copy)
     assert accesses.issued_before(other, copy)
+
+
+def test_what_several_have_learned_is_shared_where_one_knows_all_of_it():
+    """Of a cluster the latest clock, itself, if it knows what the others do; else a new one."""
+    early, late, other = (np.zeros((9, 64), np.int32) for _ in range(3))
+    early[HB, 3], late[HB, 3], other[HB, 5] = 2, 7, 1
+    found = merged([{"x": early, "y": other}, {"x": late}, {"x": early}])
+    assert found["x"] is late and found["y"] is other
+    found = merged([{"x": late}, {"x": other}])["x"]
+    assert (int(found[HB, 3]), int(found[HB, 5])) == (7, 1)
+    assert int(late[HB, 5]) == 0  # a clock that others may have is not changed
+
+
+def test_what_a_warp_has_learned_is_known_from_the_epoch_on_at_which_it_did():
+    clock, learned = np.zeros((12, 64), np.int32), Learned()
+    first, second = (np.full((9, 64), n, np.int32) for n in (1, 2))
+    for epoch, part in ((4, {"x": first}), (9, {"y": second})):
+        learned.add(SimpleNamespace(component=2, now=lambda epoch=epoch: epoch), [part])
+    for known, clusters in ((3, []), (4, ["x"]), (8, ["x"]), (9, ["x", "y"])):
+        clock[HB, 2] = known
+        (found,) = learned.by(clock)
+        assert sorted(found) == clusters
+    clock[HB, 2] = 0
+    assert [sorted(found) for found in learned.by(clock, own=2)] == [["x", "y"]]

@@ -55,6 +55,16 @@ def test_the_corrected_twin_is_clean(planted, schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("verb", ["add", "store"])
+def test_a_ticket_that_is_taken_too_soon_is_named_in_every_order(verb, schedule):
+    """Also where the last CTA's own sums come after those that its ticket does not cover."""
+    (planted,) = (p for p in PLANTED if p.name == f"ticket_before_other_warps_{verb}")
+    _, outcome = planted.run(True, schedule)
+    assert planted.words[0] in outcome.text
+    assert any(finding.severity == "error" for finding in outcome.findings)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_sum_that_comes_too_soon_is_named_alone(schedule):
     """Not its reader, who has waited for the right one, nor that nobody reads the sum before."""
     (planted,) = (planted for planted in PLANTED if planted.name == "next_sum_too_soon")

@@ -149,3 +149,24 @@ def test_a_lane_at_work_is_not_taken_for_those_of_its_warp_that_poll(worker, rou
         smem=64,
     )
     assert got == [rounds] * 32
+
+
+def test_a_warp_that_has_changed_something_and_then_polls_is_left_within_its_turn():
+    """A grid barrier: each CTA adds to a counter and polls until all have. A turn has thousands of
+    blocks; none goes on to the end of one.
+    """
+    body = f"""{own_element(4)}
+    mov.u32 %r10, %nctaid.x; ld.param.u64 %rd4, [count]; mov.u32 %r5, 0;
+    ROUND: add.u32 %r5, %r5, 1; mul.lo.u32 %r11, %r5, %r10;
+    setp.ne.u32 %p1, %r1, 0; @%p1 bra MEET;
+    red.release.gpu.global.add.u32 [%rd4], 1;
+    AGAIN: ld.acquire.gpu.global.u32 %r7, [%rd4];
+    setp.lt.u32 %p2, %r7, %r11; @%p2 bra AGAIN;
+    MEET: bar.warp.sync -1;
+    setp.lt.u32 %p3, %r5, 3; @%p3 bra ROUND;
+    st.global.u32 [%rd3], %r7;"""
+    ctas = 16
+    out, count = torch.zeros(32 * ctas, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    launch = run(kernel(body, [".u64 out", ".u64 count"]), out, count, grid=(ctas, 1, 1))
+    assert out[::32].tolist() == [3 * ctas] * ctas
+    assert launch.counters["ld.acquire"] < 3 * ctas * 256

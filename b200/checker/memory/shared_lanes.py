@@ -1,0 +1,61 @@
+"""Shared memory between the lanes of one warp: accesses that no bar.warp.sync orders."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory import one_lane
+from b200.checker.memory.shadow import EVERY, SHUFFLED
+from b200.checker.naming import place
+from b200.checker.vector_clocks import Agent
+
+
+def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how="read") -> None:
+    """Report words that another lane of the warp has stored (or read, if this access stores)
+    since the warp's lanes last synchronised. cells: the records of the words. by: the shadow
+    that has the lane of each word. lanes: the lanes of this access. how: as in _conflict.
+    Nothing is reported if both accesses are narrower than a word: they may be neighbouring
+    bytes of it.
+    """
+    for number in numbers:
+        if not number:
+            continue
+        old = rules.state.records[number]
+        if old.agent is not new.agent or old.turn != new.turn or old.kind != "generic":
+            continue
+        if new.narrow and old.narrow or new.kind != "generic" and how == "overwrite":
+            continue
+        before = by[index]
+        other = (before != lanes) & (before != EVERY) & (cells == number)
+        if not other.any():
+            continue
+        done = "read" if how == "write" else "stored"
+        verb = "reads" if how == "read" else "overwrites"
+        # One word for several lanes, or for two stores, is in order as long as lanes go in step
+        in_step = new.kind == "generic" and _in_step(new.agent, before[other])
+        if how != "overwrite":
+            in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
+        rules.report(
+            "race",
+            f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
+            "without bar.warp.sync",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {place(rules.cta, *at)}",
+                *((one_lane.IN_STEP,) if in_step else ()),
+                "missing: bar.warp.sync (__syncwarp) between the two",
+            ),
+            new,
+            old,
+            PORTABILITY if in_step else ERROR,
+        )
+
+
+def _in_step(agent: Agent, lanes: np.ndarray) -> bool:
+    """Whether lanes that made an access before are at the present one, too."""
+    known = (int(lane) for lane in np.unique(lanes) if lane < EVERY)
+    return all(agent.in_step >> lane & 1 for lane in known)

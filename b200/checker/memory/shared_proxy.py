@@ -1,0 +1,89 @@
+"""Shared memory between the generic proxy and the asynchronous one: fences that are missing."""
+
+from __future__ import annotations
+
+from b200.checker import naming as words
+from b200.checker.accesses import Record, known
+from b200.checker.finding import PORTABILITY
+from b200.checker.naming import place
+from b200.checker.vector_clocks import AFTER, ASYNC
+
+
+def fenced(rules, new: Record, numbers, at: tuple) -> None:
+    """Report a tensor-core read of bytes that a wait has made visible, without
+    tcgen05.fence::after_thread_sync in between.
+    """
+    agent = new.agent
+    for number in numbers:
+        if number and known(agent, old := rules.state.records[number]):
+            if not agent.knows(AFTER, old.component, old.step):
+                rules.report(
+                    "race",
+                    f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"conflicts with: {words.act(old)}",
+                        f"in {place(rules.cta, *at)}",
+                        f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
+                        "after its wait (the kernel has tcgen05 fences elsewhere)"
+                        f"{words.latest_wait(agent)}",
+                    ),
+                    new,
+                    old,
+                    PORTABILITY,
+                )
+
+
+def proxy(rules, new: Record, numbers, at: tuple) -> None:
+    """Report generic stores that the asynchronous proxy need not see yet."""
+    for number in numbers:
+        if not number:
+            continue
+        old = rules.state.records[number]
+        agent = new.agent
+        if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
+            fenced = agent.knows(ASYNC, old.component, old.step)
+            if not fenced:
+                rules.report(
+                    "proxy",
+                    f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
+                    "generic proxy, "
+                    "with no fence.proxy.async in between",
+                    (
+                        f"this access: {words.act(new)}",
+                        f"written by: {words.act(old)}",
+                        f"in {place(rules.cta, *at)}",
+                        f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
+                        "after its stores, before the "
+                        "barrier that hands them over",
+                    ),
+                    new,
+                    old,
+                )
+
+
+def refill(rules, new: Record, numbers, at: tuple) -> None:
+    """Report generic loads of a warp that now issues a copy to the same place, without a proxy
+    fence in between. Loads of other warps are not reported: an mbarrier hands them over, as in
+    all pipelines, and that has been enough on every chip.
+    """
+    for number in numbers:
+        old = rules.state.records[number] if number else None
+        if old is None or old.agent is not new.agent or old.kind != "generic":
+            continue
+        if not new.agent.knows(ASYNC, old.component, old.step):
+            rules.report(
+                "proxy",
+                f"{words.thing(new)} overwrites what the warp itself has read through the "
+                f"generic proxy by {words.thing(old)}, with no fence.proxy.async in between",
+                (
+                    f"this access: {words.act(new)}",
+                    f"read by: {words.act(old)}",
+                    f"in {place(rules.cta, *at)}",
+                    "missing: fence.proxy.async.shared::cta after the reads, before the "
+                    "barrier of the warp and the copy",
+                ),
+                new,
+                old,
+                PORTABILITY,
+            )
