@@ -117,6 +117,8 @@ class InOrder:
         for cluster in machine.ended():
             machine.resident.remove(cluster)
             placement.release([cta.sm for cta in cluster.ctas], launch)
+        if not machine.resident and self.start_several(launch):
+            return True
         sms = placement.place(launch)
         if sms is None:
             return False
@@ -125,6 +127,12 @@ class InOrder:
         machine.admit(machine.next_cluster, launch, sms)
         machine.next_cluster = next(waiting, None)
         return True
+
+    def start_several(self, launch: Launch) -> bool:
+        """Called where a cluster would start while none runs: whether some have been carried out
+        together, from the next one on.
+        """
+        return False
 
     # --- turns ------------------------------------------------------------------------------------
     def next_fragment(self) -> Fragment:
@@ -187,11 +195,7 @@ class InOrder:
         except EmulatorError:
             raise
         except Exception as error:
-            if not isinstance(error, Fault):
-                said = report.internal(machine, launch, f, error)
-                raise EmulatorError("internal", said) from error
-            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
-            raise EmulatorError(kind, report.fault(machine, launch, f, error)) from None
+            self.raise_failed(f, launch, error)
         if f.spin is not QUIET:
             spinning.progress()
         if pc is None:
@@ -201,13 +205,22 @@ class InOrder:
         self.enqueue(f)
         return not self.gives_way
 
+    def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
+        """An instruction has failed."""
+        machine = self.machine
+        if not isinstance(error, Fault):
+            said = report.internal(machine, launch, f, error)
+            raise EmulatorError("internal", said) from error
+        kind = "unsupported" if isinstance(error, Unsupported) else "fault"
+        raise EmulatorError(kind, report.fault(machine, launch, f, error)) from None
+
     def run_blocks(self, f: Fragment) -> int | None:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
         if it has ended or another fragment of its warp goes on.
         """
         spinning = self.machine.spinning
         first = min(spinning.before_look(f), self.turn)
-        pc = self._run_some(f, f.pc, first)
+        pc = self.run_some(f, f.pc, first)
         if pc is None or first == self.turn or self.gives_way:
             return pc
         if f.spin is QUIET:
@@ -215,13 +228,13 @@ class InOrder:
             pc = spinning.look(f)
             if pc is None or self.gives_way or f.spin is QUIET and spinning.stands(f):
                 return pc
-        pc = self._run_some(f, pc, max(0, self.turn - first - LOOK))
+        pc = self.run_some(f, pc, max(0, self.turn - first - LOOK))
         if pc is not None and f.spin is QUIET:
             f.pc = pc
             return spinning.went_on(f, self.turn)
         return pc
 
-    def _run_some(self, f: Fragment, pc: int, count: int) -> int | None:
+    def run_some(self, f: Fragment, pc: int, count: int) -> int | None:
         """`count` blocks of run_blocks."""
         blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
         self.left = left = bytearray(count)

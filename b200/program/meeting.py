@@ -164,9 +164,9 @@ def _joined(kind, masks: list[int], values):
     return found
 
 
-def _kind(operand):
+def kind_of_operand(operand):
     if isinstance(operand, Vec):
-        return tuple(_kind(o) for o in operand.items)
+        return tuple(kind_of_operand(o) for o in operand.items)
     if isinstance(operand, Not):
         return "pred"
     return operand.type if isinstance(operand, Reg) else "b64"
@@ -175,7 +175,7 @@ def _kind(operand):
 def meeting(ins: Instr, destinations: int, run: Run, meet: int) -> Run:
     """The run function of an instruction at which lanes wait for each other."""
     masked = has_membermask(ins)
-    kinds = tuple(_kind(o) for o in ins.operands[destinations:])
+    kinds = tuple(kind_of_operand(o) for o in ins.operands[destinations:])
     place = Place(ins, ins.opcode if masked else ins.key, masked, kinds, meet)
 
     def met(w, mask, *args):
