@@ -37,6 +37,9 @@ class Abreast:
     def begins(self, machine: Any) -> None:
         """The machine of n CTAs is about to run."""
 
+    def exits(self, state: WarpState, lanes: int) -> None:
+        """Lanes of a warp have exited."""
+
     def ends(self) -> None:
         """All CTAs have come to their end. Raises NotAbreast if it must not count."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -164,7 +165,8 @@ def _joined(kind, masks: list[int], values):
     return found
 
 
-def kind_of_operand(operand):
+def kind_of_operand(operand: Any) -> Any:
+    """The PTX type of an operand, a tuple of them for a vector; addresses count as b64."""
     if isinstance(operand, Vec):
         return tuple(kind_of_operand(o) for o in operand.items)
     if isinstance(operand, Not):

@@ -21,7 +21,8 @@ class Translated:
     initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
     without_rule: instructions that the observer of the run has no rule for, with their block.
     live: registers that are read from the beginning of each block on, as bits.
-    info: what varies between the lanes. deciding: id() of the reads whose values decide over synchronisation, where that is asked for.
+    info: what varies between the lanes.
+    deciding: id() of the reads whose values decide over synchronisation, where that is asked for.
     """
 
     kernel: Kernel

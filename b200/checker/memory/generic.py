@@ -265,7 +265,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
         where, at = parts[0].where, parts[0].at
         differs = partial(differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
-            return Look((plain(args[0]) if where else where,), differs=differs)
+            return Look((at.tobytes() if where else where,), differs=differs)
         tell = note = None
         if write:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)

@@ -80,7 +80,8 @@ class GlobalRules:
                 return name, empty, round(100 * empty / (span * UNIT))
         return None
 
-    def _shadow(self, region) -> np.ndarray:
+    def shadow(self, region) -> np.ndarray:
+        """The number of the write of each UNIT of an allocation, uint32."""
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:
             entries = -(-(region.size // UNIT + 1) // 4) * 4
@@ -99,7 +100,7 @@ class GlobalRules:
         write = self.writes[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
         return (write.agent, write.ins) if write is not None else None
 
-    def _number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
+    def number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
         """The number of the write that is being made. own: as in Write."""
         key = agent, ins.key, agent.now()
         found = self.numbers.get(key)
@@ -207,7 +208,7 @@ class GlobalRules:
     def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
         """A bulk copy or reduction writes contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
-        shadow = self._shadow(region)
+        shadow = self.shadow(region)
         if self.maps.uses:
             self.maps.stored(agent, address, address + nbytes)
         at = address - region.base
@@ -219,7 +220,7 @@ class GlobalRules:
             self.conflicts.check(agent, cells, access, region)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
-        cells[:] = self._number(agent, ins, kind)
+        cells[:] = self.number(agent, ins, kind)
 
     def stored_lanes(
         self,
@@ -238,7 +239,7 @@ class GlobalRules:
             return
         memory = self.observer.machine.memory
         agent.touched |= own
-        number = self._number(agent, ins, kind, own)
+        number = self.number(agent, ins, kind, own)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
         access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True, same)
@@ -259,7 +260,7 @@ class GlobalRules:
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """
-        shadow, unit, value = self._shadow(region), UNIT, number
+        shadow, unit, value = self.shadow(region), UNIT, number
         if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
             shadow, unit = shadow.view(np.complex128), WIDE
             value = np.full(4, number, np.uint32).view(np.complex128)
@@ -310,7 +311,7 @@ class GlobalRules:
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
-        number = self._number(agent, ins, kind)
+        number = self.number(agent, ins, kind)
         for cells in self._boxes(access):
             if cells.any():
                 self.conflicts.check(agent, cells, Access(ins, kind, writes=True), access.region)
@@ -351,7 +352,7 @@ class GlobalRules:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
         for region, at in self.regions(addresses, nbytes):
-            shadow = self._shadow(region)
+            shadow = self.shadow(region)
             for offset in set(at.tolist()):
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                 latest = self._receive(agent, region.base + offset, cells, ins)
@@ -389,7 +390,7 @@ class GlobalRules:
     def _boxes(self, access):
         """The shadow of the memory that a TMA operation touches: a view for each box."""
         region, t = access.region, access.tensormap
-        shadow = self._shadow(region)
+        shadow = self.shadow(region)
         for coords in access.boxes:
             view = Window(t, region, coords).view
             if view is None or view.shape[-1] % UNIT:

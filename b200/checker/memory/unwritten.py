@@ -137,6 +137,12 @@ class Unwritten:
         region = self.memory.region(address, nbytes)
         return not region.behind and not self._is_whole(region)
 
+    def is_known(self, region: Region) -> bool:
+        """Whether a further read of an allocation tells nothing."""
+        base = region.base
+        known = self.whole.get(base) is region and base in self.readers
+        return known and base in self.observer.given.whole
+
     def writes(self, addresses: np.ndarray, nbytes: int) -> None:
         """Lanes are about to write `nbytes` at each of the addresses, int64."""
         while addresses.size and not self._within(self._near_written, addresses):

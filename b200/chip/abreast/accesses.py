@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,8 @@ WINDOWS = {0: "global", SHARED_WINDOW: "shared", LOCAL_WINDOW: "local"}
 SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
     """Where the lanes of an access go. space: "global", "shared" or "local". region: the allocation
     in global memory. items: the memory as an array of elements. index: of the first element of each
     active lane. at: the active lanes' addresses in that space, int64. nbytes: of a lane.
@@ -124,7 +125,7 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         place = place_of(w, space, address, chosen, nbytes, size)
         if place.region is not None:
             machine.ledger.reads(place.region)
-        if seen is not None and place.space != "local":
+        if seen is not None:
             seen(w, mask, place, ())
         found = place.items[_elements(place.index, n)]
         if chosen is not None:
@@ -150,7 +151,7 @@ def store(ins: Instr, seen: Seen | None) -> Run:
         items = value if isinstance(value, tuple) else (value,)
         chosen = chosen_lanes(mask, machine.width)
         place = place_of(w, space, address, chosen, nbytes, size)
-        if seen is not None and place.space != "local":
+        if seen is not None:
             seen(w, mask, place, items)
         index = _elements(place.index, len(items))
         if place.region is not None:

@@ -8,6 +8,7 @@ for each of them, with its part of the operands.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def flat_kinds(op: Op) -> list:
     return kinds
 
 
-def part_of(kind, value, i: int):
+def part_of(kind: Any, value: Any, i: int) -> Any:
     """What CTA i has of an operand."""
     if isinstance(value, tuple):
         kinds = kind if isinstance(kind, tuple) else (kind,) * len(value)
@@ -125,7 +126,7 @@ def _of_lane(kind, value, lane: int):
     return value >> lane & 1 != 0 if kind == "pred" else value
 
 
-def _joined(reg, parts: list[tuple[int, object]], width: int):
+def _joined(reg, parts: list[tuple[int, Any]], width: int):
     """The results of CTAs in one register."""
     if reg is None:
         return None

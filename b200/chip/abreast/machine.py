@@ -17,6 +17,7 @@ from b200.chip.placement import Seat
 from b200.chip.spin import LONG, Spinning
 from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster, Region
+from b200.chip.watcher import Abreast
 from b200.hardware import SMEM_BASE
 from b200.program.analysis import EXIT
 from b200.program.module import Instr
@@ -38,7 +39,7 @@ class AbreastWarp(WarpState):
 class AbreastOrder(InOrder):
     """The turns of warps of n CTAs. Each block counts for each CTA that executes it."""
 
-    machine: AbreastMachine
+    machine: Any  # an AbreastMachine
 
     def run_some(self, f: Fragment, pc: int, count: int) -> int | None:
         machine = self.machine
@@ -81,7 +82,8 @@ class _Turns(Spinning):
 
     def went_on(self, f: Fragment, blocks: int) -> int | None:
         done = self.blocks[f.state] = self.blocks.get(f.state, 0) + blocks
-        if done > POLLS and self.machine.ledger.read:
+        machine: Any = self.machine
+        if done > POLLS and machine.ledger.read:
             raise NotAbreast("a warp may poll")
         return f.pc
 
@@ -94,7 +96,8 @@ class AbreastMachine(Machine):
     """
 
     def __init__(self, machine: Machine, code: Translated, clusters: Sequence[Cluster], seat: Seat):
-        super().__init__(machine.memory, AbreastOrder())
+        self.turns = AbreastOrder()
+        super().__init__(machine.memory, self.turns)
         self.n = n = len(clusters)
         self.width, self.code = 32 * n, code
         self.clusters = [Cluster(c.grid, c.index, c.shape) for c in clusters]
@@ -104,6 +107,7 @@ class AbreastMachine(Machine):
         self.all_lanes = (1 << self.width) - 1
         self.every_cta = sum(1 << 32 * i for i in range(n))
         self.ledger = Ledger(n)
+        self.view = Abreast()
         self.hits = [0] * len(code.blocks)
         self.spinning = _Turns(self)
         self.local_bytes = -(-code.local_bytes // 16) * 16
@@ -177,16 +181,13 @@ class AbreastMachine(Machine):
             self.lead.exited_warps += 1
             for barrier in self.lead.named_barriers.values():
                 barrier.check()
-        self.exits(state, lanes)
-
-    def exits(self, state: WarpState, lanes: int) -> None:
-        """Lanes of a warp have exited."""
+        self.view.exits(state, lanes)
 
     # --- a run ------------------------------------------------------------------------------------
     def go(self, launch: Launch) -> None:
         """Run the CTAs to their end. Raises NotAbreast."""
         self._start(launch)
-        self.order.go(launch)
+        self.turns.go(launch)
 
     def _start(self, launch: Launch) -> None:
         threads = launch.block[0] * launch.block[1] * launch.block[2]
@@ -201,7 +202,7 @@ class AbreastMachine(Machine):
         self.lead = self._cta(launch, cluster, memory[0])
         self.lead.threads = threads
         self.resident.append(cluster)
-        common = special_registers(launch, cluster, self.lead, self.workspace)
+        common: dict[str, Any] = {**special_registers(launch, cluster, self.lead, self.workspace)}
         for axis, ids in zip("xyz", np.array([c.index for c in self.clusters], np.uint32).T):
             common[f"ctaid.{axis}"] = common[f"clusterid.{axis}"] = np.repeat(ids, 32)
         for index in range(-(-threads // 32)):

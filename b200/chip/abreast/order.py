@@ -56,6 +56,7 @@ class SideBySide(InOrder):
         super().__init__()
         self.most, self.pays = most_abreast() if most is None else most, pays
         self.ran, self.dropped = 0, ""  # CTAs of the launch that ran abreast; why others did not
+        self._looked_at: set[Translated] = set()
         self._given_up: dict[Translated, str] = {}
 
     def again(self, dependent: bool) -> InOrder | None:
@@ -67,14 +68,37 @@ class SideBySide(InOrder):
         return self.upcoming
 
     # --- several at once --------------------------------------------------------------------------
+    def start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
+        """As in InOrder, but that no cluster joins one that goes on: it would have to be looked at
+        by itself.
+        """
+        machine = self.machine
+        if self.queue and self._could_be(machine.code, launch) and not machine.spinning.all_stand():
+            return False
+        return super().start_next(waiting, launch, placement)
+
+    def _could_be(self, code: Translated, launch: Launch) -> bool:
+        """Whether clusters of a launch may run abreast, as far as the kernel's text tells, and wait
+        for nothing that another stores.
+        """
+        if self.most < 2 or launch.cluster != (1, 1, 1):
+            return False
+        if code not in self._given_up and code not in self._looked_at:
+            self._looked_at.add(code)
+            try:
+                look_for_refusal(code)
+            except NotAbreast as why:
+                self._given_up[code] = str(why)
+        return code not in self._given_up
+
     def start_several(self, launch: Launch) -> bool:
         """Run the next CTAs abreast, unless that does not pay or was given up."""
-        machine = self.machine
-        if self.most < 2 or not machine.started or launch.cluster != (1, 1, 1):
+        machine, code = self.machine, self.machine.code
+        if not machine.started or not self._could_be(code, launch):
+            self.dropped = self._given_up.get(code, "")
             return False
-        code = machine.code
         left = launch.grid[0] * launch.grid[1] * launch.grid[2] - machine.started
-        if code in self._given_up or not self._pays(code, left):
+        if not self._pays(code, left):
             return False
         n = how_many(left, self.most)
         views = [watcher.abreast() for watcher in machine.watchers]
@@ -112,7 +136,6 @@ class SideBySide(InOrder):
         self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
     ) -> None:
         machine = self.machine
-        look_for_refusal(code)
         writers = [view.writer_type for view in views]
         written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
         abreast = AbreastMachine(machine, written, chunk, _seat(launch))

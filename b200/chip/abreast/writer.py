@@ -1,4 +1,4 @@
-"""Writes a kernel for warps of several CTAs: the same code, with other calls where there is state."""
+"""Writes a kernel for warps of several CTAs: the same code, but for instructions with state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.forms import FORMS, form_of
-from b200.effects import CommitsGroup, WaitsForGroups
+from b200.effects import CommitsGroup, Loads, WaitsForGroups
 from b200.program.analysis import Op, Uniformity
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -41,7 +41,7 @@ class AbreastWriter(Writer):
 
 
 def look_for_refusal(code: Translated) -> None:
-    """Raise NotAbreast if some instruction of a kernel has no form, or asks for what is no CTA's."""
+    """Raise NotAbreast if an instruction of a kernel has no form, or asks where it runs."""
     for name in code.special:
         if name.split(".")[0] not in SPECIALS:
             raise NotAbreast(f"it reads %{name}")
@@ -50,6 +50,12 @@ def look_for_refusal(code: Translated) -> None:
             if op.entry is None or op.entry.style == "pure":
                 continue
             effect = op.ins.effect
+            if (
+                isinstance(effect, Loads)
+                and effect.strong
+                and not effect.space.startswith("shared")
+            ):
+                raise NotAbreast(f"{op.ins.opcode} may wait for what another CTA stores")
             bulk = isinstance(effect, (CommitsGroup, WaitsForGroups)) and effect.bulk
             if type(effect) not in FORMS or bulk:
                 raise NotAbreast(f"{op.ins.opcode} has no form for CTAs abreast")
