@@ -117,10 +117,27 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
             seen(w, mask, Place(space, region, region.u8, at - region.base, at, nbytes), ())
         return narrow(w, mask, address)
 
+    def own(w, mask: int, address: int):
+        """All lanes read one address of the shared memory of their CTA."""
+        machine = w.machine
+        if address < SMEM_BASE or address + nbytes > machine.lead.smem_end or address % nbytes:
+            raise NotAbreast("an access outside of shared memory, or one that is not aligned")
+        index = (machine.smem_offset[::32] + address) // size
+        place = Place(
+            space, None, typed_items(machine.smem, size), index, np.array([address]), nbytes
+        )
+        if seen is not None:
+            seen(w, mask, place, ())
+        return results(np.repeat(place.items[_elements(index, n)], 32, 1))
+
+    def results(found: np.ndarray):
+        columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]
+        return tuple(columns) if isinstance(dst, Vec) else columns[0]
+
     def run(w, mask, address, policy=None):
         machine = w.machine
-        if space == "global" and not isinstance(address, np.ndarray):
-            return common(w, mask, address)
+        if not isinstance(address, np.ndarray) and space in ("global", "shared"):
+            return common(w, mask, address) if space == "global" else own(w, mask, address)
         chosen = chosen_lanes(mask, machine.width)
         place = place_of(w, space, address, chosen, nbytes, size)
         if place.region is not None:
@@ -132,8 +149,7 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
             whole = np.zeros((n, machine.width), dtype)
             whole[:, chosen] = found
             found = whole
-        columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]
-        return tuple(columns) if isinstance(dst, Vec) else columns[0]
+        return results(found)
 
     return run
 
