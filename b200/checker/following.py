@@ -212,10 +212,11 @@ class Trail:
     """The steps of one cluster so far. `node` is the point that it has reached.
 
     tell, note: calls to rules that see all clusters, kept until the cluster has ended. latest:
-    (warp, instruction) -> the place in global memory that the instruction named last.
+    (warp, instruction) -> the place in global memory that the instruction named last. copied: warp
+    -> destination -> what a cp.async has copied there last.
     """
 
-    __slots__ = ("following", "cluster", "node", "tell", "note", "latest", "follows")
+    __slots__ = ("following", "cluster", "node", "tell", "note", "latest", "copied", "follows")
 
     def __init__(self, following: Following, cluster: Cluster):
         self.following, self.cluster, self.node = following, cluster, following.traces.root
@@ -223,6 +224,7 @@ class Trail:
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
+        self.copied: dict[tuple[int, int], dict] = {}
 
     def step(self, step: tuple) -> None:
         """The cluster is about to take a step. Raises Departed if it follows and no cluster has

@@ -179,6 +179,12 @@ class GlobalRules:
             if self.order.chains and cells.any():
                 self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
+    def loaded_by_threads(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+        """Threads copy `nbytes` each, from each of the addresses (int64)."""
+        for region, at in self.regions(addresses, nbytes) if self.shadows else ():
+            for offset in at.tolist() if region.base in self.shadows else ():
+                self.loaded(agent, region.base + offset, nbytes, ins)
+
     def _behind(self, agent, nbytes: int, ins, region):
         where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
         self.observer.found(

@@ -87,8 +87,10 @@ class Unwritten:
         """An asynchronous operation is about to take effect."""
         if isinstance(operation, TmaLoad):
             self.box(agent, operation.access, ins)
-        elif isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+        elif isinstance(operation, BulkLoad) and operation.nbytes:
             self.span(agent, operation.source, operation.nbytes, ins)
+        elif isinstance(operation, CpAsync) and operation.nbytes:
+            self.lanes(agent, operation.sources, operation.nbytes, ins)
         elif isinstance(operation, (TmaStore, TmaReduce)):
             self.writes_to(operation.access.region)
             if isinstance(operation, TmaReduce):

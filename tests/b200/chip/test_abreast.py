@@ -186,10 +186,10 @@ ALIKE = {
         ld.local.u32 %r14, [frame + 20];
         add.u32 %r10, %r13, %r14;
         {STORE}""",
-    "vectors and small types": f"""
+    "vectors and small types": """
         mul.wide.u32 %rd5, %r4, 8;
         add.u64 %rd5, %rd2, %rd5;
-        ld.global.v2.u32 {{%r11, %r12}}, [%rd5];
+        ld.global.v2.u32 {%r11, %r12}, [%rd5];
         ld.global.s8 %r13, [%rd5 + 1];
         ld.global.u16 %rs1, [%rd5 + 2];
         ld.global.u64 %rd6, [%rd5];
@@ -201,7 +201,7 @@ ALIKE = {
         add.u32 %r16, %r13, %r14;
         add.u64 %rd7, %rd1, %rd9;
         add.u64 %rd7, %rd7, %rd9;
-        st.global.v2.u32 [%rd7], {{%r15, %r16}};""",
+        st.global.v2.u32 [%rd7], {%r15, %r16};""",
     "generic addresses": f"""
         {LOAD}
         cvta.global.u64 %rd5, %rd3;
@@ -364,12 +364,12 @@ def test_later_clusters_are_held_against_those_that_ran_abreast():
     """Of 80 CTAs the first 71 run in two runs, and one of the others writes what they have read and
     stored.
     """
-    body = f"""
+    body = """
         ld.global.u32 %r10, [%rd2 + 4];
         ld.global.u32 %r11, [%rd2 + 8];
         setp.eq.u32 %p1, %r1, 78;
         @%p1 st.global.u32 [%rd2 + 8], %r10;
-        {{}}
+        {}
         st.global.u32 [%rd3], %r10;"""
     many = "@%p1 st.global.u32 [%rd1 + 512], %r11;"
     found = compare(body.format(many), check=True, ctas=80)
