@@ -24,7 +24,7 @@ from b200.checker.memory.global_memory import UNIT
 from b200.checker.memory.global_reads import ReadsAbreast
 from b200.checker.memory.one_address import differ
 from b200.checker.products.overflows import watched
-from b200.checker.steps import Touch, look_of, plain
+from b200.checker.steps import Touch, copy_operands, look_of, plain
 from b200.checker.vector_clocks import Agent
 from b200.chip.abreast.accesses import Place
 from b200.chip.abreast.dropped import NotAbreast
@@ -32,9 +32,10 @@ from b200.chip.abreast.forms import flat_kinds, form_of, part_of
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.abreast.writer import AbreastWriter
 from b200.chip.fragment import Fragment
+from b200.chip.operations import CpAsync, Operation
 from b200.chip.state import Region
 from b200.chip.watcher import Abreast
-from b200.effects import Access, Stores
+from b200.effects import Access, Copies, Stores
 from b200.program.analysis import Op, destination_count
 from b200.program.module import Instr
 from b200.registry import Run
@@ -56,6 +57,8 @@ class CheckedAbreastWriter(AbreastWriter):
             assert isinstance(ins.effect, Access)
             return form_of(op, None if ins.effect.private else self._seen(op))
         run = form_of(op)
+        if isinstance(ins.effect, Copies):
+            return _issuing(ins, run)
         look = look_of(make, ins) if make is not None else None
         return run if look is None else self._stepping(op, run, make is generic.matrix_access)
 
@@ -92,6 +95,16 @@ class CheckedAbreastWriter(AbreastWriter):
         return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
 
 
+def _issuing(ins: Instr, run: Run) -> Run:
+    """The run function with the steps of what each CTA issues behind it."""
+
+    def step(w, mask, *args):
+        run(w, mask, *args)
+        view_of(w).has_issued(ins, w, mask)
+
+    return step
+
+
 def view_of(w: Fragment) -> FollowAbreast:
     machine: Any = w.machine
     return machine.view
@@ -126,6 +139,8 @@ class FollowAbreast(Abreast):
         self.loads: list[_Access] = []
         self.stores: list[_Access] = []
         self.unsure: list[_Access] = []  # loads that may read what nobody has written
+        self.operations: dict[Fragment, list[Operation]] = {}  # of the present instruction
+        self.copied: dict[Fragment, dict] = {}  # as Trail.copied
         self._undo: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._telling = False
 
@@ -206,6 +221,33 @@ class FollowAbreast(Abreast):
         self.loads.append(access)
         if not unwritten.is_known(access.region):
             self.unsure.append(access)
+
+    def issued(self, operation: Operation, warp: Fragment) -> None:
+        self.operations.setdefault(warp, []).append(operation)
+
+    def has_issued(self, ins: Instr, w: Fragment, mask: int) -> None:
+        """An instruction has issued copies of threads in all CTAs."""
+        self.machine.alike(mask)
+        steps = {
+            tuple(self._copy(ins, seat, operation) for operation in operations)
+            for seat, operations in self.operations.items()
+        }
+        self.operations.clear()
+        if len(steps) > 1:
+            raise NotAbreast("other copies")
+        for operands in steps.pop():
+            self._take(ins, w, -1, operands)
+
+    def _copy(self, ins: Instr, seat: Fragment, copy: Operation) -> tuple:
+        """What makes the step of a CTA's copy (steps.py)."""
+        assert isinstance(copy, CpAsync)
+        if copy.nbytes:
+            region = self.observer.machine.memory.region(int(copy.sources[0]), copy.nbytes)
+            if not self.following.touches(Touch(False, copy.sources, copy.nbytes)):
+                raise NotAbreast("an allocation is read and written")
+            if not self.observer.unwritten.is_known(region):
+                raise NotAbreast("a copy may read what nobody has written")
+        return copy_operands(self.copied.setdefault(seat, {}), ins, copy)
 
     def exits(self, state, lanes: int) -> None:
         """Lanes of a warp have exited."""

@@ -206,14 +206,19 @@ def copied_again(latest: dict[int, tuple], what: tuple, copy: CpAsync) -> np.nda
     return np.array(found, bool)
 
 
+def copy_operands(latest: dict[int, tuple], ins: Instr, copy: CpAsync) -> tuple:
+    """The operands of a cp.async that are part of its step. latest: as in copied_again."""
+    again = copied_again(latest, (ins.key, copy.nbytes), copy)
+    return copy.nbytes, copy.size, copy.destinations.tobytes(), again.tobytes()
+
+
 def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
     """The rule compares the source with that of the warp's latest copy to the place."""
     observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
     agent, ins = observer.agent(w), observer.ins
     assert ins is not None
     latest = trail.copied.setdefault((w.cta.rank, w.index), {})
-    again = copied_again(latest, (ins.key, n), copy)
-    operands = n, copy.size, copy.destinations.tobytes(), again.tobytes()
+    operands = copy_operands(latest, ins, copy)
     if not n:
         return Look(operands)
 

@@ -37,6 +37,9 @@ class Abreast:
     def begins(self, machine: Any) -> None:
         """The machine of n CTAs is about to run."""
 
+    def issued(self, operation: Operation, warp: Fragment) -> None:
+        """One of the CTAs issues an asynchronous operation."""
+
     def exits(self, state: WarpState, lanes: int) -> None:
         """Lanes of a warp have exited."""
 

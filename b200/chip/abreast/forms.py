@@ -18,6 +18,7 @@ from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.alu.warp import shuffle_sources
 from b200.effects import (
     CommitsGroup,
+    Copies,
     Discards,
     Effect,
     Elects,
@@ -236,7 +237,7 @@ FORMS: dict[type[Effect], Form] = {
     MeetsInCta: _barrier,
     Exchanges: _exchange,
     **dict.fromkeys((MeetsInWarp, Elects, LooksAtLanes, Transposes, MultipliesInWarp), each),
-    **dict.fromkeys((MatrixLoads, MatrixStores), each),
+    **dict.fromkeys((MatrixLoads, MatrixStores, Copies), each),
     **dict.fromkeys((FencesMemory, FencesProxy, Hints, Discards, Sleeps), _nothing),
     **dict.fromkeys((CommitsGroup, WaitsForGroups), _nothing),
 }

@@ -12,6 +12,7 @@ from b200.chip.abreast.ledger import Ledger
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, special_registers, thread_registers
 from b200.chip.machine import Machine
+from b200.chip.operations import CpAsync, Effect, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Seat
 from b200.chip.spin import LONG, Spinning
@@ -168,6 +169,18 @@ class AbreastMachine(Machine):
             data = np.full(self.width * self.local_bytes, 0xFF, np.uint8)
             state.memory = Region(0, data, "local memory")
         return state.memory
+
+    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+        """A CTA issues an asynchronous operation, of which there is cp.async."""
+        assert isinstance(operation, CpAsync)
+        if operation.nbytes:
+            low, high = int(operation.sources.min()), int(operation.sources.max())
+            region = self.memory.find(low, high + operation.nbytes - low)
+            if region is None or region.behind:
+                raise NotAbreast("a copy that is not out of one allocation")
+            self.ledger.reads(region)
+        self.view.issued(operation, warp)
+        apply()
 
     def undefined(
         self, what: str, missing: str, ins: Instr | None = None, nobodys: str = ""

@@ -50,8 +50,9 @@ def cp_async(ins: Instr) -> Run:
                 rows[:, :filled] = items[offsets]
             memory[to] = rows.view(memory.dtype)[:, 0]
 
-        mask = sum(1 << lane for lane in lanes.tolist())
-        issue_in_group(warp, "cp.async", mask, ins, CpAsync(filled, nbytes, src, dst), move)
+        operation = CpAsync(filled, nbytes, src, dst)
+        mask = FULL if lanes.size == 32 else sum(1 << lane for lane in lanes.tolist())
+        issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
     def run(warp, mask, dst, src, nbytes, *rest):
         warp.spin = None
@@ -81,15 +82,19 @@ def _parts(warp, filled: np.ndarray, src: np.ndarray) -> Iterator[np.ndarray]:
     """The lanes that copy as one: equally many bytes out of one allocation, where copies happen at
     once; else each is a copy of its own, which the order may let happen when it likes.
     """
-    left = np.arange(filled.size)
+    left, memory = np.arange(filled.size), warp.machine.memory
     if not warp.machine.order.plain:
         yield from left[:, None]
+        return
+    n, low, high = int(filled[0]), int(src.min()), int(src.max())
+    if n and (filled == n).all() and memory.find(low, high + n - low) is not None:
+        yield left
         return
     while left.size:
         n, first = int(filled[left[0]]), int(src[left[0]])
         alike = filled[left] == n
         if n:
-            region = warp.machine.memory.region(first, n)
+            region = memory.region(first, n)
             alike &= (src[left] >= region.base) & (src[left] + n <= region.base + region.size)
         yield left[alike]
         left = left[~alike]

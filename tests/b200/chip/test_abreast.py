@@ -249,6 +249,32 @@ ALIKE = {
         cvt.rzi.u32.f32 %r10, %r14;
         {STORE}""",
 }
+ALIKE["copies of threads"] = f"""
+    cp.async.ca.shared.global [%r5], [%rd4], 4;
+    setp.lt.u32 %p1, %r2, 40;
+    selp.u32 %r11, 4, 0, %p1;
+    add.u32 %r12, %r5, 256;
+    cp.async.ca.shared.global [%r12], [%rd4 + 4], 4, %r11;
+    cp.async.commit_group;
+    cp.async.wait_group 0;
+    bar.sync 0;
+    {OTHER}
+    ld.shared.u32 %r13, [%r12];
+    add.u32 %r10, %r10, %r13;
+    {STORE}"""
+ALIKE["matrices"] = f"""
+    {LOAD}
+    st.shared.u32 [%r5], %r10;
+    bar.sync 0;
+    and.b32 %r11, %r2, 15;
+    shl.b32 %r11, %r11, 4;
+    add.u32 %r11, %r11, %r3;
+    ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r12, %r13}}, [%r11];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r14, %r12;
+    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {{%r20, %r21, %r22, %r23}}, {{%r12, %r13}},
+        {{%r14}}, {{%r1, %r2, %r1, %r2}};
+    add.u32 %r10, %r20, %r23;
+    {STORE}"""
 ONLY_UNCHECKED = {"lanes that leave"}  # with the checker, the CTAs take other steps
 BUGS = {
     "a race everywhere": f"{LOAD} st.shared.u32 [%r5], %r10; {OTHER} {STORE}",
@@ -305,6 +331,23 @@ BUGS = {
         {LOAD}
         setp.eq.u32 %p1, %r1, 4;
         @%p1 add.u32 %r10, %r10, %r11;
+        {STORE}""",
+    "copies of other threads' words": f"""
+        cp.async.ca.shared.global [%r5], [%rd4], 4;
+        setp.eq.u32 %p1, %r1, 5;
+        @%p1 bra L;
+        cp.async.wait_all;
+        bar.sync 0;
+        L: {OTHER} {STORE}""",
+    "a copy of nobody's memory": f"""
+        setp.eq.u32 %p1, %r1, 5;
+        selp.u32 %r12, 1, 0, %p1;
+        shl.b32 %r12, %r12, 30;
+        cvt.u64.u32 %rd5, %r12;
+        add.u64 %rd4, %rd4, %rd5;
+        cp.async.ca.shared.global [%r5], [%rd4], 4;
+        cp.async.wait_all;
+        ld.shared.u32 %r10, [%r5];
         {STORE}""",
     "stores that overlap": f"""
         {LOAD}
