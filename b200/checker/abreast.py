@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from b200.checker.following import Departed, Trail
+from b200.checker.following import GRANULE, Departed, Shapes, Trail
 from b200.checker.instrument import WRAPPERS
 from b200.checker.memory import generic
 from b200.checker.memory.global_conflicts import WEAK
@@ -132,10 +132,15 @@ class FollowAbreast(Abreast):
 
     writer_type = CheckedAbreastWriter
     machine: AbreastMachine
+    trail: Trail
 
     def __init__(self, observer: Observer):
         assert observer.following is not None
         self.observer, self.following = observer, observer.following
+        self.in_place = frozenset(self.following.in_place)
+        self.shapes = Shapes()
+        self.firsts: dict[int, np.ndarray] = {}  # base -> each cluster's first address there
+        self.accesses_in_order: list[_Access] = []
         self.loads: list[_Access] = []
         self.stores: list[_Access] = []
         self.unsure: list[_Access] = []  # loads that may read what nobody has written
@@ -212,15 +217,31 @@ class FollowAbreast(Abreast):
         self._take(ins, access.warp, access.lanes, ("global", access.at.shape[1]))
         write = isinstance(ins.effect, Stores)
         following, unwritten = self.following, self.observer.unwritten
+        self._shape(access, write)
         if base not in (following.written if write else following.read):
             if not following.touches(Touch(write, access.at.reshape(-1), access.nbytes)):
                 raise NotAbreast("an allocation is read and written")
+        self.accesses_in_order.append(access)
         if write:
             self.stores.append(access)
             return
         self.loads.append(access)
         if not unwritten.is_known(access.region):
             self.unsure.append(access)
+
+    def _shape(self, access: _Access, write: bool) -> None:
+        """Clusters that read and write one allocation must do so at the same distances."""
+        base, at = access.region.base, access.at
+        if base not in self.in_place:
+            self.shapes.number(base, int(at[0, 0]))
+            return
+        first = self.firsts.setdefault(base, at[:, :1])
+        away = at - first
+        if len(first) < self.machine.n or len(at) < len(first):
+            raise NotAbreast("clusters read in common what they write")
+        if (away != away[0]).any() or ((first - first[0]) % GRANULE).any():
+            raise NotAbreast("other distances in an allocation that is read and written")
+        self.shapes.add(base, write, at[0], access.nbytes)
 
     def issued(self, operation: Operation, warp: Fragment) -> None:
         self.operations.setdefault(warp, []).append(operation)
@@ -264,6 +285,11 @@ class FollowAbreast(Abreast):
         told = node in following.told
         if node.left is None or not told and following.traces.remarks.get(node):
             raise NotAbreast("what was remarked of the first clusters is to be looked at in each")
+        shapes = self.shapes.digests()
+        for base in self.in_place & self.shapes.of.keys():
+            number = self.shapes.of[base][0]
+            if shapes[number] != node.left.shapes.get(number):
+                raise NotAbreast("other distances in an allocation that is read and written")
         self._telling, following.follower = True, self.trail  # a finding departs
         try:
             self._tell()
@@ -307,6 +333,8 @@ class FollowAbreast(Abreast):
             raise NotAbreast("tensormaps are edited")
         agents = {a.warp: self._agents(a.warp) for a in (*self.stores, *self.loads)}
         numbers: dict[tuple, np.ndarray] = {}
+        if self.in_place:
+            self._tell_in_place(agents)
         for store in self.stores:
             self._stored(store, agents[store.warp], numbers)
         if any(store.nbytes < UNIT for store in self.stores):
@@ -324,6 +352,31 @@ class FollowAbreast(Abreast):
         for i in range(self.machine.n) if self.unsure else ():
             for ins, warp, _, at, nbytes, _ in self.unsure:
                 unwritten.lanes(agents[warp][i], _row(at, i), nbytes, ins)
+
+    def _tell_in_place(self, agents: dict) -> None:
+        """Note, one by one, the accesses to allocations that are read and written: among those of a
+        cluster itself there is to find what there was in the checked one; nobody else may have been
+        at their places.
+        """
+        rules = self.observer.globals
+        all_of_it, self.accesses_in_order = self.accesses_in_order, []
+        mine = [a for a in all_of_it if a.region.base in self.in_place]
+        self.stores = [a for a in self.stores if a.region.base not in self.in_place]
+        self.loads = [a for a in self.loads if a.region.base not in self.in_place]
+        for access in mine:
+            if access.nbytes < UNIT or rules.touched_before(
+                access.region, access.at, access.nbytes
+            ):
+                raise NotAbreast("another cluster was at a place that is read and written")
+            if access.region.base not in self.observer.given.whole:
+                raise NotAbreast("a part of an allocation is read and written")
+        for i in range(self.machine.n):
+            for ins, warp, lanes, at, nbytes, region in mine:
+                agent, row = agents[warp][i], _row(at, i)
+                if isinstance(ins.effect, Stores):
+                    rules.note_store(agent, region, row, nbytes, ins, generic.own_lanes(lanes, row))
+                else:
+                    rules.reads.add(agent, row, nbytes, ins, strong=False)
 
     def _stored(self, store: _Access, agents: list[Agent], numbers: dict) -> None:
         """Note stores of n CTAs in the shadow, where nobody else has stored."""
@@ -367,5 +420,7 @@ def next_clusters(observer: Observer) -> FollowAbreast | None:
     if following is None or not following.on or following.follower is not None:
         return None
     if following.traces.root.next is None or observer.dependence is not None:
+        return None
+    if following.traces.in_place and (following.contested or observer.replicates):
         return None
     return FollowAbreast(observer)

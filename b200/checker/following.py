@@ -44,6 +44,7 @@ there are none.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
+GRANULE = 16  # bytes: rules for global memory look at words, and at several of them as one
 
 
 class Departed(BaseException):
@@ -71,15 +73,45 @@ class Departed(BaseException):
     """
 
 
+class Shapes:
+    """Where a cluster accesses each allocation, from its first access there on: the distances from
+    that, in the order of the steps. An allocation has the number in which it was accessed first.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[int, int, Any]] = {}  # base -> number, first address, digest
+
+    def add(self, base: int, write: bool, at: np.ndarray, nbytes: int) -> None:
+        """Lanes access `nbytes` at each of the addresses (int64)."""
+        found = self.of.get(base)
+        if found is None:
+            first = int(at[0])
+            digest = hashlib.blake2b(bytes((first % GRANULE,)), digest_size=16)
+            found = self.of[base] = len(self.of), first, digest
+        _, first, digest = found
+        digest.update(bytes((write, nbytes)) + (at - first).tobytes())
+
+    def number(self, base: int, first: int) -> None:
+        """An allocation of which only the number is asked for is accessed."""
+        if base not in self.of:
+            self.of[base] = len(self.of), first, hashlib.blake2b()
+
+    def digests(self) -> dict[int, bytes]:
+        """Number of an allocation -> a digest of its shape."""
+        return {number: digest.digest() for number, _, digest in self.of.values()}
+
+
 class Left(NamedTuple):
     """The state that a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) ->
     what the warp was seen doing. unread, partly: as in Coverage. ranks: as DescriptorRanks.fields.
+    shapes: Shapes.digests.
     """
 
     roles: dict[tuple[int, int], frozenset[str]]
     unread: list[tuple]
     partly: list[Partly]
     ranks: dict[tuple, dict[int, int | None]]
+    shapes: dict[int, bytes]
 
 
 class Node:
@@ -123,12 +155,13 @@ class Remark(NamedTuple):
 class Traces:
     """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
     node -> the remarks on the clusters that ended there. seen: of the clusters, where launches
-    overlap.
+    overlap. in_place: whether clusters read and write one allocation.
     """
 
     def __init__(self):
         self.root, self.steps = Node(None), 0
         self.seen = Seen()
+        self.in_place = False
         self.remarks: dict[Node, list[Remark]] = {}
 
 
@@ -144,6 +177,8 @@ class Following:
         self.read: set[int] = set()
         self.written: set[int] = set()
         self.touched: set[Touch] = set()  # accesses of one address
+        self.in_place: set[int] = set()  # bases of what is read and written
+        self.contested = False  # whether values have decided over a finding there
         self.on = True
         self.trails: dict[Cluster, Trail] = {}  # of the clusters that run
         self.follower: Trail | None = None
@@ -153,8 +188,11 @@ class Following:
 
     def begin(self, cluster: Cluster, alone: bool) -> None:
         """A cluster becomes resident. alone: no other cluster runs."""
+        if self.in_place:
+            self.stop()  # such clusters follow abreast only
         trail = self.trails[cluster] = Trail(self, cluster)
-        if alone and self.on and self.traces.root.next is not None:
+        follows = self.on and not self.traces.in_place
+        if alone and follows and self.traces.root.next is not None:
             self.follower, trail.follows = trail, True
 
     def left_by(self, cluster: Cluster, roles: dict) -> Left:
@@ -165,7 +203,8 @@ class Following:
 
         coverage, state = self.observer.coverage, self.observer.clusters.get(cluster)
         ranks = state.ranks if state is not None else {}
-        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.partly), ranks)
+        unread, partly = of_cluster(coverage.unread), of_cluster(coverage.partly)
+        return Left(roles, unread, partly, ranks, self.trails[cluster].shapes.digests())
 
     def tell_left(self, left: Left) -> None:
         """Take over the state of a cluster of an earlier launch, which a cluster has followed to
@@ -196,8 +235,11 @@ class Following:
                 region = self.memory.region(int(left[0]), nbytes)
             except Fault:
                 return True  # whoever makes the access says so
-            if region.base in others:
-                return False
+            if region.base in others and region.base not in self.in_place:
+                if self.followed or self.follower is not None:
+                    return False
+                self.in_place.add(region.base)
+                self.traces.in_place = True
             if write and region.base not in mine:
                 self.observer.unwritten.writes_to(region)
             mine.add(region.base)
@@ -216,7 +258,7 @@ class Trail:
     -> destination -> what a cp.async has copied there last.
     """
 
-    __slots__ = ("following", "cluster", "node", "tell", "note", "latest", "copied", "follows")
+    __slots__ = tuple("following cluster node tell note latest copied shapes follows".split())
 
     def __init__(self, following: Following, cluster: Cluster):
         self.following, self.cluster, self.node = following, cluster, following.traces.root
@@ -225,6 +267,7 @@ class Trail:
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
         self.copied: dict[tuple[int, int], dict] = {}
+        self.shapes = Shapes()
 
     def step(self, step: tuple) -> None:
         """The cluster is about to take a step. Raises Departed if it follows and no cluster has
@@ -252,8 +295,11 @@ class Trail:
         issues. who: the lanes or the lane.
         """
         self.take(ins, w, who, look.operands)
-        if look.touch is not None and not self.following.touches(look.touch):
-            self.stop()
+        if look.touch is not None:
+            if not self.following.touches(look.touch):
+                self.stop()
+            if not self.follows and self.following.on:
+                self._shape(look.touch)
         if self.follows:
             if look.differs is not None and look.differs():
                 raise Departed
@@ -263,6 +309,12 @@ class Trail:
                 self.note.append(look.note)
             if look.touch is not None and self.following.observer.dependence is not None:
                 self.tell.append(partial(self._beside_grids, ins, w, look.touch, operation))
+
+    def _shape(self, touch: Touch) -> None:
+        at = np.atleast_1d(np.asarray(touch.addresses, np.int64))
+        region = self.following.memory.find(int(at[0]), touch.nbytes)
+        if region is not None:
+            self.shapes.add(region.base, touch.write, at, touch.nbytes)
 
     def _beside_grids(self, ins: Instr, w, touch: Touch, operation: Operation | None) -> None:
         """Tell the rule of launches that overlap of an access to global memory."""

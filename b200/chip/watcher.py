@@ -30,9 +30,11 @@ class Abreast:
     nothing.
 
     writer_type: translates a kernel for several CTAs so that the watcher sees its instructions.
+    in_place: bases of the allocations that the clusters before have read and written.
     """
 
     writer_type: type[Writer] = Writer
+    in_place: frozenset[int] = frozenset()
 
     def begins(self, machine: Any) -> None:
         """The machine of n CTAs is about to run."""

@@ -210,6 +210,23 @@ class GlobalRules:
             for cells in self._boxes(access):
                 self.conflicts.check(agent, cells, Access(ins, COPY), access.region)
 
+    # --- of clusters that have run unchecked ------------------------------------------------------
+    def touched_before(self, region: Region, at: np.ndarray, nbytes: int) -> bool:
+        """Whether somebody has written, or read, some of the bytes at these addresses (int64)."""
+        offsets = (at - region.base).reshape(-1, 1)
+        cells = self.shadow(region)[offsets // UNIT + _range(nbytes // UNIT)]
+        return bool(cells.any()) or self.reads.any(region, offsets, nbytes)
+
+    def note_store(
+        self, agent, region: Region, addresses: np.ndarray, nbytes: int, ins, own: int
+    ) -> None:
+        """Note writes of which there is nothing to find."""
+        offsets = (addresses - region.base)[:, None]
+        agent.touched |= own
+        self.reads.over(region, offsets // WORD + _range(-(-nbytes // WORD)))
+        index = offsets // UNIT + _range(nbytes // UNIT)
+        self.shadow(region)[index] = self.number(agent, ins, WEAK, own)
+
     # --- writes ---------------------------------------------------------------------------------
     def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
         """A bulk copy or reduction writes contiguous bytes."""

@@ -104,6 +104,14 @@ class GlobalReads:
             self.reads.append(Read(agent, ins, strong))
         return number
 
+    def any(self, region: Region, offsets: np.ndarray, nbytes: int) -> bool:
+        """Whether some words at these offsets of an allocation were read, int64 [lanes, 1]."""
+        if self._lists.get(region.base):
+            self._fold(region)
+        shadow = self._shadows.get(region.base)
+        index = offsets // WORD + np.arange(-(-nbytes // WORD))
+        return shadow is not None and bool(shadow[:, index].any())
+
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
         """The reads of some words of an allocation, which are about to be written. They are
         forgotten then.

@@ -140,11 +140,12 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
             return common(w, mask, address) if space == "global" else own(w, mask, address)
         chosen = chosen_lanes(mask, machine.width)
         place = place_of(w, space, address, chosen, nbytes, size)
+        index = _elements(place.index, n)
         if place.region is not None:
-            machine.ledger.reads(place.region)
+            machine.ledger.reads(place.region, size, index, chosen)
         if seen is not None:
             seen(w, mask, place, ())
-        found = place.items[_elements(place.index, n)]
+        found = place.items[index]
         if chosen is not None:
             whole = np.zeros((n, machine.width), dtype)
             whole[:, chosen] = found

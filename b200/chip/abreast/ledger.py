@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200 import sparse
-from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
 from b200.chip.state import Region
 
 MOST = 1 << 28  # bytes of old values that are kept of one run
@@ -16,11 +16,13 @@ class Ledger:
     byte of an item.
 
     read: bases of the allocations that are read. written: base -> the CTA that has written each
-    byte, 0 for none. A CTA may write what no other does. No allocation may be both, as in
-    following: what a CTA reads is then the same in any order.
+    byte, 0 for none. A CTA may write what no other does. No allocation may be both, but for those
+    in `in_place`, of which it is kept who reads: a CTA may read there what no other writes.
     """
 
-    def __init__(self, n: int):
+    def __init__(self, n: int, in_place: frozenset[int] = frozenset()):
+        self.in_place = in_place
+        self.readers: dict[int, Region] = {}  # base -> as written; MANY for several
         own = np.repeat(np.arange(1, n + 1, dtype=np.uint64), 32)
         dtypes = (np.uint8, np.uint16, np.uint32, np.uint64)
         ones = (0x01, 0x0101, 0x01010101, 0x0101010101010101)
@@ -32,13 +34,46 @@ class Ledger:
         self._before: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._bytes = 0
 
-    def reads(self, region: Region) -> None:
-        """Lanes are about to read from an allocation."""
+    def reads(
+        self, region: Region, size: int = 0, index: np.ndarray | None = None, chosen=None
+    ) -> None:
+        """Lanes are about to read from an allocation. size, index, chosen: as `writes` has them; no
+        index where all CTAs read the same, or copy.
+        """
         base = region.base
-        if base not in self.read:
+        if base in self.in_place:
+            if index is None:
+                raise NotAbreast("CTAs read in common what they may write")
+            self._reads_in_place(region, size, index, chosen)
+        elif base not in self.read:
             if base in self.written:
-                raise NotAbreast("an allocation is read and written")
+                raise ReadAndWritten(base)
             self.read.add(base)
+
+    def _reads_in_place(self, region: Region, size: int, index: np.ndarray, chosen) -> None:
+        own = self._own(size, chosen)
+        before = typed_items(self._map(self.written, region), size)[index]
+        if ((before != 0) & (before != own)).any():
+            raise NotAbreast("a CTA reads what another has written")
+        typed = typed_items(self._map(self.readers, region), size)
+        before = typed[index]
+        many = own.dtype.type(-1 & (1 << 8 * size) - 1)
+        typed[index] = np.where((before == 0) | (before == own), own, many)
+        several = typed[index] != own
+        if several.any():
+            typed[index[several]] = many
+
+    def _own(self, size: int, chosen) -> np.ndarray:
+        return self.owners[size] if chosen is None else self.owners[size][chosen]
+
+    @staticmethod
+    def _map(maps: dict[int, Region], region: Region) -> Region:
+        """Who has accessed each byte of an allocation."""
+        found = maps.get(region.base)
+        if found is None:
+            data = sparse.zeros(region.size, np.uint8)
+            found = maps[region.base] = Region(region.base, data, "CTAs")
+        return found
 
     def writes(self, region: Region, items: np.ndarray, index: np.ndarray, chosen) -> None:
         """Lanes are about to write to `items`, an allocation as an array. index: of the items,
@@ -46,12 +81,13 @@ class Ledger:
         """
         base, size = region.base, items.itemsize
         if base in self.read:
-            raise NotAbreast("an allocation is read and written")
-        owned = self.written.get(base)
-        if owned is None:
-            owned = self.written[base] = Region(base, sparse.zeros(region.size, np.uint8), "owners")
-        typed = typed_items(owned, size)
-        own = self.owners[size] if chosen is None else self.owners[size][chosen]
+            raise ReadAndWritten(base)
+        own = self._own(size, chosen)
+        if base in self.in_place:
+            readers = typed_items(self._map(self.readers, region), size)[index]
+            if ((readers != 0) & (readers != own)).any():
+                raise NotAbreast("a CTA writes what another has read")
+        typed = typed_items(self._map(self.written, region), size)
         before = typed[index]
         if before.any() and ((before != 0) & (before != own)).any():
             raise NotAbreast("two CTAs write one place")

@@ -93,10 +93,17 @@ class AbreastMachine(Machine):
     """n clusters of one CTA each as one machine; `lead` is the CTA that stands for all.
 
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
-    local_offset: where that of each lane begins.
+    local_offset: where that of each lane begins. in_place: as of the ledger.
     """
 
-    def __init__(self, machine: Machine, code: Translated, clusters: Sequence[Cluster], seat: Seat):
+    def __init__(
+        self,
+        machine: Machine,
+        code: Translated,
+        clusters: Sequence[Cluster],
+        seat: Seat,
+        in_place: frozenset[int] = frozenset(),
+    ):
         self.turns = AbreastOrder()
         super().__init__(machine.memory, self.turns)
         self.n = n = len(clusters)
@@ -107,7 +114,7 @@ class AbreastMachine(Machine):
         self.unwritten_smem = machine.unwritten_smem
         self.all_lanes = (1 << self.width) - 1
         self.every_cta = sum(1 << 32 * i for i in range(n))
-        self.ledger = Ledger(n)
+        self.ledger = Ledger(n, in_place)
         self.view = Abreast()
         self.hits = [0] * len(code.blocks)
         self.spinning = _Turns(self)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.abreast.writer import AbreastWriter, look_for_refusal
 from b200.chip.launch import Launch
@@ -20,6 +20,7 @@ from b200.program.translate import translate_abreast
 from b200.program.translated import Translated
 
 MOST = 64  # CTAs that run abreast
+TRIES = 4  # allocations that are read and written, found by trying
 SWITCH = "B200_ABREAST"
 # Instructions that CTAs have to execute for each one of the kernel's text before it pays to write
 # the kernel for several: that takes some 0.2 ms an instruction, where 2 us are what one costs.
@@ -63,7 +64,7 @@ class SideBySide(InOrder):
         return SideBySide(self.most, self.pays)
 
     def clusters(self, every: Iterator[Cluster]) -> Iterable[Cluster]:
-        self.ran, self.dropped = 0, ""
+        self.ran, self.dropped, self._in_place = 0, "", frozenset[int]()
         self.upcoming = _Upcoming(every)
         return self.upcoming
 
@@ -105,15 +106,32 @@ class SideBySide(InOrder):
         if n < 2 or any(view is None for view in views):
             return False
         chunk = self._taken(n)
-        try:
-            self._run(code, chunk, [view for view in views if view is not None], launch)
-        except (NotAbreast, Unsupported) as why:
-            self.dropped = self._given_up[code] = str(why)
-            self.upcoming.back.extendleft(reversed(chunk[1:]))
-            machine.next_cluster = chunk[0]
-            return False
-        self.ran += n
-        return True
+        why = self._try(code, chunk, [view for view in views if view is not None], launch)
+        if why is None:
+            self.ran += n
+            return True
+        self.dropped = self._given_up[code] = str(why)
+        self.upcoming.back.extendleft(reversed(chunk[1:]))
+        machine.next_cluster = chunk[0]
+        return False
+
+    def _try(
+        self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
+    ) -> BaseException | None:
+        """Run clusters abreast; why they cannot, or None. Without a watcher nobody has told of the
+        allocations that are read and written: they are found by trying.
+        """
+        for _ in range(TRIES):
+            try:
+                self._run(code, chunk, views, launch)
+                return None
+            except ReadAndWritten as found:
+                if views:
+                    return found
+                self._in_place |= {found.base}
+            except (NotAbreast, Unsupported) as why:
+                return why
+        return NotAbreast("too many allocations are read and written")
 
     def _pays(self, code: Translated, left: int) -> bool:
         """Whether the CTAs to come will execute enough to write the kernel anew, as far as those
@@ -138,7 +156,8 @@ class SideBySide(InOrder):
         machine = self.machine
         writers = [view.writer_type for view in views]
         written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
-        abreast = AbreastMachine(machine, written, chunk, _seat(launch))
+        in_place = self._in_place.union(*(view.in_place for view in views))
+        abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place)
         for view in views:
             view.begins(abreast)
         try:
