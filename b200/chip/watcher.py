@@ -29,11 +29,12 @@ class Abreast:
     """A watcher's view of CTAs abreast (chip/abreast), for one run of theirs. This one looks at
     nothing.
 
-    writer_type: translates a kernel for several CTAs so that the watcher sees its instructions.
+    writer_type: translates a kernel for several CTAs so that the watcher sees its instructions;
+    None: as without the watcher.
     in_place: bases of the allocations that the clusters before have read and written.
     """
 
-    writer_type: type[Writer] = Writer
+    writer_type: type[Writer] | None = None
     in_place: frozenset[int] = frozenset()
 
     def begins(self, machine: Any) -> None:

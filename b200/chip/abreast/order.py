@@ -126,7 +126,7 @@ class SideBySide(InOrder):
                 self._run(code, chunk, views, launch)
                 return None
             except ReadAndWritten as found:
-                if views:
+                if any(view.writer_type is not None for view in views):
                     return found
                 self._in_place |= {found.base}
             except (NotAbreast, Unsupported) as why:
@@ -154,7 +154,7 @@ class SideBySide(InOrder):
         self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
     ) -> None:
         machine = self.machine
-        writers = [view.writer_type for view in views]
+        writers = [view.writer_type for view in views if view.writer_type is not None]
         written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
         in_place = self._in_place.union(*(view.in_place for view in views))
         abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place)
