@@ -21,8 +21,8 @@ What this relies on, and why it is sound:
     own.
 3.  Starting again repeats nothing that shows. A cluster that follows is alone: before another
     begins, it starts again. Its shared and tensor memory, its barriers and its counts are dropped.
-    And no allocation is both read and written in a launch whose clusters follow, so that it reads
-    the same again, and writes the same again.
+    And no allocation is both read and written in a launch whose clusters follow one by one, so that
+    it reads the same again, and writes the same again.
 4.  A launch may follow clusters of an earlier one of the same kernel, grid and CTAs (Traces), for
     nothing in a step is of one launch only. What rules for the whole launch keep of a cluster
     (Left) is kept with the end of its steps, and told in the launch that follows. So is what the
@@ -33,6 +33,20 @@ What this relies on, and why it is sound:
     other launches once it has ended. Whether a griddepcontrol.wait comes before them is known of
     the clusters that it follows, as waits and barriers are steps: if it does before each access,
     or if no launch is there to conflict with, clusters follow (dependent_launch.py).
+
+6.  Clusters that follow are mostly run n at a time (abreast.py). Each of the n takes the steps of a
+    checked cluster, so 1 holds of each. They cannot see one another: what one of them writes no
+    other reads or writes, which is looked at in each access (chip/abreast/ledger.py). What they are
+    told to the rules is what 2 says, and in that order. A run that is dropped leaves nothing: what
+    it wrote is taken back, and nobody is told of it before its end. So 3 holds of it, too.
+7.  Clusters that read and write one allocation (in place) follow abreast only. Steps do not have
+    the places in global memory, but here rules for a cluster look at them: a warp that stores where
+    another has read. So the distances between all accesses of a cluster to such an allocation must
+    be those of the checked one (Shapes), and their beginning the same in a granule: then the same
+    pairs of accesses meet, and the rules find the same. The one rule that looks at values there,
+    whether a store leaves what another warp has stored, must not have been asked (contested). And
+    nobody else, before or beside, may have been at the cluster's places: its values are then the
+    same in any order, and there is nothing to find between clusters.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, steps.py) does not say what its steps are: atomics, accesses that synchronise, edits of
