@@ -113,6 +113,8 @@ class FollowAbreast(Abreast):
         one CTA have addresses of their own.
         """
         lanes = self.machine.alike(mask)
+        if place.space == "shared" and place.at.size == 1 and not values:
+            return self._take(ins, w, lanes, (place.at.tobytes(),))
         at = place.at.reshape(-1, 1) if place.at.size == 1 else place.at.reshape(self.machine.n, -1)
         if values and place.space != "local" and lanes & lanes - 1:
             self._look_at_values(ins, lanes, at, values)

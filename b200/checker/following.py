@@ -103,7 +103,7 @@ class Shapes:
             digest = hashlib.blake2b(bytes((first % GRANULE,)), digest_size=16)
             found = self.of[base] = len(self.of), first, digest
         _, first, digest = found
-        digest.update(bytes((write, nbytes)) + (at - first).tobytes())
+        digest.update(f"{write} {nbytes} ".encode() + (at - first).tobytes())
 
     def number(self, base: int, first: int) -> None:
         """An allocation of which only the number is asked for is accessed."""

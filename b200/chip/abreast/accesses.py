@@ -122,7 +122,7 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         machine = w.machine
         if address < SMEM_BASE or address + nbytes > machine.lead.smem_end or address % nbytes:
             raise NotAbreast("an access outside of shared memory, or one that is not aligned")
-        index = (machine.smem_offset[::32] + address) // size
+        index = machine.smem_items[size] + address // size
         place = Place(
             space, None, typed_items(machine.smem, size), index, np.array([address]), nbytes
         )

@@ -93,7 +93,8 @@ class AbreastMachine(Machine):
     """n clusters of one CTA each as one machine; `lead` is the CTA that stands for all.
 
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
-    local_offset: where that of each lane begins. in_place: as of the ledger.
+    local_offset: where that of each lane begins. smem_items: item size -> first item of each CTA.
+    in_place: as of the ledger.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class AbreastMachine(Machine):
         self.local_offset = np.arange(self.width, dtype=np.int64) * self.local_bytes
         self._seat = seat
         self._ctas_in: dict[int, int] = {self.all_lanes: n}
+        self._alike: dict[int, int] = {}
         self._parts: dict[int, list[tuple[int, int]]] = {}
 
     # --- masks ------------------------------------------------------------------------------------
@@ -147,9 +149,11 @@ class AbreastMachine(Machine):
 
     def alike(self, mask: int) -> int:
         """The lanes that a mask has of each CTA. Raises NotAbreast if they differ."""
-        lanes = mask & FULL
-        if mask != lanes * self.every_cta:
-            raise NotAbreast("CTAs go different ways")
+        lanes = self._alike.get(mask)
+        if lanes is None:
+            lanes = self._alike[mask] = mask & FULL
+            if mask != lanes * self.every_cta:
+                raise NotAbreast("CTAs go different ways")
         return lanes
 
     # --- what instructions use --------------------------------------------------------------------
@@ -214,7 +218,9 @@ class AbreastMachine(Machine):
         stride = (SMEM_BASE + launch.smem_bytes + 15) // 16 * 16
         memory = np.full((self.n, stride), self.unwritten_smem, np.uint8)
         self.smem = Region(0, memory.reshape(-1), "shared memory")
-        self.smem_offset = np.repeat(np.arange(self.n, dtype=np.int64) * stride, 32)
+        begins = np.arange(self.n, dtype=np.int64) * stride
+        self.smem_offset = np.repeat(begins, 32)
+        self.smem_items = {size: begins // size for size in (1, 2, 4, 8)}
         ctas = [self._cta(launch, cluster, row) for cluster, row in zip(self.clusters, memory)]
         first = self.clusters[0]
         cluster = Cluster(launch, first.index, first.shape)

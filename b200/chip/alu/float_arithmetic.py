@@ -66,9 +66,9 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """
     form = FLOATS["f32"]
     x, y, z = (u.view(np.float32).astype(np.float64) for u in (a, b, c))
-    product = x * y
+    product = np.multiply(x, y, out=x)
     s = product + z
-    small = np.count_nonzero(np.abs(s) < LEAST_NORMAL)
+    small = np.count_nonzero(np.abs(s, out=y) < LEAST_NORMAL)
     if np.count_nonzero(s.view(np.int64) & BEHIND_F32 == TIE) or (
         small and small != s.size - np.count_nonzero(s)
     ):
