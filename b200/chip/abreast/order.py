@@ -20,6 +20,7 @@ from b200.program.translate import translate_abreast
 from b200.program.translated import Translated
 
 MOST = 64  # CTAs that run abreast
+PUT_OFF = 256  # turns that a cluster goes on alone before another joins it
 TRIES = 4  # allocations that are read and written, found by trying
 SWITCH = "B200_ABREAST"
 # Instructions that CTAs have to execute for each one of the kernel's text before it pays to write
@@ -57,46 +58,52 @@ class SideBySide(InOrder):
         super().__init__()
         self.most, self.pays = most_abreast() if most is None else most, pays
         self.ran, self.dropped = 0, ""  # CTAs of the launch that ran abreast; why others did not
-        self._looked_at: set[Translated] = set()
+        self._refusals: dict[Translated, str] = {}
         self._given_up: dict[Translated, str] = {}
+        self._put_off = 0  # turns in which no cluster has joined one that goes on
 
     def again(self, dependent: bool) -> InOrder | None:
         return SideBySide(self.most, self.pays)
 
     def clusters(self, every: Iterator[Cluster]) -> Iterable[Cluster]:
+        self._put_off = 0
         self.ran, self.dropped, self._in_place = 0, "", frozenset[int]()
         self.upcoming = _Upcoming(every)
         return self.upcoming
 
     # --- several at once --------------------------------------------------------------------------
     def start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
-        """As in InOrder, but that no cluster joins one that goes on: it would have to be looked at
-        by itself.
+        """As in InOrder, but that no cluster joins one that goes on, for a while: it would have to
+        run by itself. Whether clusters do run abreast does not matter here, so that the order is
+        the same where none do.
         """
         machine = self.machine
-        if self.queue and self._could_be(machine.code, launch) and not machine.spinning.all_stand():
+        goes_on = self.queue and not machine.spinning.all_stand()
+        if goes_on and self._refused(machine.code, launch) == "" and self._put_off < PUT_OFF:
+            self._put_off += 1
             return False
+        self._put_off = 0
         return super().start_next(waiting, launch, placement)
 
-    def _could_be(self, code: Translated, launch: Launch) -> bool:
-        """Whether clusters of a launch may run abreast, as far as the kernel's text tells, and wait
-        for nothing that another stores.
+    def _refused(self, code: Translated, launch: Launch) -> str:
+        """Why clusters of a launch may not run abreast, as far as the kernel's text tells, or "".
+        Such a text waits for nothing that another cluster stores.
         """
-        if self.most < 2 or launch.cluster != (1, 1, 1):
-            return False
-        if code not in self._given_up and code not in self._looked_at:
-            self._looked_at.add(code)
+        if launch.cluster != (1, 1, 1):
+            return "clusters"
+        if code not in self._refusals:
             try:
                 look_for_refusal(code)
+                self._refusals[code] = ""
             except NotAbreast as why:
-                self._given_up[code] = str(why)
-        return code not in self._given_up
+                self._refusals[code] = str(why)
+        return self._refusals[code]
 
     def start_several(self, launch: Launch) -> bool:
         """Run the next CTAs abreast, unless that does not pay or was given up."""
         machine, code = self.machine, self.machine.code
-        if not machine.started or not self._could_be(code, launch):
-            self.dropped = self._given_up.get(code, "")
+        self.dropped = self._refused(code, launch) or self._given_up.get(code, "")
+        if self.dropped or self.most < 2 or not machine.started:
             return False
         left = launch.grid[0] * launch.grid[1] * launch.grid[2] - machine.started
         if not self._pays(code, left):
