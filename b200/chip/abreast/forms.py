@@ -143,8 +143,19 @@ def _load(op: Op, seen: Seen | None) -> Run:
     effect = op.ins.effect
     assert isinstance(effect, Loads)
     if effect.space == "param":
-        return op.made
+        return _parameters(op)
     return accesses.load(op.ins, op.made, seen)
+
+
+def _parameters(op: Op) -> Run:
+    """All CTAs have the same parameters; lanes may read different ones."""
+    common, alone = op.made, each(op)
+
+    def run(w, mask, address, *rest):
+        differ = isinstance(address, np.ndarray)
+        return (alone if differ else common)(w, mask, address, *rest)
+
+    return run
 
 
 def _store(op: Op, seen: Seen | None) -> Run:

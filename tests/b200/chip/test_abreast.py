@@ -275,6 +275,15 @@ ALIKE["matrices"] = f"""
         {{%r14}}, {{%r1, %r2, %r1, %r2}};
     add.u32 %r10, %r20, %r23;
     {STORE}"""
+ALIKE["parameters by the lane"] = f"""
+    and.b32 %r11, %r2, 1;
+    shl.b32 %r11, %r11, 2;
+    mov.u32 %r12, out;
+    add.u32 %r12, %r12, %r11;
+    ld.param.u32 %r10, [%r12];
+    and.b32 %r10, %r10, 0;
+    add.u32 %r10, %r10, %r4;
+    {STORE}"""
 ALIKE["in place"] = """
     ld.global.u32 %r10, [%rd3];
     ld.global.u32 %r11, [%rd4];
