@@ -112,7 +112,7 @@ ALIKE = {
         mov.u32 %r12, 0;
         L: xor.b32 %r10, %r10, %r12;
         add.u32 %r12, %r12, 1;
-        setp.lt.u32 %p1, %r12, 9000;
+        setp.lt.u32 %p1, %r12, 5000;
         @%p1 bra L;
         {STORE}""",
     "lanes that leave": f"""
@@ -426,6 +426,8 @@ BUGS = {
         {STORE}""",
 }
 
+RIGHT = ("a flag between CTAs",)  # no bug, but no CTA may be carried out beside another
+
 
 @pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
 @pytest.mark.parametrize("name", ALIKE)
@@ -439,12 +441,8 @@ def test_they_show_what_one_after_the_other_shows(name, check):
 @pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
 @pytest.mark.parametrize("name", BUGS)
 def test_reports_of_bugs_are_the_same(name, check):
-    compare(BUGS[name], check)
-
-
-def test_the_planted_bugs_are_found():
-    silent = [name for name, body in BUGS.items() if not outcome(body, 64, True).said]
-    assert silent == ["a flag between CTAs"]
+    found = compare(BUGS[name], check)
+    assert not check or bool(found.said) == (name not in RIGHT)
 
 
 def test_later_clusters_are_held_against_those_that_ran_abreast():
