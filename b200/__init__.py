@@ -81,6 +81,7 @@ def machine(
     another. budget: seconds after which a launch is stopped by an EmulatorError of kind "budget".
     """
     from b200.checker import Checker
+    from b200.chip.abreast.order import SideBySide
     from b200.chip.machine import Machine
     from b200.chip.overlap import Overlapping
     from b200.chip.schedules import Scheduled, parse
@@ -99,7 +100,7 @@ def machine(
             raise ValueError("schedule 'all' needs the checker: check must not be False")
         checker = Checker(follow=False)
         return Machine(memory, watchers=(checker, Explorer(checker), *limits))
-    order = None
+    order = SideBySide()
     if asked is not None:
         order = Overlapping() if asked.kind == "pdl" else Scheduled(asked)
     checkers = (Checker(follow=check != "all"),) if check else ()

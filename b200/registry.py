@@ -239,24 +239,27 @@ def active(mask: int) -> list[int]:
     return [i for i in range(32) if mask >> i & 1]
 
 
-_BOOL_CACHE: dict[int, np.ndarray] = {}
+_BOOLS: dict[int, dict[int, np.ndarray]] = {32: {}}  # number of lanes -> mask -> its array
 
 
-def as_bools(mask: int) -> np.ndarray:
-    """A mask as a read-only boolean array of 32."""
-    found = _BOOL_CACHE.get(mask)
+def as_bools(mask: int, n: int = 32) -> np.ndarray:
+    """A mask of n lanes, a multiple of 32, as a read-only boolean array."""
+    cache = _BOOLS.get(n)
+    if cache is None:
+        cache = _BOOLS[n] = {}
+    found = cache.get(mask)
     if found is None:
         found = np.unpackbits(
-            np.frombuffer(int(mask).to_bytes(4, "little"), np.uint8), bitorder="little"
+            np.frombuffer(int(mask).to_bytes(n // 8, "little"), np.uint8), bitorder="little"
         ).view(bool)
         found.flags.writeable = False
-        if len(_BOOL_CACHE) < 4096:
-            _BOOL_CACHE[mask] = found
+        if len(cache) < 4096:
+            cache[mask] = found
     return found
 
 
 def as_mask(bools: np.ndarray) -> int:
-    """A boolean array of 32 as an int mask."""
+    """A boolean array with an element for each lane as an int mask."""
     return int.from_bytes(np.packbits(bools, bitorder="little").tobytes(), "little")
 
 

@@ -6,12 +6,23 @@ import time
 from math import prod
 
 from b200.chip.fragment import Fragment
-from b200.chip.watcher import Watcher
+from b200.chip.machine import Machine
+from b200.chip.watcher import Abreast, Watcher
 from b200.errors import EmulatorError
 from b200.program.names import readable
 from b200.program.translated import Translated
 
 BUDGET = "budget"  # the kind of the error
+
+
+class _Limit(Abreast):
+    """The same limit to the turns of CTAs abreast."""
+
+    def __init__(self, budget: TimeBudget):
+        self.budget = budget
+
+    def begins(self, machine: Machine) -> None:
+        machine.watchers = (*machine.watchers, self.budget)
 
 
 class TimeBudget(Watcher):
@@ -25,6 +36,9 @@ class TimeBudget(Watcher):
     def begins(self, code: Translated, arguments: tuple) -> None:
         self._name, self._ctas = readable(code.kernel.name), prod(arguments[0])
         self._cluster, self._until = prod(arguments[2]), time.monotonic() + self.seconds
+
+    def abreast(self) -> Abreast:
+        return _Limit(self)
 
     def turns(self, fragment: Fragment) -> None:
         if time.monotonic() > self._until:

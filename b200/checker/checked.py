@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from b200.checker import naming as words
+from b200.checker.abreast import FollowAbreast, next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
@@ -256,6 +257,9 @@ class Checker(Watcher):
         if following is not None:
             following.begin(cluster, alone=len(machine.ended()) == len(machine.resident))
             self.hits_before = machine.hits.copy()
+
+    def abreast(self) -> FollowAbreast | None:
+        return next_clusters(self.observer)
 
     def starts_first(self) -> bool:
         """A cluster that follows must be alone: before another cluster starts, or if the one that

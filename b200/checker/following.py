@@ -21,8 +21,8 @@ What this relies on, and why it is sound:
     own.
 3.  Starting again repeats nothing that shows. A cluster that follows is alone: before another
     begins, it starts again. Its shared and tensor memory, its barriers and its counts are dropped.
-    And no allocation is both read and written in a launch whose clusters follow, so that it reads
-    the same again, and writes the same again.
+    And no allocation is both read and written in a launch whose clusters follow one by one, so that
+    it reads the same again, and writes the same again.
 4.  A launch may follow clusters of an earlier one of the same kernel, grid and CTAs (Traces), for
     nothing in a step is of one launch only. What rules for the whole launch keep of a cluster
     (Left) is kept with the end of its steps, and told in the launch that follows. So is what the
@@ -34,6 +34,20 @@ What this relies on, and why it is sound:
     the clusters that it follows, as waits and barriers are steps: if it does before each access,
     or if no launch is there to conflict with, clusters follow (dependent_launch.py).
 
+6.  Clusters that follow are mostly run n at a time (abreast.py). Each of the n takes the steps of a
+    checked cluster, so 1 holds of each. They cannot see one another: what one of them writes no
+    other reads or writes, which is looked at in each access (chip/abreast/ledger.py). What they are
+    told to the rules is what 2 says, and in that order. A run that is dropped leaves nothing: what
+    it wrote is taken back, and nobody is told of it before its end. So 3 holds of it, too.
+7.  Clusters that read and write one allocation (in place) follow abreast only. Steps do not have
+    the places in global memory, but here rules for a cluster look at them: a warp that stores where
+    another has read. So the distances between all accesses of a cluster to such an allocation must
+    be those of the checked one (Shapes), and their beginning the same in a granule: then the same
+    pairs of accesses meet, and the rules find the same. The one rule that looks at values there,
+    whether a store leaves what another warp has stored, must not have been asked (contested). And
+    nobody else, before or beside, may have been at the cluster's places: its values are then the
+    same in any order, and there is nothing to find between clusters.
+
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, steps.py) does not say what its steps are: atomics, accesses that synchronise, edits of
 tensormaps, cancelled launches, output of the device, and whatever a rule is added for that says
@@ -44,6 +58,7 @@ there are none.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,6 +78,7 @@ if TYPE_CHECKING:
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
+GRANULE = 16  # bytes: rules for global memory look at words, and at several of them as one
 
 
 class Departed(BaseException):
@@ -71,15 +87,45 @@ class Departed(BaseException):
     """
 
 
+class Shapes:
+    """Where a cluster accesses each allocation, from its first access there on: the distances from
+    that, in the order of the steps. An allocation has the number in which it was accessed first.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[int, int, Any]] = {}  # base -> number, first address, digest
+
+    def add(self, base: int, write: bool, at: np.ndarray, nbytes: int) -> None:
+        """Lanes access `nbytes` at each of the addresses (int64)."""
+        found = self.of.get(base)
+        if found is None:
+            first = int(at[0])
+            digest = hashlib.blake2b(bytes((first % GRANULE,)), digest_size=16)
+            found = self.of[base] = len(self.of), first, digest
+        _, first, digest = found
+        digest.update(f"{write} {nbytes} ".encode() + (at - first).tobytes())
+
+    def number(self, base: int, first: int) -> None:
+        """An allocation of which only the number is asked for is accessed."""
+        if base not in self.of:
+            self.of[base] = len(self.of), first, hashlib.blake2b()
+
+    def digests(self) -> dict[int, bytes]:
+        """Number of an allocation -> a digest of its shape."""
+        return {number: digest.digest() for number, _, digest in self.of.values()}
+
+
 class Left(NamedTuple):
     """The state that a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) ->
     what the warp was seen doing. unread, partly: as in Coverage. ranks: as DescriptorRanks.fields.
+    shapes: Shapes.digests.
     """
 
     roles: dict[tuple[int, int], frozenset[str]]
     unread: list[tuple]
     partly: list[Partly]
     ranks: dict[tuple, dict[int, int | None]]
+    shapes: dict[int, bytes]
 
 
 class Node:
@@ -123,12 +169,13 @@ class Remark(NamedTuple):
 class Traces:
     """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
     node -> the remarks on the clusters that ended there. seen: of the clusters, where launches
-    overlap.
+    overlap. in_place: whether clusters read and write one allocation.
     """
 
     def __init__(self):
         self.root, self.steps = Node(None), 0
         self.seen = Seen()
+        self.in_place = False
         self.remarks: dict[Node, list[Remark]] = {}
 
 
@@ -144,6 +191,8 @@ class Following:
         self.read: set[int] = set()
         self.written: set[int] = set()
         self.touched: set[Touch] = set()  # accesses of one address
+        self.in_place: set[int] = set()  # bases of what is read and written
+        self.contested = False  # whether values have decided over a finding there
         self.on = True
         self.trails: dict[Cluster, Trail] = {}  # of the clusters that run
         self.follower: Trail | None = None
@@ -153,8 +202,11 @@ class Following:
 
     def begin(self, cluster: Cluster, alone: bool) -> None:
         """A cluster becomes resident. alone: no other cluster runs."""
+        if self.in_place:
+            self.stop()  # such clusters follow abreast only
         trail = self.trails[cluster] = Trail(self, cluster)
-        if alone and self.on and self.traces.root.next is not None:
+        follows = self.on and not self.traces.in_place
+        if alone and follows and self.traces.root.next is not None:
             self.follower, trail.follows = trail, True
 
     def left_by(self, cluster: Cluster, roles: dict) -> Left:
@@ -165,7 +217,8 @@ class Following:
 
         coverage, state = self.observer.coverage, self.observer.clusters.get(cluster)
         ranks = state.ranks if state is not None else {}
-        return Left(roles, of_cluster(coverage.unread), of_cluster(coverage.partly), ranks)
+        unread, partly = of_cluster(coverage.unread), of_cluster(coverage.partly)
+        return Left(roles, unread, partly, ranks, self.trails[cluster].shapes.digests())
 
     def tell_left(self, left: Left) -> None:
         """Take over the state of a cluster of an earlier launch, which a cluster has followed to
@@ -196,8 +249,11 @@ class Following:
                 region = self.memory.region(int(left[0]), nbytes)
             except Fault:
                 return True  # whoever makes the access says so
-            if region.base in others:
-                return False
+            if region.base in others and region.base not in self.in_place:
+                if self.followed or self.follower is not None:
+                    return False
+                self.in_place.add(region.base)
+                self.traces.in_place = True
             if write and region.base not in mine:
                 self.observer.unwritten.writes_to(region)
             mine.add(region.base)
@@ -212,10 +268,11 @@ class Trail:
     """The steps of one cluster so far. `node` is the point that it has reached.
 
     tell, note: calls to rules that see all clusters, kept until the cluster has ended. latest:
-    (warp, instruction) -> the place in global memory that the instruction named last.
+    (warp, instruction) -> the place in global memory that the instruction named last. copied: warp
+    -> destination -> what a cp.async has copied there last.
     """
 
-    __slots__ = ("following", "cluster", "node", "tell", "note", "latest", "follows")
+    __slots__ = tuple("following cluster node tell note latest copied shapes follows".split())
 
     def __init__(self, following: Following, cluster: Cluster):
         self.following, self.cluster, self.node = following, cluster, following.traces.root
@@ -223,6 +280,8 @@ class Trail:
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
+        self.copied: dict[tuple[int, int], dict] = {}
+        self.shapes = Shapes()
 
     def step(self, step: tuple) -> None:
         """The cluster is about to take a step. Raises Departed if it follows and no cluster has
@@ -250,8 +309,11 @@ class Trail:
         issues. who: the lanes or the lane.
         """
         self.take(ins, w, who, look.operands)
-        if look.touch is not None and not self.following.touches(look.touch):
-            self.stop()
+        if look.touch is not None:
+            if not self.following.touches(look.touch):
+                self.stop()
+            if not self.follows and self.following.on:
+                self._shape(look.touch)
         if self.follows:
             if look.differs is not None and look.differs():
                 raise Departed
@@ -261,6 +323,12 @@ class Trail:
                 self.note.append(look.note)
             if look.touch is not None and self.following.observer.dependence is not None:
                 self.tell.append(partial(self._beside_grids, ins, w, look.touch, operation))
+
+    def _shape(self, touch: Touch) -> None:
+        at = np.atleast_1d(np.asarray(touch.addresses, np.int64))
+        region = self.following.memory.find(int(at[0]), touch.nbytes)
+        if region is not None:
+            self.shapes.add(region.base, touch.write, at, touch.nbytes)
 
     def _beside_grids(self, ins: Instr, w, touch: Touch, operation: Operation | None) -> None:
         """Tell the rule of launches that overlap of an access to global memory."""

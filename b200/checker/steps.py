@@ -17,6 +17,7 @@ from b200.chip.operations import (
     BulkStore,
     BulkToPeer,
     Commit,
+    CpAsync,
     CpAsyncArrive,
     Mma,
     Operation,
@@ -193,6 +194,42 @@ def _st_async(trail: Trail, w, store: StAsync) -> Look:
     return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
 
 
+def copied_again(latest: dict[int, tuple], what: tuple, copy: CpAsync) -> np.ndarray:
+    """Which threads of a cp.async copy to a place what was copied there last. latest: destination
+    -> what that was, brought up to date. what: the same of all threads but for their sources.
+    """
+    found = []
+    for place, source in zip(copy.destinations.tolist(), copy.sources.tolist(), strict=True):
+        now = what, source
+        found.append(latest.get(place) == now)
+        latest[place] = now
+    return np.array(found, bool)
+
+
+def copy_operands(latest: dict[int, tuple], ins: Instr, copy: CpAsync) -> tuple:
+    """The operands of a cp.async that are part of its step. latest: as in copied_again."""
+    again = copied_again(latest, (ins.key, copy.nbytes), copy)
+    return copy.nbytes, copy.size, copy.destinations.tobytes(), again.tobytes()
+
+
+def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
+    """The rule compares the source with that of the warp's latest copy to the place."""
+    observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
+    agent, ins = observer.agent(w), observer.ins
+    assert ins is not None
+    latest = trail.copied.setdefault((w.cta.rank, w.index), {})
+    operands = copy_operands(latest, ins, copy)
+    if not n:
+        return Look(operands)
+
+    return Look(
+        operands,
+        Touch(False, sources, n),
+        lambda: observer.globals.loaded_by_threads(agent, sources, n, ins),
+        lambda: observer.unwritten.lanes(agent, sources, n, ins),
+    )
+
+
 def _commit(trail: Trail, w, commit: Commit) -> Look:
     targets = tuple(cta.rank for cta in commit.targets)
     return Look((targets, commit.offset, len(commit.members)))
@@ -205,6 +242,7 @@ OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
     BulkStore: _bulk_store,
     BulkToPeer: lambda trail, w, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
     StAsync: _st_async,
+    CpAsync: _cp_async,
     CpAsyncArrive: lambda trail, w, arrive: Look((arrive.cta.rank, arrive.offset)),
     Mma: lambda trail, w, mma: Look((mma.mma, len(mma.members))),
     TmemCopy: lambda trail, w, c: Look((c.shape, c.matrix, c.column, len(c.members))),

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip import arrays
+from b200.chip.abreast.order import SideBySide
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
@@ -50,7 +51,7 @@ class Gpu:
     def __init__(self) -> None:
         self.tensors = LiveTensors()
         self.memory = GlobalMemory(self.tensors.find)
-        self.machine = Machine(self.memory)
+        self.machine = Machine(self.memory, SideBySide())
         self.dependent = False  # whether the launch may start before the one before has ended
         self.cooperative = False  # whether the launch is
         self.launches: list[Launch] = []

@@ -145,16 +145,17 @@ class BulkPrefetch(Operation):
 # --- copies and stores of single threads ----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CpAsync(Operation):
-    """cp.async of one thread: reads `nbytes` at global address `source` and writes `size` bytes at
-    shared address `destination`; those after the first `nbytes` are zeros.
+    """cp.async of threads of a warp: each reads `nbytes` at its global address in `sources` and
+    writes `size` bytes at its shared address in `destinations` (int64, one a thread); those after
+    the first `nbytes` are zeros. Where copies do not happen at once, each thread issues its own.
     """
 
     nbytes: int
     size: int
-    source: int
-    destination: int
+    sources: np.ndarray
+    destinations: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ class InOrder:
         for cluster in machine.ended():
             machine.resident.remove(cluster)
             placement.release([cta.sm for cta in cluster.ctas], launch)
+        if not machine.resident and self.start_several(launch):
+            return True
         sms = placement.place(launch)
         if sms is None:
             return False
@@ -125,6 +127,12 @@ class InOrder:
         machine.admit(machine.next_cluster, launch, sms)
         machine.next_cluster = next(waiting, None)
         return True
+
+    def start_several(self, launch: Launch) -> bool:
+        """Called where a cluster would start while none runs: whether some have been carried out
+        together, from the next one on.
+        """
+        return False
 
     # --- turns ------------------------------------------------------------------------------------
     def next_fragment(self) -> Fragment:
@@ -187,11 +195,7 @@ class InOrder:
         except EmulatorError:
             raise
         except Exception as error:
-            if not isinstance(error, Fault):
-                said = report.internal(machine, launch, f, error)
-                raise EmulatorError("internal", said) from error
-            kind = "unsupported" if isinstance(error, Unsupported) else "fault"
-            raise EmulatorError(kind, report.fault(machine, launch, f, error)) from None
+            self.raise_failed(f, launch, error)
         if f.spin is not QUIET:
             spinning.progress()
         if pc is None:
@@ -200,6 +204,15 @@ class InOrder:
         f.pc = pc
         self.enqueue(f)
         return not self.gives_way
+
+    def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
+        """An instruction has failed."""
+        machine = self.machine
+        if not isinstance(error, Fault):
+            said = report.internal(machine, launch, f, error)
+            raise EmulatorError("internal", said) from error
+        kind = "unsupported" if isinstance(error, Unsupported) else "fault"
+        raise EmulatorError(kind, report.fault(machine, launch, f, error)) from None
 
     def run_blocks(self, f: Fragment) -> int | None:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
@@ -210,7 +223,7 @@ class InOrder:
         quiet = left = self.turn
         while True:
             count = min(count, left)
-            pc = self._run_some(f, pc, count)
+            pc = self.run_some(f, pc, count)
             left -= count
             if pc is None or not left or self.gives_way:
                 return pc
@@ -224,13 +237,13 @@ class InOrder:
                 break
             spinning.progress()  # it has changed something, and may poll from here on
             f.spin, count, quiet = QUIET, FIRST, left
-        pc = self._run_some(f, pc, left)
+        pc = self.run_some(f, pc, left)
         if pc is not None and f.spin is QUIET:
             f.pc = pc
             return spinning.went_on(f, quiet)
         return pc
 
-    def _run_some(self, f: Fragment, pc: int, count: int) -> int | None:
+    def run_some(self, f: Fragment, pc: int, count: int) -> int | None:
         """`count` blocks of run_blocks."""
         blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
         self.left = left = bytearray(count)

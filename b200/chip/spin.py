@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.polls import condition_of, one_round, reads_of
-from b200.program.analysis import EXIT
 from b200.registry import FULL, QUIET, as_bools
 
 if TYPE_CHECKING:
@@ -89,10 +88,8 @@ class Spinning:
 
     def look(self, f: Fragment) -> int | None:
         """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
-        blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
-        pc = f.pc
-        self.machine.order.left = left = bytearray(LOOK)
-        for _ in left:
+        order, R, pc = self.machine.order, f.R, f.pc
+        for _ in range(LOOK):
             key = f.state, f.mask
             loop = self.loops.get(key)
             if loop is None:
@@ -106,14 +103,11 @@ class Spinning:
                 if loop.steps >= loop.limit:
                     loop.limit *= 2
                     loop.take(pc, R)
-            f.pc = pc
-            hits[pc] += 1
-            pc = blocks[pc](f, R)
-            if pc == EXIT or pc == f.reconv:
-                pc = f.arrive_or_exit(pc)
-                if pc is None:
-                    return None
-            if f.spin is not QUIET:
+            after = order.run_some(f, pc, 1)
+            if after is None:
+                return None
+            pc = after
+            if f.spin is not QUIET or order.gives_way:
                 return pc
         return pc
 
@@ -138,7 +132,7 @@ class Spinning:
                 continue
             if isinstance(a, np.ndarray):
                 differ = a != b
-                if (differ if mask == FULL else differ & as_bools(mask)).any():
+                if (differ if mask == FULL else differ & as_bools(mask, differ.size)).any():
                     return False
             elif (a ^ b) & mask if predicate else a != b:
                 return False

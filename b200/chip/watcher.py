@@ -8,7 +8,7 @@ know of single instructions they add when a kernel is translated (`writer_type`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
@@ -23,6 +23,34 @@ from b200.program.writer import Writer
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
+
+
+class Abreast:
+    """A watcher's view of CTAs abreast (chip/abreast), for one run of theirs. This one looks at
+    nothing.
+
+    writer_type: translates a kernel for several CTAs so that the watcher sees its instructions;
+    None: as without the watcher.
+    in_place: bases of the allocations that the clusters before have read and written.
+    """
+
+    writer_type: type[Writer] | None = None
+    in_place: frozenset[int] = frozenset()
+
+    def begins(self, machine: Any) -> None:
+        """The machine of n CTAs is about to run."""
+
+    def issued(self, operation: Operation, warp: Fragment) -> None:
+        """One of the CTAs issues an asynchronous operation."""
+
+    def exits(self, state: WarpState, lanes: int) -> None:
+        """Lanes of a warp have exited."""
+
+    def ends(self) -> None:
+        """All CTAs have come to their end. Raises NotAbreast if it must not count."""
+
+    def drops(self) -> None:
+        """The run does not count, and may not have come to its end."""
 
 
 class Watcher:
@@ -66,6 +94,10 @@ class Watcher:
     def starts_first(self) -> bool:
         """Called where the next cluster would start: whether the watcher has started one again."""
         return False
+
+    def abreast(self) -> Abreast | None:
+        """Its view of the next CTAs, if they may run abreast; None if they may not."""
+        return None
 
     def turns(self, fragment: Fragment) -> None:
         """A fragment's turn begins."""

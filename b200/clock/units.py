@@ -291,7 +291,7 @@ class Units:
             return
         sm = warp.cta.sm
         begin = sm.lsu.serve(warp.time, copy.nbytes / LINE)
-        spans = [(np.array([copy.source], np.int64), copy.nbytes)]
+        spans = [(copy.sources, copy.nbytes)]
         _, done = self.accesses.fetch(sm, begin, spans, self.c.ldg_l2)
         warp.state.load_done = max(warp.state.load_done, done)
         self.at(done, apply)

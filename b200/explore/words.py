@@ -216,8 +216,10 @@ def _sources(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, 
     """(addresses, bytes at each, CTA or None for global memory) that an operation reads."""
     if isinstance(operation, TmaLoad):
         yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
-    elif isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+    elif isinstance(operation, BulkLoad) and operation.nbytes:
         yield np.array([operation.source]), operation.nbytes, None
+    elif isinstance(operation, CpAsync) and operation.nbytes:
+        yield operation.sources, operation.nbytes, None
     elif isinstance(operation, FROM_SHARED):
         yield np.array([operation.source & OFFSET_MASK]), operation.nbytes, own
     elif isinstance(operation, (TmaStore, TmaReduce)):
@@ -235,7 +237,7 @@ def _targets(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, 
     elif isinstance(operation, (BulkToPeer, BulkReduceToPeer)):
         yield np.array([operation.place.offset]), operation.nbytes, operation.place.cta
     elif isinstance(operation, CpAsync):
-        yield np.array([operation.destination & OFFSET_MASK]), operation.size, own
+        yield operation.destinations & OFFSET_MASK, operation.size, own
     elif isinstance(operation, (TmaLoad, BulkLoad)):
         tma = isinstance(operation, TmaLoad)
         nbytes = operation.access.smem_bytes if tma else operation.nbytes

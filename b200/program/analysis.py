@@ -27,6 +27,7 @@ VARYING_SPECIALS = (
     "lanemask_ge",
     "lanemask_gt",
 )
+OF_A_CTA = ("ctaid", "clusterid")
 
 
 @dataclass
@@ -154,10 +155,13 @@ def build_blocks(
 class Uniformity:
     """Which registers vary between lanes, which ones keep the values of inactive lanes, and which
     are live in each block.
+
+    ctas: how many CTAs the code is for. In a warp of several (chip/abreast) what a CTA has of its
+    own varies, too: its index, its shared memory, what its lanes tell one another.
     """
 
-    def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool):
-        self.blocks, self.block_dim_1d = blocks, block_dim_1d
+    def __init__(self, kernel: Kernel, blocks: list[Block], block_dim_1d: bool, ctas: int = 1):
+        self.blocks, self.block_dim_1d, self.ctas = blocks, block_dim_1d, ctas
         self.has_local = any(v.space == "local" for v in kernel.variables.values())
         # where lanes that part at the end of each block meet again
         self.ipdom = [self._unless_it_leaves(b) for b in post_dominators(blocks)]
@@ -257,7 +261,8 @@ class Uniformity:
 
     def operand_varies(self, operand) -> bool:
         if isinstance(operand, Special):
-            return operand.name.split(".")[0] in VARYING_SPECIALS
+            name = operand.name.split(".")[0]
+            return name in VARYING_SPECIALS or self.ctas > 1 and name in OF_A_CTA
         if isinstance(operand, Vec):
             return any(self.operand_varies(o) for o in operand.items)
         return any(self.is_varying(r) for r in registers_of(operand))
@@ -265,9 +270,11 @@ class Uniformity:
     def result_varies(self, op: Op) -> bool:
         if op.ins.pred is not None and self.is_varying(op.ins.pred):
             return True
-        if is_broadcast(op.ins) or self.is_warp_index(op):
+        if self.is_broadcast(op.ins) or self.is_warp_index(op):
             return False
         assert op.entry is not None
+        if self.ctas > 1 and op.entry.style != "pure" and not _of_the_grid(op.ins):
+            return True
         if op.entry.uniform == "always":
             return False
         if op.entry.uniform == "group":
@@ -279,6 +286,10 @@ class Uniformity:
         if isinstance(op.made, Pure) and op.made.scalar is None and op.made.expr is None:
             return True
         return not self.args_uniform(op)
+
+    def is_broadcast(self, ins: Instr) -> bool:
+        """Whether an instruction gives all lanes the value of one fixed lane."""
+        return self.ctas == 1 and is_broadcast(ins)
 
     def is_warp_index(self, op: Op) -> bool:
         """`shr %r, tid.x, n >= 5` in a one-dimensional block is the same in all lanes of a warp."""
@@ -318,7 +329,7 @@ class Uniformity:
     def _dst_uniform_anyway(self, op: Op, reg: Reg) -> bool:
         """elect.sync's leader lane is the same for all lanes, only its predicate differs."""
         elects = op.ins.mods[:2] == ("elect", "sync") and not self.members_vary(op)
-        return elects and reg.type != "pred" and op.ins.pred is None
+        return elects and self.ctas == 1 and reg.type != "pred" and op.ins.pred is None
 
     def members_vary(self, op: Op) -> bool:
         """Whether lanes may give different membermasks to an instruction, its last operand."""
@@ -341,6 +352,11 @@ class Uniformity:
                         read |= self.live_in[b] | self.defs[b]
             self.varying |= defined & read
             self.merged |= defined & read
+
+
+def _of_the_grid(ins: Instr) -> bool:
+    """Whether an instruction loads from memory that all CTAs share."""
+    return ins.mods[0] in ("ld", "ldu") and ins.has("global", "const", "param", "param::entry")
 
 
 def is_broadcast(ins: Instr) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -164,9 +165,10 @@ def _joined(kind, masks: list[int], values):
     return found
 
 
-def _kind(operand):
+def kind_of_operand(operand: Any) -> Any:
+    """The PTX type of an operand, a tuple of them for a vector; addresses count as b64."""
     if isinstance(operand, Vec):
-        return tuple(_kind(o) for o in operand.items)
+        return tuple(kind_of_operand(o) for o in operand.items)
     if isinstance(operand, Not):
         return "pred"
     return operand.type if isinstance(operand, Reg) else "b64"
@@ -175,7 +177,7 @@ def _kind(operand):
 def meeting(ins: Instr, destinations: int, run: Run, meet: int) -> Run:
     """The run function of an instruction at which lanes wait for each other."""
     masked = has_membermask(ins)
-    kinds = tuple(_kind(o) for o in ins.operands[destinations:])
+    kinds = tuple(kind_of_operand(o) for o in ins.operands[destinations:])
     place = Place(ins, ins.opcode if masked else ins.key, masked, kinds, meet)
 
     def met(w, mask, *args):

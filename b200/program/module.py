@@ -208,9 +208,7 @@ class Program:
     isa: tuple[int, int] | None = None
     looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
-    translations: dict[tuple[str, type | None], Any] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    translations: dict[tuple, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def static_smem(self, kernel: Kernel) -> int:
         """Bytes of static shared memory of a CTA of a kernel."""

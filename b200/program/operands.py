@@ -6,6 +6,7 @@ The generated code calls the functions at the top of this file.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,32 @@ from b200.errors import Unsupported
 from b200.program.analysis import EXIT, Uniformity
 from b200.program.module import TYPE_BITS, Addr, Imm, Not, Reg, Special, Sym, Vec
 from b200.program.translated import Translated
-from b200.registry import DTYPES, FULL, active, as_bools, as_mask
+from b200.registry import DTYPES, active, as_bools, as_mask
 
 
 def merge(old, new, mask: int) -> np.ndarray:
     """`new` in the lanes of `mask`, `old` in the others."""
     return np.where(as_bools(mask), new, old)
+
+
+def of_width(width: int) -> dict[str, Any]:
+    """What generated code calls that depends on the number of lanes, by name."""
+    if width == 32:
+        return {"as_bools": as_bools, "merge": merge, "full": full, "to_varying": to_varying}
+
+    def bools(mask: int) -> np.ndarray:
+        return as_bools(mask, width)
+
+    def merged(old, new, mask: int) -> np.ndarray:
+        return np.where(as_bools(mask, width), new, old)
+
+    def filled(value: int, dtype, n: int = width) -> np.ndarray:
+        return full(value, dtype, n)
+
+    def varying(value, dtype) -> np.ndarray:
+        return to_varying(value, dtype, width)
+
+    return {"as_bools": bools, "merge": merged, "full": filled, "to_varying": varying}
 
 
 def full(value: int, dtype, n: int = 32) -> np.ndarray:
@@ -33,11 +54,11 @@ def dtype_name(bits: int) -> str:
     return "object" if bits == 128 else f"np.uint{bits}"
 
 
-def to_varying(value, dtype) -> np.ndarray:
-    """A result as an array of 32, one value a lane."""
+def to_varying(value, dtype, n: int = 32) -> np.ndarray:
+    """A result as an array of n, one value a lane."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
-    return full(value, dtype)
+    return full(value, dtype, n)
 
 
 def to_uniform(value, mask: int) -> int:
@@ -48,15 +69,18 @@ def to_uniform(value, mask: int) -> int:
 
 
 class Operands:
-    """Writes operands as source code. `space`: the names that the generated code may use."""
+    """Writes operands as source code. `space`: the names that the generated code may use. width:
+    lanes of a warp, 32 for each of the CTAs that the code is written for.
+    """
 
     def __init__(self, out: Translated, info: Uniformity):
         self.out, self.info = out, info
         self.names = itertools.count()
         self.text: list[str] = []
-        helpers = (as_bools, as_mask, merge, full, to_varying, to_uniform, active)
-        self.space = {"np": np, "FULL": FULL, "EXIT": EXIT}
-        self.space.update({helper.__name__: helper for helper in helpers})
+        self.width = 32 * info.ctas
+        self.all_lanes = (1 << self.width) - 1
+        self.space = {"np": np, "FULL": self.all_lanes, "EXIT": EXIT, **of_width(self.width)}
+        self.space.update(as_mask=as_mask, to_uniform=to_uniform, active=active)
 
     def _constant(self, value) -> str:
         name = f"k{next(self.names)}"
@@ -115,7 +139,7 @@ class Operands:
         return code, varying
 
     def _array(self, code: str, varying: bool, width: int) -> str:
-        return code if varying else self._filled(code, width, 32)
+        return code if varying else self._filled(code, width, self.width)
 
     def _filled(self, code: str, width: int, n: int) -> str:
         """n elements with the same value."""

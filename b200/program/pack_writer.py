@@ -70,7 +70,9 @@ class PackWriter(Operands):
         name = f"p{next(self.names)}"
         self._line(f"{name} = {code}", ins)
         self._forget(group)
-        self._unpack([op.dsts[0] for op in group], name, f"{name}.reshape({len(group)}, 32)", ins)
+        self._unpack(
+            [op.dsts[0] for op in group], name, f"{name}.reshape({len(group)}, {self.width})", ins
+        )
 
     def _unpack(self, registers: Sequence[Reg], flat: str, rows: str, ins: Instr):
         """Take registers out of an array of theirs. flat, rows: its code as one row, and as a row
@@ -111,7 +113,7 @@ class PackWriter(Operands):
         if not column[0][1] and alike:
             if inlined:
                 return codes[0]
-            return self._filled(codes[0], width, 32 * len(codes))
+            return self._filled(codes[0], width, self.width * len(codes))
         arrays = [self._array(code, varies, width) for code, varies in column]
         if alike:
             return f"np.tile({arrays[0]}, {len(codes)})"

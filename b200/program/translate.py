@@ -32,10 +32,25 @@ def translate(program: Program, kernel: Kernel, writer: type | None = None) -> T
         out = Translated(kernel, program)
         _check_age(out)
         _lay_out(out)
-        info = _analyse(out)
+        info = out.info = _analyse(out)
         (writer or Writer)(out, info).write()
         program.translations[key] = out
     return program.translations[key]
+
+
+def translate_abreast(code: Translated, ctas: int, writer: type) -> Translated:
+    """The same kernel for warps of several CTAs (chip/abreast), block by block. Raises Unsupported
+    for what is not modelled there.
+    """
+    assert code.info is not None
+    key = code.kernel.name, writer, ctas
+    if key not in code.program.translations:
+        out = Translated(code.kernel, code.program, structure=code.structure, symbols=code.symbols)
+        out.static_smem, out.local_bytes = code.static_smem, code.local_bytes
+        out.info = Uniformity(code.kernel, code.structure, code.info.block_dim_1d, ctas)
+        writer(out, out.info, code.info).write()
+        code.program.translations[key] = out
+    return code.program.translations[key]
 
 
 def _check_age(out: Translated) -> None:

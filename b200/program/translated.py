@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from b200.errors import Fault
-from b200.program.analysis import Block
+from b200.program.analysis import Block, Uniformity
 from b200.program.common import common_blocks
 from b200.program.module import Instr, Kernel, Program, Special
 
@@ -21,6 +21,7 @@ class Translated:
     initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
     without_rule: instructions that the observer of the run has no rule for, with their block.
     live: registers that are read from the beginning of each block on, as bits.
+    info: what varies between the lanes.
     deciding: id() of the reads whose values decide over synchronisation, where that is asked for.
     """
 
@@ -37,6 +38,7 @@ class Translated:
     without_rule: list[tuple[int, Instr]] = field(default_factory=list)
     deciding: frozenset[int] = frozenset()
     live: list[int] = field(default_factory=list)
+    info: Uniformity | None = None
 
     @cached_property
     def common(self) -> set[int]:

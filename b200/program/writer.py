@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
 from b200.errors import Unsupported
 from b200.program import packing
-from b200.program.analysis import EXIT, Block, Op, destination_count, is_broadcast
+from b200.program.analysis import EXIT, Block, Op, destination_count
 from b200.program.meeting import meeting
 from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
 from b200.program.operands import dtype_name
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
-from b200.registry import DTYPES, INLINE_NAMES
+from b200.registry import DTYPES, INLINE_NAMES, Pure
+
+
+def _for_lanes(made: Pure, all_lanes: int) -> Callable:
+    """A scalar form with predicates as masks of more lanes than 32."""
+    scalar, kinds = made.scalar, made.outs
+    assert scalar is not None
+
+    def called(*args):
+        result = scalar(*args)
+        if len(kinds) == 1:
+            return all_lanes if result else 0
+        values = zip(kinds, result, strict=True)
+        return tuple((all_lanes if v else 0) if kind == "pred" else v for kind, v in values)
+
+    return called
 
 
 class Writer(PackWriter):
@@ -30,7 +46,7 @@ class Writer(PackWriter):
         exec(compile(self.out.source, f"<{self.out.kernel.name}>", "exec"), self.space)
         self.out.live = self.info.live_in
         self.out.blocks = [self.space[f"b{b.index}"] for b in self.out.structure]
-        zeros = {width: np.zeros(32, dtype) for width, dtype in DTYPES.items()}
+        zeros = {bits: np.zeros(self.width, dtype) for bits, dtype in DTYPES.items()}
         for array in zeros.values():
             array.flags.writeable = False
         for name, reg in self.out.kernel.registers.items():
@@ -124,7 +140,7 @@ class Writer(PackWriter):
     # --- instructions
     def _op(self, op: Op):
         ins = op.ins
-        if is_broadcast(ins) and not op.waits:
+        if self.info.is_broadcast(ins) and not op.waits:
             self._broadcast(op)
         elif self.info.is_warp_index(op):
             dst, src = ins.operands[0], ins.operands[1]
@@ -213,7 +229,7 @@ class Writer(PackWriter):
             code = (
                 made.expr.format(*(c for c, _, _ in args))
                 if made.expr is not None
-                else self._call(made.scalar, args)
+                else self._call(self._scalar(made), args)
             )
         elif made.vexpr is not None and any(v and k != "pred" for _, v, k in args):
             code = made.vexpr.format(*(c for c, _, _ in args))
@@ -236,6 +252,12 @@ class Writer(PackWriter):
             if reg is not None:
                 self._assign(op, reg, f"t[{i}]", varying, kind)
 
+    def _scalar(self, made: Pure):
+        """The scalar form, whose predicates are all lanes or none."""
+        if self.width == 32 or "pred" not in made.outs:
+            return made.scalar
+        return _for_lanes(made, self.all_lanes)
+
     # --- alike instructions at once
     def _groups(self, body: list[Op]) -> list[list[Op]]:
         """The instructions in the order in which they are written, alike ones together."""
@@ -245,7 +267,11 @@ class Writer(PackWriter):
 
     def _kind(self, op: Op):
         """What instructions have in common that are written as one; None for one by itself."""
-        if is_broadcast(op.ins) or self.info.is_warp_index(op) or not self.info.result_varies(op):
+        if (
+            self.info.is_broadcast(op.ins)
+            or self.info.is_warp_index(op)
+            or not self.info.result_varies(op)
+        ):
             return None
         varies = any(map(self.info.operand_varies, op.ins.operands[1:]))
         return packing.kind_of(op) if varies and all(map(self._varying, op.dsts)) else None

@@ -183,8 +183,10 @@ class DependentLaunch:
     # --- accesses ---------------------------------------------------------------------------------
     def operation(self, agent: Agent, operation: Operation, ins: Instr) -> None:
         """Check the global memory that an operation reads and writes."""
-        if isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+        if isinstance(operation, BulkLoad) and operation.nbytes:
             self.span(agent, operation.source, operation.nbytes, False, ins)
+        elif isinstance(operation, CpAsync) and operation.nbytes:
+            self.lanes(agent, operation.sources, operation.nbytes, False, ins)
         elif isinstance(operation, (BulkStore, BulkReduce)):
             self.span(agent, operation.destination, operation.nbytes, True, ins)
         elif isinstance(operation, TmaLoad):

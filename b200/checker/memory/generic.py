@@ -266,7 +266,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
         where, at = parts[0].where, parts[0].at
         differs = partial(differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
-            return Look((plain(args[0]) if where else where,), differs=differs)
+            return Look((at.tobytes() if where else where,), differs=differs)
         tell = note = None
         if write:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)
@@ -317,6 +317,8 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                     observer.unwritten.writes(part.at, nbytes)
                     if not strong and observer.globals.shadows:
                         before = observer.globals.contested(observer.agent(w), part.at, nbytes)
+                        if before is not None and observer.following is not None:
+                            observer.following.contested = True
         result = run(w, mask, address, *rest)
         for part in parts:
             after(w, part, rest, before)

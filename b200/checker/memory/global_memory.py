@@ -79,7 +79,8 @@ class GlobalRules:
                 return name, empty, round(100 * empty / (span * UNIT))
         return None
 
-    def _shadow(self, region) -> np.ndarray:
+    def shadow(self, region) -> np.ndarray:
+        """The number of the write of each UNIT of an allocation, uint32."""
         found = self.shadows.get(region.base)
         if found is None or found.size < region.size // UNIT + 1:
             entries = -(-(region.size // UNIT + 1) // 4) * 4
@@ -98,7 +99,7 @@ class GlobalRules:
         write = self.writes[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
         return (write.agent, write.ins) if write is not None else None
 
-    def _number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
+    def number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
         """The number of the write that is being made. own: as in Write."""
         key = agent, ins.key, agent.now()
         found = self.numbers.get(key)
@@ -177,6 +178,12 @@ class GlobalRules:
             if self.order.chains and cells.any():
                 self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
+    def loaded_by_threads(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+        """Threads copy `nbytes` each, from each of the addresses (int64)."""
+        for region, at in self.regions(addresses, nbytes) if self.shadows else ():
+            for offset in at.tolist() if region.base in self.shadows else ():
+                self.loaded(agent, region.base + offset, nbytes, ins)
+
     def _behind(self, agent, nbytes: int, ins, region):
         where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
         self.observer.found(
@@ -202,11 +209,28 @@ class GlobalRules:
             for cells in self._boxes(access):
                 self.conflicts.check(agent, cells, Access(ins, COPY), access.region)
 
+    # --- of clusters that have run unchecked ------------------------------------------------------
+    def touched_before(self, region: Region, at: np.ndarray, nbytes: int) -> bool:
+        """Whether somebody has written, or read, some of the bytes at these addresses (int64)."""
+        offsets = (at - region.base).reshape(-1, 1)
+        cells = self.shadow(region)[offsets // UNIT + _range(nbytes // UNIT)]
+        return bool(cells.any()) or self.reads.any(region, offsets, nbytes)
+
+    def note_store(
+        self, agent, region: Region, addresses: np.ndarray, nbytes: int, ins, own: int
+    ) -> None:
+        """Note writes of which there is nothing to find."""
+        offsets = (addresses - region.base)[:, None]
+        agent.touched |= own
+        self.reads.over(region, offsets // WORD + _range(-(-nbytes // WORD)))
+        index = offsets // UNIT + _range(nbytes // UNIT)
+        self.shadow(region)[index] = self.number(agent, ins, WEAK, own)
+
     # --- writes ---------------------------------------------------------------------------------
     def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
         """A bulk copy or reduction writes contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
-        shadow = self._shadow(region)
+        shadow = self.shadow(region)
         if self.maps.uses:
             self.maps.stored(agent, address, address + nbytes)
         at = address - region.base
@@ -218,7 +242,7 @@ class GlobalRules:
             self.conflicts.check(agent, cells, access, region)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
-        cells[:] = self._number(agent, ins, kind)
+        cells[:] = self.number(agent, ins, kind)
 
     def stored_lanes(
         self,
@@ -237,7 +261,7 @@ class GlobalRules:
             return
         memory = self.observer.machine.memory
         agent.touched |= own
-        number = self._number(agent, ins, kind, own)
+        number = self.number(agent, ins, kind, own)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
         access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True, same)
@@ -258,7 +282,7 @@ class GlobalRules:
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """
-        shadow, unit, value = self._shadow(region), UNIT, number
+        shadow, unit, value = self.shadow(region), UNIT, number
         if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
             shadow, unit = shadow.view(np.complex128), WIDE
             value = np.full(4, number, np.uint32).view(np.complex128)
@@ -309,7 +333,7 @@ class GlobalRules:
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
-        number = self._number(agent, ins, kind)
+        number = self.number(agent, ins, kind)
         for cells in self._boxes(access):
             if cells.any():
                 self.conflicts.check(agent, cells, Access(ins, kind, writes=True), access.region)
@@ -350,7 +374,7 @@ class GlobalRules:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
         for region, at in self.regions(addresses, nbytes):
-            shadow = self._shadow(region)
+            shadow = self.shadow(region)
             for offset in set(at.tolist()):
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                 latest = self._receive(agent, region.base + offset, cells, ins)
@@ -388,7 +412,7 @@ class GlobalRules:
     def _boxes(self, access):
         """The shadow of the memory that a TMA operation touches: a view for each box."""
         region, t = access.region, access.tensormap
-        shadow = self._shadow(region)
+        shadow = self.shadow(region)
         for coords in access.boxes:
             view = Window(t, region, coords).view
             if view is None or view.shape[-1] % UNIT:

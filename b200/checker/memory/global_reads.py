@@ -7,6 +7,9 @@ latest reads by a few warps.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 
 from b200 import sparse
@@ -19,6 +22,7 @@ from b200.program.module import Instr
 WORD = 4  # bytes of an entry of the shadow
 READERS = 4  # warps told apart as readers of a word
 KEPT = 1 << 16  # reads of an allocation that are kept as a list
+KEPT_ABREAST = 1 << 28  # bytes of addresses that are kept of reads of clusters abreast
 
 
 class Read:
@@ -33,6 +37,22 @@ class Read:
         self.step = self.epoch
 
 
+class ReadsAbreast:
+    """Reads of clusters that have run abreast. each: (a number for each cluster, their addresses
+    [clusters or 1, lanes], bytes at each) in the order of the steps.
+    """
+
+    def __init__(self, each: list[tuple[list[int], np.ndarray, int]]):
+        self.each = each
+        self.nbytes = sum(at.nbytes for _, at, _ in each)
+
+    def one_by_one(self) -> Iterator[tuple[int, np.ndarray, int]]:
+        """The reads as if the clusters had come one after the other."""
+        for i in range(len(self.each[0][0])):
+            for numbers, at, nbytes in self.each:
+                yield numbers[i], at[i if len(at) > 1 else 0], nbytes
+
+
 class GlobalReads:
     """The reads of one launch."""
 
@@ -42,9 +62,11 @@ class GlobalReads:
         self._numbers: dict[tuple, int] = {}
         self._slots: dict[Agent, int] = {}
         # base of an allocation -> (number, addresses, bytes at each)
-        self._lists: dict[int, list[tuple[int, np.ndarray, int]]] = {}
+        self._lists: dict[int, list[tuple[int, np.ndarray, int] | ReadsAbreast]] = {}
+        self._abreast = 0  # bytes of the addresses of those abreast
         self._shadows: dict[int, np.ndarray] = {}  # base -> number of the read, [READERS, words]
-        self._near = 0, 0, [(0, np.zeros(0, np.int64), 0)]  # the allocation seen last, its list
+        # the allocation seen last, its list
+        self._near: tuple[int, int, list] = 0, 0, []
 
     def add(
         self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, strong: bool
@@ -58,14 +80,37 @@ class GlobalReads:
                 return
             reads = self._lists.setdefault(region.base, [])
             self._near = region.base, region.base + region.size, reads
+        number = self._number(agent, ins, strong)
+        reads.append((number, addresses, nbytes))
+        if len(reads) >= KEPT:
+            self._fold(self.memory.region(first, nbytes))
+
+    def numbers(self, agents: list[Agent], ins: Instr) -> list[int]:
+        """The numbers of weak reads by an instruction of several warps."""
+        return [self._number(agent, ins, strong=False) for agent in agents]
+
+    def add_abreast(self, region: Region, reads: ReadsAbreast) -> None:
+        """Note the reads of clusters that have run abreast, in one allocation."""
+        self._lists.setdefault(region.base, []).append(reads)
+        self._abreast += reads.nbytes
+        if self._abreast > KEPT_ABREAST:
+            self._fold(region)
+
+    def _number(self, agent: Agent, ins: Instr, strong: bool) -> int:
         key = agent, ins.key, agent.now()
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.reads)
             self.reads.append(Read(agent, ins, strong))
-        reads.append((number, addresses, nbytes))
-        if len(reads) >= KEPT:
-            self._fold(self.memory.region(first, nbytes))
+        return number
+
+    def any(self, region: Region, offsets: np.ndarray, nbytes: int) -> bool:
+        """Whether some words at these offsets of an allocation were read, int64 [lanes, 1]."""
+        if self._lists.get(region.base):
+            self._fold(region)
+        shadow = self._shadows.get(region.base)
+        index = offsets // WORD + np.arange(-(-nbytes // WORD))
+        return shadow is not None and bool(shadow[:, index].any())
 
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
         """The reads of some words of an allocation, which are about to be written. They are
@@ -92,7 +137,9 @@ class GlobalReads:
                 READERS, words
             )
         reads = self._lists[region.base]
-        for number, addresses, nbytes in reads:
+        self._abreast -= sum(r.nbytes for r in reads if isinstance(r, ReadsAbreast))
+        singles = ((r,) if isinstance(r, tuple) else r.one_by_one() for r in reads)
+        for number, addresses, nbytes in itertools.chain.from_iterable(singles):
             read = self.reads[number]
             if read is None:
                 continue

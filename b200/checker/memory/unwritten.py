@@ -87,8 +87,10 @@ class Unwritten:
         """An asynchronous operation is about to take effect."""
         if isinstance(operation, TmaLoad):
             self.box(agent, operation.access, ins)
-        elif isinstance(operation, (BulkLoad, CpAsync)) and operation.nbytes:
+        elif isinstance(operation, BulkLoad) and operation.nbytes:
             self.span(agent, operation.source, operation.nbytes, ins)
+        elif isinstance(operation, CpAsync) and operation.nbytes:
+            self.lanes(agent, operation.sources, operation.nbytes, ins)
         elif isinstance(operation, (TmaStore, TmaReduce)):
             self.writes_to(operation.access.region)
             if isinstance(operation, TmaReduce):
@@ -131,6 +133,12 @@ class Unwritten:
                 first = (rows - access.region.base) // UNIT
                 units = (first[:, None] + np.arange(-(-nbytes // UNIT))).ravel()
                 self._look(agent, access.region, units, ins)
+
+    def is_known(self, region: Region) -> bool:
+        """Whether a further read of an allocation tells nothing."""
+        base = region.base
+        known = self.whole.get(base) is region and base in self.readers
+        return known and base in self.observer.given.whole
 
     def writes(self, addresses: np.ndarray, nbytes: int) -> None:
         """Lanes are about to write `nbytes` at each of the addresses, int64."""

@@ -20,7 +20,8 @@ from b200.checker.memory import reductions
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
-from b200.checker.vector_clocks import NEVER, Agent
+from b200.checker.steps import copied_again
+from b200.checker.vector_clocks import NEVER, Agent, Stream
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.operations import (
@@ -283,13 +284,23 @@ class CopyOperations:
 
     def _cp_async(self, agent: Agent, copy: CpAsync, apply: Effect):
         observer, ins = self.observer, self.observer.ins
+        assert ins is not None  # whatever issues an operation is observed
         if copy.nbytes:
-            observer.globals.loaded(agent, copy.source, copy.nbytes, ins)
+            observer.globals.loaded_by_threads(agent, copy.sources, copy.nbytes, ins)
         stream = agent.stream("cp_async")
-        what = ins, copy.source, copy.nbytes, len(stream.marks), agent.now()
-        if agent.copies.get(copy.destination) == what:
-            return  # lanes that copy the same bytes to one place do no harm
-        agent.copies[copy.destination] = what
+        what = ins.key, copy.nbytes, len(stream.marks), agent.now()
+        # lanes that copy the same bytes to one place do no harm
+        places = copy.destinations[~copied_again(agent.copies, what, copy)]
+        if np.unique(places).size == places.size:
+            places = places[None, :] if places.size else ()
+        else:
+            places = places[:, None]  # one after the other
+        for at in places:
+            self._copied_in(agent, copy, stream, at)
+
+    def _copied_in(self, agent: Agent, copy: CpAsync, stream: Stream, places: np.ndarray) -> None:
+        """Copies to these shared addresses, none of them twice."""
+        observer, ins = self.observer, self.observer.ins
         text = f"copies {copy.size} bytes into shared memory"
         record = Record(
             agent,
@@ -301,10 +312,8 @@ class CopyOperations:
             narrow=copy.size < 4,
         )
         agent.state.add(record)
-        offset = copy.destination & OFFSET_MASK
-        low, high = offset // 4, (offset + copy.size - 1) // 4
-        rules = observer.shared(agent.cta)
-        rules.generic_write(record, np.arange(low, high + 1), low, high, SHUFFLED)
+        index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, ALL_LANES)
+        observer.shared(agent.cta).generic_write(record, index, low, high, lanes)
 
     def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Effect):
         stream = agent.stream("cp_async")

@@ -66,9 +66,11 @@ class Overflows:
             )
 
 
-def watched(instructions: Sequence[Instr], made: Pure) -> Callable[..., np.ndarray]:
+def watched(
+    instructions: Sequence[Instr], made: Pure, note: Callable[..., None] | None = None
+) -> Callable[..., np.ndarray]:
     """The vector form of alike conversions, called with the warp and the mask of lanes that execute
-    in front of its operands.
+    in front of its operands. note: is told of infinities; None: they are counted.
     """
     narrows, vector = made.narrows, made.vector
     assert narrows is not None and vector is not None
@@ -80,11 +82,13 @@ def watched(instructions: Sequence[Instr], made: Pure) -> Callable[..., np.ndarr
         infinite = result.view(target.bits_dtype) & magnitude == infinity
         if infinite.any():
             values = np.stack([source.native(a) for a in args[narrows.values - 1 :: -1]], -1)
-            hits = (infinite & np.isfinite(values).reshape(-1)).reshape(-1, 32, narrows.values)
-            hits &= as_bools(mask)[:, None]
+            hits = (infinite & np.isfinite(values).reshape(-1)).reshape(
+                len(instructions), -1, narrows.values
+            )
+            hits &= as_bools(mask, hits.shape[1])[:, None]
             for ins, hit, of in zip(instructions, hits, values.reshape(hits.shape), strict=True):
                 if hit.any():
-                    _note(w, ins, target.name, hit, of)
+                    (note or _note)(w, ins, target.name, hit, of)
         return result
 
     return convert

@@ -117,11 +117,11 @@ def setp(ins: Instr) -> Pure:
 def _setp_combined(relation: Relation, combine: str, dual: bool, sources) -> Pure:
     join = _join(combine)
 
-    def finish(p: int, c: tuple) -> Any:
-        return (join(p, *c), join(p ^ FULL, *c)) if dual else join(p, *c)
+    def finish(p: int, c: tuple, lanes: int = FULL) -> Any:
+        return (join(p, *c), join(p ^ lanes, *c)) if dual else join(p, *c)
 
     def vector(a, b, *c):
-        return finish(as_mask(relation.bools(a, b)), c)
+        return finish(as_mask(relation.bools(a, b)), c, (1 << a.size) - 1)
 
     def uniform(compare):
         return lambda a, b, *c: finish(FULL if compare(a, b) else 0, c)
@@ -160,7 +160,8 @@ def set_(ins: Instr) -> Pure:
     def vector(a, b, *c):
         bools = relation.bools(a, b)
         if combine:
-            chosen = np.repeat(as_bools(c[0]), 2) if half else as_bools(c[0])
+            chosen = as_bools(c[0], a.size)
+            chosen = np.repeat(chosen, 2) if half else chosen
             bools = join(bools, chosen)
         result = np.where(bools, true, dtype(0))
         return result.view(np.uint32) if half else result

@@ -38,6 +38,9 @@ from b200.registry import Pure, as_mask, pure
 
 TYPES = ("f16", "bf16", "f32", "f64", *PACKED)
 NATIVE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+LEAST_NORMAL = np.float64(2.0**-126)  # of f32
+# The bits of a float64 behind those of an f32, and what they are halfway between two f32.
+BEHIND_F32, TIE = np.int64((1 << 29) - 1), np.int64(1 << 28)
 ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3}
 
 
@@ -59,14 +62,16 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Correctly rounded fp32 a * b + c of uint32 patterns.
 
     Rounding the float64 sum once more errs only where it lies exactly between two fp32 numbers (or
-    the result is subnormal): then the exact sum decides.
+    the result is subnormal): then the exact sum decides. A sum of 0 is exact, as the product is.
     """
     form = FLOATS["f32"]
     x, y, z = (u.view(np.float32).astype(np.float64) for u in (a, b, c))
-    product = x * y
+    product = np.multiply(x, y, out=x)
     s = product + z
-    tie = s.view(np.uint64) & 0x1FFFFFFF == 0x10000000
-    if tie.any() or (np.abs(s) < 2.0**-126).any():
+    small = np.count_nonzero(np.abs(s, out=y) < LEAST_NORMAL)
+    if np.count_nonzero(s.view(np.int64) & BEHIND_F32 == TIE) or (
+        small and small != s.size - np.count_nonzero(s)
+    ):
         s = add_odd(product, z)
     return canonical(s.astype(np.float32), form)
 

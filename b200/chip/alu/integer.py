@@ -296,7 +296,7 @@ def extended(ins: Instr) -> Pure:
         x, y = args[:2]
         if op == "mad":
             x, y = (high(x, y) if half == "hi" else x * y), args[2]
-        flag = as_bools(args[-1]).astype(x.dtype) if in_carry else x.dtype.type(0)
+        flag = as_bools(args[-1], x.size).astype(x.dtype) if in_carry else x.dtype.type(0)
         first = x - y if op == "sub" else x + y
         result = first - flag if op == "sub" else first + flag
         if not out_carry:

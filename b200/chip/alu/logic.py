@@ -16,7 +16,7 @@ from b200.chip.alu.build import (
 )
 from b200.errors import Unsupported
 from b200.program.module import Imm, Instr, Vec
-from b200.registry import DTYPES, FULL, Pure, as_mask, pure
+from b200.registry import DTYPES, FULL, Pure, as_bools, as_mask, pure
 
 BITS = ("b16", "b32", "b64")
 OPERATORS = {"and": "&", "or": "|", "xor": "^"}
@@ -223,7 +223,12 @@ def selp(ins: Instr) -> Pure:
     kind = f"b{width(kind)}"
     a, b = (f"arr{width(kind)}({{{i}}})" for i in (0, 1))
     vexpr = f"np.where(as_bools({{2}}), {a}, {b})"
-    return build((kind, kind, "pred"), (kind,), expr="({0} if {2} else {1})", vexpr=vexpr)
+
+    def vector(a, b, p):
+        return np.where(as_bools(p, a.size), a, b)
+
+    expr = "({0} if {2} else {1})"
+    return build((kind, kind, "pred"), (kind,), expr=expr, vexpr=vexpr, vector=vector)
 
 
 @pure("slct", states=pipes.other)

@@ -123,7 +123,7 @@ def _left(state, gone: int) -> str:
     return f"have returned at {', '.join(places)}" if places else "have exited or do not exist"
 
 
-def _shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
+def shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
     """Source lane of each lane and whether it is in range, by the clamp and segment mask in c."""
     b, c = lanes(b, np.uint32).astype(np.int64), lanes(c, np.uint32).astype(np.int64)
     amount, clamp, segment = b & 31, c & 31, c >> 8 & 31
@@ -155,7 +155,7 @@ def shfl(ins: Instr) -> Run:
 
     def run(w, mask, a, b, c, members):
         _check_groups(w, mask, members, ins)
-        source, valid = _shuffle_sources(mode, b, c)
+        source, valid = shuffle_sources(mode, b, c)
         d = lanes(a, np.uint32)[source]
         if mask != FULL and (gone := _without_source(w, mask, source, ins)):
             d[as_bools(gone)] = w.machine.unwritten_smem * 0x01010101

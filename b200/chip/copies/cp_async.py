@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
-from b200.chip.copies.bulk import global_view, shared_view
+from b200.chip.memory.addressing import shared_address
+from b200.chip.memory.patterns import active_lanes
 from b200.chip.operations import CpAsync, CpAsyncArrive
+from b200.chip.state import Region
 from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
 from b200.effects import ArrivesBehindCopies, CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault
-from b200.program.module import Instr
-from b200.registry import Run, lane, warp
+from b200.hardware import SMEM_BASE
+from b200.program.module import Instr, Not, Reg
+from b200.registry import FULL, Run, as_bools, lane, warp
+from b200.registry import lanes as lanes_of
 
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
 
-@lane(
+@warp(
     "cp.async.ca",
     "cp.async.cg",
     states=Copies(source="global", target="shared", signals="cp.async"),
@@ -24,30 +32,102 @@ def cp_async(ins: Instr) -> Run:
     {, src_size | ignore_src}{, cache_policy}: bytes from src_size on, or all, are zeros.
     """
     sizes, policy = SIZES[ins.mods[2]], ins.has("L2::cache_hint")
+    fourth = ins.operands[3] if len(ins.operands) > 3 else None
+    ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
-    def run(warp, lane, dst, src, nbytes, *rest):
+    def issue(warp, lanes: np.ndarray, nbytes: int, filled: int, dst, src):
+        """Lanes that copy `filled` bytes each; dst, src: their addresses."""
+        items, offsets = _sources(warp, src, nbytes, filled)
+        memory, to = _targets(warp, dst, nbytes)
+
+        def move():
+            if offsets is not None and items.dtype == memory.dtype:
+                memory[to] = items[offsets]
+                return
+            rows = np.zeros((len(dst), nbytes), np.uint8)
+            if offsets is not None:
+                rows[:, :filled] = items[offsets]
+            memory[to] = rows.view(memory.dtype)[:, 0]
+
+        operation = CpAsync(filled, nbytes, src, dst)
+        mask = FULL if lanes.size == 32 else sum(1 << lane for lane in lanes.tolist())
+        issue_in_group(warp, "cp.async", mask, ins, operation, move)
+
+    def run(warp, mask, dst, src, nbytes, *rest):
         warp.spin = None
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
-        filled = rest[0] if len(rest) > policy else nbytes
-        if isinstance(filled, bool):
-            filled = 0 if filled else nbytes
-        if filled > nbytes:
-            raise Fault(f"cp.async with src-size {filled}, more than its cp-size {nbytes}")
-        if src % nbytes:
-            raise Fault(f"cp.async from {src:#x}, which is not a multiple of its size {nbytes}")
-        to = shared_view(warp, dst, nbytes, nbytes)
-        data = global_view(warp, src, filled, 1) if filled else None
-
-        def move():
-            to[filled:] = 0
-            if filled:
-                to[:filled] = data
-
-        operation = CpAsync(filled, nbytes, source=src, destination=dst)
-        issue_in_group(warp, "cp.async", 1 << lane, ins, operation, move)
+        chosen = active_lanes(mask)
+        filled = _filled(ignores, rest[0] if len(rest) > policy else None, nbytes, chosen)
+        if (filled > nbytes).any():
+            raise Fault(f"cp.async with src-size {filled.max()}, more than its cp-size {nbytes}")
+        places = [lanes_of(x, np.uint64)[chosen].astype(np.int64) for x in (dst, src)]
+        for part in _parts(warp, filled, places[1]):
+            issue(warp, chosen[part], nbytes, int(filled[part][0]), *(x[part] for x in places))
 
     return run
+
+
+def _filled(ignores: bool, given, nbytes: int, chosen: np.ndarray) -> np.ndarray:
+    """How many bytes each of the lanes copies: its src-size, none where it ignores its source."""
+    if given is None:
+        return np.full(chosen.size, nbytes)
+    if ignores:
+        return np.where(as_bools(given & FULL)[chosen], 0, nbytes)
+    return lanes_of(given, np.uint32)[chosen].astype(np.int64)
+
+
+def _parts(warp, filled: np.ndarray, src: np.ndarray) -> Iterator[np.ndarray]:
+    """The lanes that copy as one: equally many bytes out of one allocation, where copies happen at
+    once; else each is a copy of its own, which the order may let happen when it likes.
+    """
+    left, memory = np.arange(filled.size), warp.machine.memory
+    if not warp.machine.order.plain:
+        yield from left[:, None]
+        return
+    n, low, high = int(filled[0]), int(src.min()), int(src.max())
+    if n and (filled == n).all() and memory.find(low, high + n - low) is not None:
+        yield left
+        return
+    while left.size:
+        n, first = int(filled[left[0]]), int(src[left[0]])
+        alike = filled[left] == n
+        if n:
+            region = memory.region(first, n)
+            alike &= (src[left] >= region.base) & (src[left] + n <= region.base + region.size)
+        yield left[alike]
+        left = left[~alike]
+
+
+def _sources(
+    warp, src: np.ndarray, nbytes: int, filled: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """(the allocation as items of `nbytes`, index of each source) of copies out of it. Where less
+    is copied, or the allocation is not aligned so: (its bytes, index of each byte).
+    """
+    if (off := src % nbytes).any():
+        wrong = int(src[off.argmax()])
+        raise Fault(f"cp.async from {wrong:#x}, which is not a multiple of its size {nbytes}")
+    if not filled:
+        return np.zeros(0, np.uint8), None
+    region = warp.machine.memory.region(int(src[0]), filled)
+    if filled < nbytes or region.base % nbytes:
+        return region.u8, (src - region.base)[:, None] + np.arange(filled)
+    return _items(region, nbytes), (src - region.base) // nbytes
+
+
+def _targets(warp, dst: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(shared memory as items of `nbytes`, index of each target)."""
+    cta = warp.cta
+    low, high = int(dst.min()), int(dst.max()) + nbytes
+    if low < SMEM_BASE or high > cta.smem_end or int(np.bitwise_or.reduce(dst)) % nbytes:
+        of_cta = [shared_address(warp, int(at)) for at in dst]
+        dst = np.array([cta.smem_offset(at, nbytes, nbytes) for at in of_cta])
+    return _items(cta.smem, nbytes), dst // nbytes
+
+
+def _items(region: Region, nbytes: int) -> np.ndarray:
+    return {4: region.u32, 8: region.u64, 16: region.u128}[nbytes]
 
 
 @warp("cp.async.commit_group", states=CommitsGroup(bulk=False))

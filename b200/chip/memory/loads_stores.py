@@ -341,7 +341,7 @@ def joined(columns) -> np.ndarray:
     return low.astype(object) | high.astype(object) << 64
 
 
-def _extend(values: np.ndarray, kind: str, width: int) -> np.ndarray:
+def extended(values: np.ndarray, kind: str, width: int) -> np.ndarray:
     if kind[0] == "s" and TYPE_BITS[kind] < width:
         return values.view(f"i{TYPE_BITS[kind] // 8}").astype(f"i{width // 8}").view(DTYPES[width])
     return values.astype(DTYPES[width], copy=False)
@@ -391,8 +391,8 @@ def load(ins: Instr) -> Run:
             return joined(read_columns(f, mask, space, address, 2, np.uint64))
         columns = read_columns(f, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
-            return _extend(columns[0], kind, widths[0])
-        return tuple(_extend(c, kind, w) for c, w in zip(columns, widths, strict=True))
+            return extended(columns[0], kind, widths[0])
+        return tuple(extended(c, kind, w) for c, w in zip(columns, widths, strict=True))
 
     return run
 

@@ -335,3 +335,36 @@ def test_nobody_follows_where_copies_read_what_is_written(launch, source, read):
     """
     found = launch(copy + STORE)
     assert found.followed == (0 if read else CLUSTERS - 1)
+
+
+def copied_twice(other: str) -> str:
+    """Each thread copies a word into shared memory twice. other: an instruction that makes another
+    source of %rd5 in front of the second copy.
+    """
+    return f"""
+        shl.b32 %r5, %r2, 2;
+        add.u32 %r5, %r5, %r3;
+        mov.u64 %rd5, %rd2;
+        mov.u32 %r6, 0;
+        setp.eq.u32 %p1, %r1, 3;
+        AGAIN: cp.async.ca.shared.global [%r5], [%rd5], 4;
+        {other}
+        add.u32 %r6, %r6, 1;
+        setp.lt.u32 %p2, %r6, 2;
+        @%p2 bra AGAIN;
+        cp.async.commit_group;
+        cp.async.wait_group 0;
+        ld.shared.u32 %r4, [%r5];
+        {STORE}
+    """
+
+
+def test_cp_async_is_followed(launch):
+    found = compare(launch, copied_twice("add.u64 %rd6, %rd5, 4;"))
+    assert found.followed == CLUSTERS - 1 and not found.text
+
+
+def test_a_cp_async_from_another_source_departs(launch):
+    """Two copies of different bytes to one place, with nothing between them, in CTA 3 alone."""
+    found = compare(launch, copied_twice("@%p1 add.u64 %rd5, %rd5, 4;"))
+    assert "CTA (3, 0, 0)" in found.text and found.again == 1

@@ -10,6 +10,7 @@ import numpy as np
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.budget import Budget
 from b200.chip.operations import Operation
+from b200.chip.order import InOrder
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.hardware import SMEM_BASE
 from b200.program.module import Instr
@@ -29,6 +30,7 @@ class FakeMachine:
         self.queue: list = []
         self.issued: list[Operation] = []
         self.delayed = False
+        self.order = InOrder()
         self._keep: list[np.ndarray] = []
 
     def wait_for_grids(self):
@@ -105,11 +107,11 @@ def address(warp, offset: int) -> int:
     return warp.cta.rank << 24 | SMEM_BASE + offset
 
 
-def run(text: str):
+def run(text: str, *operands):
     """The run function of an instruction."""
     entry = find(text)
     assert entry is not None, f"{text} is not registered"
-    return entry.factory(Instr(text, ()))
+    return entry.factory(Instr(text, operands))
 
 
 def aligned(nbytes: int, align: int = 4096) -> np.ndarray:

@@ -11,6 +11,7 @@ from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
 from b200.chip.state import Cluster
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
+from b200.program.module import Reg
 from b200.registry import FULL, Blocked
 from tests.b200.chip.async_support import address, aligned, cluster, run
 
@@ -240,7 +241,7 @@ def test_cp_async(bench, size, filled):
     machine, warps = bench
     expected = warps[0].cta.smem.u8.copy()
     f = run("cp.async.ca.shared.global")
-    f(warps[0], 3, 0x810, machine.base + 32, size, filled)
+    f(warps[0], 1 << 3, 0x810, machine.base + 32, size, filled)
     expected[0x810 : 0x810 + size] = 0
     expected[0x810 : 0x810 + filled] = machine.data[32 : 32 + filled]
     np.testing.assert_array_equal(warps[0].cta.smem.u8, expected)
@@ -249,14 +250,14 @@ def test_cp_async(bench, size, filled):
 def test_cp_async_forms(bench):
     machine, warps = bench
     f = run("cp.async.cg.shared::cta.global.L2::cache_hint.L2::128B")
-    f(warps[0], 0, 0x800, machine.base, 16, 0)  # the last operand is the policy
+    f(warps[0], 1, 0x800, machine.base, 16, 0)  # the last operand is the policy
     np.testing.assert_array_equal(smem(warps[0], 0x800, 16), machine.data[:16])
-    f(warps[0], 0, 0x800, 0, 16, 0, 0)  # nothing is read from an address that is nobody's
+    f(warps[0], 1, 0x800, 0, 16, 0, 0)  # nothing is read from an address that is nobody's
     assert not smem(warps[0], 0x800, 16).any()
-    ignoring = run("cp.async.ca.shared.global")
-    ignoring(warps[0], 0, 0x820, machine.base, 8, False)
+    ignoring = run("cp.async.ca.shared.global", None, None, None, Reg("%p1", "pred"))
+    ignoring(warps[0], 1, 0x820, machine.base, 8, 0)
     np.testing.assert_array_equal(smem(warps[0], 0x820, 8), machine.data[:8])
-    ignoring(warps[0], 0, 0x820, machine.base, 8, True)
+    ignoring(warps[0], 1, 0x820, machine.base, 8, FULL)
     assert not smem(warps[0], 0x820, 8).any()
     for args, text in (
         ((0x800, machine.base, 8, 0), "must be one of"),
@@ -265,7 +266,7 @@ def test_cp_async_forms(bench):
         ((0x800, machine.base, 16, 17, 0), "more than its cp-size"),
     ):
         with pytest.raises(Fault, match=text):
-            f(warps[0], 0, *args)
+            f(warps[0], 1, *args)
 
 
 def test_groups_wait_for_the_older_ones(bench):
@@ -274,9 +275,9 @@ def test_groups_wait_for_the_older_ones(bench):
     copy = run("cp.async.ca.shared.global")
     commit, wait = run("cp.async.commit_group"), run("cp.async.wait_group")
     for i in range(3):
-        copy(warp, 0, 0x800 + 16 * i, machine.base + 16 * i, 16)
+        copy(warp, 1, 0x800 + 16 * i, machine.base + 16 * i, 16)
         commit(warp, FULL)
-    copy(warp, 0, 0x900, machine.base, 16)  # not committed
+    copy(warp, 1, 0x900, machine.base, 16)  # not committed
     wait(warp, FULL, 3)
     with pytest.raises(Blocked):
         wait(warp, FULL, 2)
@@ -303,10 +304,10 @@ def test_cp_async_mbarrier_arrive(bench, suffix, pending):
         run("cp.async.ca.shared.global"),
         run(f"cp.async.mbarrier.arrive{suffix}.shared.b64"),
     )
-    copy(warp, 0, 0x800, machine.base, 16)
-    copy(warp, 0, 0x810, machine.base, 16)
+    copy(warp, 1, 0x800, machine.base, 16)
+    copy(warp, 1, 0x810, machine.base, 16)
     arrive(warp, 0, address(warp, 8))
-    copy(warp, 0, 0x820, machine.base, 16)  # later: not waited for
+    copy(warp, 1, 0x820, machine.base, 16)  # later: not waited for
     assert barrier.pending == pending
     machine.flush(1)
     assert barrier.pending == pending

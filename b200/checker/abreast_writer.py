@@ -1,0 +1,90 @@
+"""Writes a kernel for clusters that follow abreast, with the step of each instruction in front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from b200.checker.instrument import WRAPPERS
+from b200.checker.memory import generic
+from b200.checker.products.overflows import watched
+from b200.checker.steps import look_of
+from b200.chip.abreast.accesses import Place
+from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.abreast.forms import flat_kinds, form_of
+from b200.chip.abreast.writer import AbreastWriter
+from b200.chip.fragment import Fragment
+from b200.effects import Access, Copies, Stores
+from b200.program.analysis import Op, destination_count
+from b200.program.module import Instr
+from b200.registry import Run
+
+if TYPE_CHECKING:
+    from b200.checker.abreast import FollowAbreast
+
+
+class CheckedAbreastWriter(AbreastWriter):
+    """Writes a kernel for several clusters, with the step of each instruction in front of it."""
+
+    def form(self, op: Op) -> Run:
+        ins = op.ins
+        make = WRAPPERS.get(type(ins.effect))
+        if make is generic.access:
+            assert isinstance(ins.effect, Access)
+            return form_of(op, None if ins.effect.private else self._seen(op))
+        run = form_of(op)
+        if isinstance(ins.effect, Copies):
+            return _issuing(ins, run)
+        look = look_of(make, ins) if make is not None else None
+        return run if look is None else self._stepping(op, run, make is generic.matrix_access)
+
+    def _seen(self, op: Op) -> Callable[..., None]:
+        ins = op.ins
+        address = ins.operands[0 if isinstance(ins.effect, Stores) else 1]
+        varies = self.alone.operand_varies(address)
+
+        def seen(w: Fragment, mask: int, place: Place, values: tuple) -> None:
+            view_of(w).accesses(ins, w, mask, place, values, varies)
+
+        return seen
+
+    def _stepping(self, op: Op, run: Run, address_only: bool) -> Run:
+        """The run function with the step in front. address_only: the step has the first operand."""
+        ins, kinds = op.ins, flat_kinds(op)
+        assert op.entry is not None
+        operands = ins.operands[destination_count(ins, op.entry, op.made) :]
+        count = 1 if address_only else len(operands)
+        uniform = [not self.alone.operand_varies(o) for o in operands[:count]]
+
+        def step(w, mask, *args):
+            rows = list(zip(kinds, args, uniform))
+            view_of(w).takes(ins, w, mask, rows)
+            return run(w, mask, *args)
+
+        return step
+
+    def _vector(self, group, args, mask):
+        made = group[0].made
+        if made.narrows is None:
+            return super()._vector(group, args, mask)
+        function = self._constant(watched([op.ins for op in group], made, _overflows))
+        return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
+
+
+def _issuing(ins: Instr, run: Run) -> Run:
+    """The run function with the steps of what each CTA issues behind it."""
+
+    def step(w, mask, *args):
+        run(w, mask, *args)
+        view_of(w).has_issued(ins, w, mask)
+
+    return step
+
+
+def view_of(w: Fragment) -> FollowAbreast:
+    machine: Any = w.machine
+    return machine.view
+
+
+def _overflows(*_: Any) -> None:
+    raise NotAbreast("a conversion makes infinities")

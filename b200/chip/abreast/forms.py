@@ -1,0 +1,254 @@
+"""How an instruction with state is carried out in n CTAs at once, by its effect.
+
+An effect that is not in FORMS has no such form: a kernel with it runs its CTAs one after the other.
+`each` is the form of whatever only concerns a CTA by itself: it calls the run function of one CTA
+for each of them, with its part of the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from b200.chip.abreast import accesses
+from b200.chip.abreast.accesses import Seen
+from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.alu.warp import shuffle_sources
+from b200.effects import (
+    CommitsGroup,
+    Copies,
+    Discards,
+    Effect,
+    Elects,
+    Exchanges,
+    FencesMemory,
+    FencesProxy,
+    Hints,
+    Loads,
+    LooksAtLanes,
+    MatrixLoads,
+    MatrixStores,
+    MeetsInCta,
+    MeetsInWarp,
+    MultipliesInWarp,
+    Sleeps,
+    Stores,
+    Transposes,
+    WaitsForGroups,
+)
+from b200.program.analysis import Op, destination_count
+from b200.program.meeting import kind_of_operand
+from b200.program.module import TYPE_BITS, Addr, Vec
+from b200.registry import DTYPES, FULL, Run, active, as_mask
+
+Form = Callable[[Op, Seen | None], Run]
+
+
+def form_of(op: Op, seen: Seen | None = None) -> Run:
+    """The run function of an instruction in CTAs abreast. seen: called with (warp, mask, Place,
+    other arguments) before a load or a store. Raises NotAbreast if there is none.
+    """
+    make = FORMS.get(type(op.ins.effect))
+    if make is None:
+        raise NotAbreast(f"{op.ins.opcode} has no form for CTAs abreast")
+    return make(op, seen)
+
+
+def flat_kinds(op: Op) -> list:
+    """The types of the arguments of a run function; a tuple for a vector, "pred" for a mask."""
+    assert op.entry is not None
+    kinds = []
+    for operand in op.ins.operands[destination_count(op.ins, op.entry, op.made) :]:
+        if isinstance(operand, Addr) and operand.coords:
+            raise NotAbreast(f"{op.ins.opcode} has coordinates")
+        kinds.append(kind_of_operand(operand))
+    return kinds
+
+
+def part_of(kind: Any, value: Any, i: int) -> Any:
+    """What CTA i has of an operand."""
+    if isinstance(value, tuple):
+        kinds = kind if isinstance(kind, tuple) else (kind,) * len(value)
+        return tuple(part_of(k, v, i) for k, v in zip(kinds, value, strict=True))
+    if isinstance(value, np.ndarray):
+        return value[32 * i : 32 * i + 32]
+    return value >> 32 * i & FULL if kind == "pred" and value is not None else value
+
+
+# --- forms ----------------------------------------------------------------------------------------
+
+
+def each(op: Op, seen: Seen | None = None) -> Run:
+    """Each CTA by itself."""
+    ins, entry, narrow, kinds = op.ins, op.entry, op.made, flat_kinds(op)
+    assert entry is not None
+    n = destination_count(ins, entry, narrow)
+    outs = []
+    for operand in ins.operands[:n]:
+        outs += operand.items if isinstance(operand, Vec) else (operand,)
+    if ins.dual and len(outs) == 1:
+        raise NotAbreast(f"{ins.opcode} has one register for two results")
+    whole = n > 1 or ins.dual or n == 1 and isinstance(ins.operands[0], Vec)
+    by_lane = entry.style == "lane"
+
+    def of_one(seat, m: int, args: list):
+        if not by_lane:
+            return narrow(seat, m, *args)
+        for lane in active(m):
+            narrow(seat, lane, *(_of_lane(k, a, lane) for k, a in zip(kinds, args)))
+
+    def run(w, mask, *args):
+        found = []
+        for i, seat, m in w.machine.seats(w, mask):
+            result = of_one(seat, m, [part_of(k, a, i) for k, a in zip(kinds, args)])
+            found.append((i, result if whole else (result,)))
+            if seat.spin is None:
+                w.spin = None
+        if not outs:
+            return None
+        columns = [
+            _joined(reg, [(i, row[j]) for i, row in found], w.machine.width)
+            for j, reg in enumerate(outs)
+        ]
+        return tuple(columns) if whole else columns[0]
+
+    if by_lane and outs:
+        raise NotAbreast(f"{ins.opcode} gives each lane a result")
+    return run
+
+
+def _of_lane(kind, value, lane: int):
+    if isinstance(value, tuple):
+        return tuple(_of_lane(k, v, lane) for k, v in zip(kind, value, strict=True))
+    if isinstance(value, np.ndarray):
+        return int(value[lane])
+    return value >> lane & 1 != 0 if kind == "pred" else value
+
+
+def _joined(reg, parts: list[tuple[int, Any]], width: int):
+    """The results of CTAs in one register."""
+    if reg is None:
+        return None
+    if reg.type == "pred":
+        return sum((value & FULL) << 32 * i for i, value in parts)
+    out = np.zeros(width, DTYPES[TYPE_BITS[reg.type]])
+    for i, value in parts:
+        out[32 * i : 32 * i + 32] = value
+    return out
+
+
+def _load(op: Op, seen: Seen | None) -> Run:
+    effect = op.ins.effect
+    assert isinstance(effect, Loads)
+    if effect.space == "param":
+        return _parameters(op)
+    return accesses.load(op.ins, op.made, seen)
+
+
+def _parameters(op: Op) -> Run:
+    """All CTAs have the same parameters; lanes may read different ones."""
+    common, alone = op.made, each(op)
+
+    def run(w, mask, address, *rest):
+        differ = isinstance(address, np.ndarray)
+        return (alone if differ else common)(w, mask, address, *rest)
+
+    return run
+
+
+def _store(op: Op, seen: Seen | None) -> Run:
+    return accesses.store(op.ins, seen)
+
+
+def _barrier(op: Op, seen: Seen | None) -> Run:
+    """Whole warps of all CTAs that still have them come to the barrier of the CTA that stands for
+    all.
+    """
+    narrow = op.made
+    if "red" in op.ins.mods:
+        raise NotAbreast("bar.red")
+
+    def run(w, mask, *args):
+        if not all(isinstance(x, int) for x in args):
+            raise NotAbreast("a barrier whose operands differ")
+        if mask != w.state.live or w.mask != mask:
+            raise NotAbreast("a part of a warp comes to a barrier")
+        return narrow(w, mask, *args)
+
+    return run
+
+
+def _exchange(op: Op, seen: Seen | None) -> Run:
+    if op.ins.mods[0] == "shfl":
+        return _shuffle(op)
+    if op.ins.mods[:2] == ("vote", "sync") and op.ins.mods[2] in ("ballot", "any", "all"):
+        return _vote(op)
+    return each(op)
+
+
+def _whole_ctas(w, mask: int, members) -> bool:
+    """Whether all lanes of each CTA that is here take part."""
+    return isinstance(members, int) and members & FULL == FULL and w.machine.has_whole_ctas(mask)
+
+
+def _shuffle(op: Op) -> Run:
+    """One gather, where all lanes of a CTA take part and all CTAs name the same lanes."""
+    ins, alone = op.ins, each(op)
+    mode = ins.one("up", "down", "bfly", "idx")
+
+    def run(w, mask, a, b, c, members):
+        n = w.machine.n
+        lanes = _same_row(b, n)
+        if lanes is None or isinstance(c, np.ndarray) or not _whole_ctas(w, mask, members):
+            return alone(w, mask, a, b, c, members)
+        source, valid = shuffle_sources(mode, lanes, c)
+        if not isinstance(a, np.ndarray):
+            a = np.full(w.machine.width, a, np.uint32)
+        d = a.reshape(n, 32)[:, source].reshape(-1)
+        return (d, as_mask(valid) * w.machine.every_cta) if ins.dual else d
+
+    return run
+
+
+def _same_row(value, n: int):
+    """An operand that is the same in all CTAs as one of them has it; None if it is not."""
+    if not isinstance(value, np.ndarray):
+        return value
+    rows = value.reshape(n, 32)
+    return rows[0] if (rows == rows[0]).all() else None
+
+
+def _vote(op: Op) -> Run:
+    """A word for each CTA, where all its lanes take part."""
+    mode, alone = op.ins.mods[2], each(op)
+
+    def run(w, mask, p, members):
+        if not _whole_ctas(w, mask, members):
+            return alone(w, mask, p, members)
+        machine = w.machine
+        words = machine.words(p & mask)
+        if mode == "ballot":
+            return np.repeat(words, 32)
+        holds = words != 0 if mode == "any" else words == FULL
+        return as_mask(np.repeat(holds, 32)) & mask
+
+    return run
+
+
+def _nothing(op: Op, seen: Seen | None) -> Run:
+    """What has no effect in a machine in which one instruction is carried out after the other."""
+    return op.made
+
+
+FORMS: dict[type[Effect], Form] = {
+    Loads: _load,
+    Stores: _store,
+    MeetsInCta: _barrier,
+    Exchanges: _exchange,
+    **dict.fromkeys((MeetsInWarp, Elects, LooksAtLanes, Transposes, MultipliesInWarp), each),
+    **dict.fromkeys((MatrixLoads, MatrixStores, Copies), each),
+    **dict.fromkeys((FencesMemory, FencesProxy, Hints, Discards, Sleeps), _nothing),
+    **dict.fromkeys((CommitsGroup, WaitsForGroups), _nothing),
+}

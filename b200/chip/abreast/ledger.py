@@ -1,0 +1,111 @@
+"""The global memory that CTAs abreast read and write, so that a run of theirs can be taken back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200 import sparse
+from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
+from b200.chip.state import Region
+
+MOST = 1 << 28  # bytes of old values that are kept of one run
+
+
+class Ledger:
+    """What n CTAs do to global memory. owners: item size -> for each lane its CTA, 1 to n, in each
+    byte of an item.
+
+    read: bases of the allocations that are read. written: base -> the CTA that has written each
+    byte, 0 for none. A CTA may write what no other does. No allocation may be both, but for those
+    in `in_place`, of which it is kept who reads: a CTA may read there what no other writes.
+    """
+
+    def __init__(self, n: int, in_place: frozenset[int] = frozenset()):
+        self.in_place = in_place
+        self.readers: dict[int, Region] = {}  # base -> as written; MANY for several
+        own = np.repeat(np.arange(1, n + 1, dtype=np.uint64), 32)
+        dtypes = (np.uint8, np.uint16, np.uint32, np.uint64)
+        ones = (0x01, 0x0101, 0x01010101, 0x0101010101010101)
+        self.owners = {
+            np.dtype(d).itemsize: (own * np.uint64(one)).astype(d) for d, one in zip(dtypes, ones)
+        }
+        self.read: set[int] = set()
+        self.written: dict[int, Region] = {}
+        self._before: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._bytes = 0
+
+    def reads(
+        self, region: Region, size: int = 0, index: np.ndarray | None = None, chosen=None
+    ) -> None:
+        """Lanes are about to read from an allocation. size, index, chosen: as `writes` has them; no
+        index where all CTAs read the same, or copy.
+        """
+        base = region.base
+        if base in self.in_place:
+            if index is None:
+                raise NotAbreast("CTAs read in common what they may write")
+            self._reads_in_place(region, size, index, chosen)
+        elif base not in self.read:
+            if base in self.written:
+                raise ReadAndWritten(base)
+            self.read.add(base)
+
+    def _reads_in_place(self, region: Region, size: int, index: np.ndarray, chosen) -> None:
+        own = self._own(size, chosen)
+        before = typed_items(self._map(self.written, region), size)[index]
+        if ((before != 0) & (before != own)).any():
+            raise NotAbreast("a CTA reads what another has written")
+        typed = typed_items(self._map(self.readers, region), size)
+        before = typed[index]
+        many = own.dtype.type(-1 & (1 << 8 * size) - 1)
+        typed[index] = np.where((before == 0) | (before == own), own, many)
+        several = typed[index] != own
+        if several.any():
+            typed[index[several]] = many
+
+    def _own(self, size: int, chosen) -> np.ndarray:
+        return self.owners[size] if chosen is None else self.owners[size][chosen]
+
+    @staticmethod
+    def _map(maps: dict[int, Region], region: Region) -> Region:
+        """Who has accessed each byte of an allocation."""
+        found = maps.get(region.base)
+        if found is None:
+            data = sparse.zeros(region.size, np.uint8)
+            found = maps[region.base] = Region(region.base, data, "CTAs")
+        return found
+
+    def writes(self, region: Region, items: np.ndarray, index: np.ndarray, chosen) -> None:
+        """Lanes are about to write to `items`, an allocation as an array. index: of the items,
+        [items of a lane, lanes]. chosen: the lanes, None for all.
+        """
+        base, size = region.base, items.itemsize
+        if base in self.read:
+            raise ReadAndWritten(base)
+        own = self._own(size, chosen)
+        if base in self.in_place:
+            readers = typed_items(self._map(self.readers, region), size)[index]
+            if ((readers != 0) & (readers != own)).any():
+                raise NotAbreast("a CTA writes what another has read")
+        typed = typed_items(self._map(self.written, region), size)
+        before = typed[index]
+        if before.any() and ((before != 0) & (before != own)).any():
+            raise NotAbreast("two CTAs write one place")
+        typed[index] = own
+        if (typed[index] != own).any():
+            raise NotAbreast("two CTAs write one place")
+        old = items[index]
+        self._bytes += old.nbytes + index.nbytes
+        if self._bytes > MOST:
+            raise NotAbreast("it writes too much to be taken back")
+        self._before.append((items, index, old))
+
+    def take_back(self) -> None:
+        """Undo what was written."""
+        for items, index, old in reversed(self._before):
+            items[index] = old
+
+
+def typed_items(region: Region, size: int) -> np.ndarray:
+    """An allocation as an array of items of 1, 2, 4 or 8 bytes."""
+    return (region.u8, region.u16, region.u32, region.u64)[size.bit_length() - 1]

@@ -1,0 +1,198 @@
+"""The usual order, in which CTAs that come after the first ones run abreast where they can."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
+from b200.chip.abreast.machine import AbreastMachine
+from b200.chip.abreast.writer import AbreastWriter, look_for_refusal
+from b200.chip.launch import Launch
+from b200.chip.order import InOrder
+from b200.chip.placement import Placement, Seat
+from b200.chip.state import Cluster
+from b200.chip.watcher import Abreast
+from b200.errors import Unsupported
+from b200.program.translate import translate_abreast
+from b200.program.translated import Translated
+
+MOST = 64  # CTAs that run abreast
+PUT_OFF = 256  # turns that a cluster goes on alone before another joins it
+TRIES = 4  # allocations that are read and written, found by trying
+SWITCH = "B200_ABREAST"
+# Instructions that CTAs have to execute for each one of the kernel's text before it pays to write
+# the kernel for several: that takes some 0.2 ms an instruction, where 2 us are what one costs.
+PAYS = 100
+
+
+def most_abreast() -> int:
+    """How many CTAs may run abreast, by the environment: B200_ABREAST."""
+    return min(int(os.environ.get(SWITCH, MOST)), MOST)
+
+
+@dataclass(eq=False)
+class _Upcoming:
+    """The clusters that have not begun; some may be taken, and put back."""
+
+    every: Iterator[Cluster]
+
+    def __post_init__(self) -> None:
+        self.back: deque[Cluster] = deque()
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return self
+
+    def __next__(self) -> Cluster:
+        return self.back.popleft() if self.back else next(self.every)
+
+
+class SideBySide(InOrder):
+    """most: how many CTAs may run abreast; None: as the environment says. pays: how many
+    instructions make it worth while, for each one of the text.
+    """
+
+    def __init__(self, most: int | None = None, pays: int = PAYS):
+        super().__init__()
+        self.most, self.pays = most_abreast() if most is None else most, pays
+        self.ran, self.dropped = 0, ""  # CTAs of the launch that ran abreast; why others did not
+        self._refusals: dict[Translated, str] = {}
+        self._given_up: dict[Translated, str] = {}
+        self._put_off = 0  # turns in which no cluster has joined one that goes on
+
+    def again(self, dependent: bool) -> InOrder | None:
+        return SideBySide(self.most, self.pays)
+
+    def clusters(self, every: Iterator[Cluster]) -> Iterable[Cluster]:
+        self._put_off = 0
+        self.ran, self.dropped, self._in_place = 0, "", frozenset[int]()
+        self.upcoming = _Upcoming(every)
+        return self.upcoming
+
+    # --- several at once --------------------------------------------------------------------------
+    def start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
+        """As in InOrder, but that no cluster joins one that goes on, for a while: it would have to
+        run by itself. Whether clusters do run abreast does not matter here, so that the order is
+        the same where none do.
+        """
+        machine = self.machine
+        goes_on = self.queue and not machine.spinning.all_stand()
+        if goes_on and self._refused(machine.code, launch) == "" and self._put_off < PUT_OFF:
+            self._put_off += 1
+            return False
+        self._put_off = 0
+        return super().start_next(waiting, launch, placement)
+
+    def _refused(self, code: Translated, launch: Launch) -> str:
+        """Why clusters of a launch may not run abreast, as far as the kernel's text tells, or "".
+        Such a text waits for nothing that another cluster stores.
+        """
+        if launch.cluster != (1, 1, 1):
+            return "clusters"
+        if code not in self._refusals:
+            try:
+                look_for_refusal(code)
+                self._refusals[code] = ""
+            except NotAbreast as why:
+                self._refusals[code] = str(why)
+        return self._refusals[code]
+
+    def start_several(self, launch: Launch) -> bool:
+        """Run the next CTAs abreast, unless that does not pay or was given up."""
+        machine, code = self.machine, self.machine.code
+        self.dropped = self._refused(code, launch) or self._given_up.get(code, "")
+        if self.dropped or self.most < 2 or not machine.started:
+            return False
+        left = launch.grid[0] * launch.grid[1] * launch.grid[2] - machine.started
+        if not self._pays(code, left):
+            return False
+        n = how_many(left, self.most)
+        views = [watcher.abreast() for watcher in machine.watchers]
+        if n < 2 or any(view is None for view in views):
+            return False
+        chunk = self._taken(n)
+        why = self._try(code, chunk, [view for view in views if view is not None], launch)
+        if why is None:
+            self.ran += n
+            return True
+        self.dropped = self._given_up[code] = str(why)
+        self.upcoming.back.extendleft(reversed(chunk[1:]))
+        machine.next_cluster = chunk[0]
+        return False
+
+    def _try(
+        self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
+    ) -> BaseException | None:
+        """Run clusters abreast; why they cannot, or None. Without a watcher nobody has told of the
+        allocations that are read and written: they are found by trying.
+        """
+        for _ in range(TRIES):
+            try:
+                self._run(code, chunk, views, launch)
+                return None
+            except ReadAndWritten as found:
+                if any(view.writer_type is not None for view in views):
+                    return found
+                self._in_place |= {found.base}
+            except (NotAbreast, Unsupported) as why:
+                return why
+        return NotAbreast("too many allocations are read and written")
+
+    def _pays(self, code: Translated, left: int) -> bool:
+        """Whether the CTAs to come will execute enough to write the kernel anew, as far as those
+        before tell.
+        """
+        sizes = [len(block.ops) for block in code.structure]
+        done = sum(size * hits for size, hits in zip(sizes, self.machine.hits, strict=True))
+        return done * left > self.pays * sum(sizes) * self.machine.started
+
+    def _taken(self, n: int) -> list[Cluster]:
+        """The next n clusters."""
+        machine = self.machine
+        assert machine.next_cluster is not None
+        chunk = [machine.next_cluster]
+        while len(chunk) < n and (cluster := next(self.upcoming, None)) is not None:
+            chunk.append(cluster)
+        return chunk
+
+    def _run(
+        self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
+    ) -> None:
+        machine = self.machine
+        writers = [view.writer_type for view in views if view.writer_type is not None]
+        written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
+        in_place = self._in_place.union(*(view.in_place for view in views))
+        abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place)
+        for view in views:
+            view.begins(abreast)
+        try:
+            abreast.go(launch)
+            for view in views:
+                view.ends()
+        except BaseException:
+            abreast.ledger.take_back()
+            for view in views:
+                view.drops()
+            raise
+        for block, count in enumerate(abreast.hits):
+            machine.hits[block] += count
+        machine.budget.named.update(abreast.lead.named_barriers)
+        machine.started += len(chunk)
+        machine.next_cluster = next(self.upcoming, None)
+
+
+def how_many(left: int, most: int) -> int:
+    """How many of the CTAs left to run at once: such that few are left over, which run one by one
+    and take as long each as all that run abreast.
+    """
+    sizes = range(min(left, most), 1, -1)
+    return min(sizes, key=lambda n: left // n + left % n, default=0)
+
+
+def _seat(launch: Launch) -> Seat:
+    seats = Placement().place(launch)
+    if seats is None:
+        raise NotAbreast("no SM has room")
+    return seats[0]

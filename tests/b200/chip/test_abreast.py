@@ -1,0 +1,479 @@
+"""CTAs abreast: reports, counters and outputs are those of CTAs that run one after the other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from b200.checker import Checker
+from b200.chip.abreast.order import SideBySide, how_many
+from b200.chip.gpu import Gpu
+from b200.chip.machine import Machine
+from b200.errors import EmulatorError
+from tests.b200.ptx_support import kernel, run
+from tests.planted_bugs.reports import ADDRESS
+
+CTAS, THREADS = 7, 64
+
+# %rd1 `out`, %rd2 `given`, %r1 the CTA, %r2 the thread, %r3 shared memory, %r4 the thread's number
+# in the grid, %r5 its own word of shared memory, %rd3 and %rd4 its own words of `out` and `given`.
+HEAD = """
+ld.param.u64 %rd1, [out];
+ld.param.u64 %rd2, [given];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %tid.x;
+mov.u32 %r3, dyn;
+mad.lo.u32 %r4, %r1, 64, %r2;
+shl.b32 %r5, %r2, 2;
+add.u32 %r5, %r5, %r3;
+mul.wide.u32 %rd9, %r4, 4;
+add.u64 %rd3, %rd1, %rd9;
+add.u64 %rd4, %rd2, %rd9;
+"""
+LOAD = "ld.global.u32 %r10, [%rd4];"
+STORE = "st.global.u32 [%rd3], %r10;"
+OTHER = """
+xor.b32 %r11, %r5, 252;
+ld.shared.u32 %r10, [%r11];
+"""
+
+
+@dataclass
+class Outcome:
+    said: str
+    counters: dict[str, int]
+    out: list[int]
+    given: list[int]
+    order: SideBySide
+
+    def shows(self) -> tuple:
+        return self.said, self.counters, self.out, self.given
+
+
+def outcome(body: str, most: int, check: bool, ctas: int = CTAS) -> Outcome:
+    out = torch.zeros(2 * ctas * THREADS, dtype=torch.int32)
+    given = torch.arange(2 * ctas * THREADS, dtype=torch.int32) * 7919 % 4093
+    gpu, order = Gpu(), SideBySide(most, pays=0)
+    gpu.machine = Machine(gpu.memory, order, (Checker(),) if check else ())
+    text = kernel(HEAD + body, [".u64 out", ".u64 given"], reqntid=THREADS)
+    counters = {}
+    try:
+        done = run(text, out, given, grid=(ctas, 1, 1), block=(THREADS, 1, 1), smem=1024, gpu=gpu)
+        said = "\n".join([*map(str, done.findings or ()), *done.incomplete])
+        counters = done.counters
+    except EmulatorError as error:
+        said = f"{error.kind}: {error}"
+    said = re.sub("0x[0-9a-f]{9,}", "ADDRESS", ADDRESS.sub("ADDRESS", said))
+    return Outcome(said, counters, out.tolist(), given.tolist(), order)
+
+
+def compare(body: str, check: bool, ctas: int = CTAS) -> Outcome:
+    abreast = outcome(body, 64, check, ctas)
+    one_by_one = outcome(body, 0, check, ctas)
+    assert one_by_one.order.ran == 0
+    assert abreast.shows() == one_by_one.shows()
+    return abreast
+
+
+ALIKE = {
+    "shared memory": f"{LOAD} st.shared.u32 [%r5], %r10; bar.sync 0; {OTHER} {STORE}",
+    "a loop that diverges": f"""
+        {LOAD}
+        and.b32 %r12, %r10, 31;
+        mov.u32 %r13, 1;
+        L: mad.lo.u32 %r13, %r13, 5, 1;
+        setp.eq.u32 %p1, %r12, 0;
+        @%p1 bra M;
+        sub.u32 %r12, %r12, 1;
+        bra L;
+        M: mov.u32 %r10, %r13;
+        {STORE}""",
+    "CTAs that go different ways": f"""
+        {LOAD}
+        setp.lt.u32 %p1, %r1, 3;
+        @%p1 bra L;
+        mul.lo.u32 %r10, %r10, 3;
+        setp.eq.u32 %p2, %r1, 5;
+        @%p2 add.u32 %r10, %r10, 1;
+        L: {STORE}""",
+    "a loop as long as the CTA says": f"""
+        mov.u32 %r10, %r1;
+        mov.u32 %r12, %r1;
+        L: add.u32 %r10, %r10, %r2;
+        sub.u32 %r12, %r12, 1;
+        setp.gt.s32 %p1, %r12, 0;
+        @%p1 bra L;
+        {STORE}""",
+    "a long loop": f"""
+        {LOAD}
+        mov.u32 %r12, 0;
+        L: xor.b32 %r10, %r10, %r12;
+        add.u32 %r12, %r12, 1;
+        setp.lt.u32 %p1, %r12, 5000;
+        @%p1 bra L;
+        {STORE}""",
+    "lanes that leave": f"""
+        {LOAD}
+        and.b32 %r12, %r10, 3;
+        setp.eq.u32 %p1, %r12, 0;
+        @%p1 ret;
+        {STORE}""",
+    "warps that leave": f"""
+        {LOAD}
+        setp.ge.u32 %p1, %r2, 32;
+        @%p1 ret;
+        shfl.sync.bfly.b32 %r10, %r10, 16, 31, -1;
+        {STORE}""",
+    "shuffles": f"""
+        {LOAD}
+        shfl.sync.up.b32 %r11|%p1, %r10, 3, 0, -1;
+        selp.u32 %r12, 1, 2, %p1;
+        shfl.sync.down.b32 %r13, %r10, %r12, 31, -1;
+        and.b32 %r14, %r10, 31;
+        shfl.sync.idx.b32 %r15, %r11, %r14, 31, -1;
+        shfl.sync.idx.b32 %r16, %r11, 7, 31, -1;
+        add.u32 %r10, %r13, %r15;
+        add.u32 %r10, %r10, %r16;
+        {STORE}""",
+    "shuffles of a part": f"""
+        {LOAD}
+        and.b32 %r12, %r2, 16;
+        setp.ne.u32 %p1, %r12, 0;
+        @%p1 bra L;
+        shfl.sync.bfly.b32 %r10, %r10, 5, 31, 65535;
+        L: {STORE}""",
+    "votes": f"""
+        {LOAD}
+        and.b32 %r12, %r10, 1;
+        setp.ne.u32 %p1, %r12, 0;
+        vote.sync.ballot.b32 %r13, %p1, -1;
+        vote.sync.any.pred %p2, %p1, -1;
+        vote.sync.all.pred %p3, %p1, -1;
+        vote.sync.uni.pred %p4, %p1, -1;
+        selp.u32 %r14, 1, 0, %p2;
+        selp.u32 %r15, 2, 0, %p3;
+        selp.u32 %r16, 4, 0, %p4;
+        @%p1 vote.sync.ballot.b32 %r13, %p2, %r13;
+        add.u32 %r10, %r13, %r14;
+        add.u32 %r10, %r10, %r15;
+        add.u32 %r10, %r10, %r16;
+        {STORE}""",
+    "redux, match, elect": f"""
+        {LOAD}
+        and.b32 %r12, %r10, 3;
+        redux.sync.add.u32 %r13, %r10, -1;
+        match.any.sync.b32 %r14, %r12, -1;
+        match.all.sync.b32 %r15|%p1, %r1, -1;
+        elect.sync %r16|%p2, -1;
+        activemask.b32 %r17;
+        @%p2 add.u32 %r13, %r13, 77;
+        add.u32 %r10, %r13, %r14;
+        add.u32 %r10, %r10, %r15;
+        xor.b32 %r10, %r10, %r17;
+        {STORE}""",
+    "local memory": f"""
+        .local .align 16 .b8 frame[64];
+        {LOAD}
+        mov.u32 %r11, frame;
+        and.b32 %r12, %r10, 12;
+        add.u32 %r11, %r11, %r12;
+        st.local.u32 [%r11], %r10;
+        st.local.v2.u32 [frame + 16], {{%r2, %r10}};
+        ld.local.u32 %r13, [%r11];
+        ld.local.u32 %r14, [frame + 20];
+        add.u32 %r10, %r13, %r14;
+        {STORE}""",
+    "vectors and small types": """
+        mul.wide.u32 %rd5, %r4, 8;
+        add.u64 %rd5, %rd2, %rd5;
+        ld.global.v2.u32 {%r11, %r12}, [%rd5];
+        ld.global.s8 %r13, [%rd5 + 1];
+        ld.global.u16 %rs1, [%rd5 + 2];
+        ld.global.u64 %rd6, [%rd5];
+        st.shared.u16 [%r5], %rs1;
+        st.shared.u8 [%r5 + 3], %r12;
+        st.shared.u8 [%r5 + 2], %r11;
+        ld.shared.s16 %r14, [%r5 + 2];
+        cvt.u32.u64 %r15, %rd6;
+        add.u32 %r16, %r13, %r14;
+        add.u64 %rd7, %rd1, %rd9;
+        add.u64 %rd7, %rd7, %rd9;
+        st.global.v2.u32 [%rd7], {%r15, %r16};""",
+    "generic addresses": f"""
+        {LOAD}
+        cvta.global.u64 %rd5, %rd3;
+        cvt.u64.u32 %rd6, %r5;
+        cvta.shared.u64 %rd6, %rd6;
+        st.u32 [%rd6], %r10;
+        ld.u32 %r11, [%rd6];
+        st.u32 [%rd5], %r11;""",
+    "predicates": f"""
+        {LOAD}
+        setp.lt.u32 %p1|%p2, %r10, 2000;
+        setp.eq.u32.or %p3, %r1, 3, %p1;
+        setp.lt.s32 %p5|%p6, %r1, 100;
+        not.pred %p4, %p3;
+        selp.u32 %r11, 5, 9, %p2;
+        set.lt.and.u32.u32 %r12, %r10, 1000, %p4;
+        add.cc.u32 %r13, %r10, -5;
+        addc.u32 %r14, %r11, 0;
+        lop3.or.b32 %r15|%p5, %r10, %r11, %r12, 0x96, %p6;
+        @!%p5 add.u32 %r14, %r14, 3;
+        add.u32 %r10, %r14, %r12;
+        add.u32 %r10, %r10, %r15;
+        {STORE}""",
+    "what all CTAs read": f"""
+        ld.global.u32 %r10, [%rd2 + 64];
+        ld.global.u32 %r11, [%rd4 + 16];
+        add.u32 %r10, %r10, %r11;
+        {STORE}""",
+    "one thread stores": f"""
+        {LOAD}
+        st.shared.u32 [%r5], %r10;
+        bar.sync 0;
+        setp.ne.u32 %p1, %r2, 0;
+        @%p1 ret;
+        {OTHER}
+        {STORE}""",
+    "fences": f"{LOAD} membar.gl; fence.acq_rel.gpu; bar.warp.sync -1; {STORE}",
+    "floats": f"""
+        {LOAD}
+        cvt.rn.f32.u32 %r11, %r10;
+        fma.rn.f32 %r12, %r11, 0f3F9D70A4, 0f40490FDB;
+        sqrt.rn.f32 %r13, %r12;
+        cvt.rn.f16.f32 %rs1, %r13;
+        cvt.f32.f16 %r14, %rs1;
+        cvt.rzi.u32.f32 %r10, %r14;
+        {STORE}""",
+}
+ALIKE["copies of threads"] = f"""
+    cp.async.ca.shared.global [%r5], [%rd4], 4;
+    setp.lt.u32 %p1, %r2, 40;
+    selp.u32 %r11, 4, 0, %p1;
+    add.u32 %r12, %r5, 256;
+    cp.async.ca.shared.global [%r12], [%rd4 + 4], 4, %r11;
+    cp.async.commit_group;
+    cp.async.wait_group 0;
+    bar.sync 0;
+    {OTHER}
+    ld.shared.u32 %r13, [%r12];
+    add.u32 %r10, %r10, %r13;
+    {STORE}"""
+ALIKE["matrices"] = f"""
+    {LOAD}
+    st.shared.u32 [%r5], %r10;
+    bar.sync 0;
+    and.b32 %r11, %r2, 15;
+    shl.b32 %r11, %r11, 4;
+    add.u32 %r11, %r11, %r3;
+    ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r12, %r13}}, [%r11];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r14, %r12;
+    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {{%r20, %r21, %r22, %r23}}, {{%r12, %r13}},
+        {{%r14}}, {{%r1, %r2, %r1, %r2}};
+    add.u32 %r10, %r20, %r23;
+    {STORE}"""
+ALIKE["parameters by the lane"] = f"""
+    and.b32 %r11, %r2, 1;
+    shl.b32 %r11, %r11, 2;
+    mov.u32 %r12, out;
+    add.u32 %r12, %r12, %r11;
+    ld.param.u32 %r10, [%r12];
+    and.b32 %r10, %r10, 0;
+    add.u32 %r10, %r10, %r4;
+    {STORE}"""
+ALIKE["in place"] = """
+    ld.global.u32 %r10, [%rd3];
+    ld.global.u32 %r11, [%rd4];
+    add.u32 %r10, %r10, %r11;
+    st.global.u32 [%rd3], %r10;
+    ld.global.u32 %r12, [%rd3];
+    mad.lo.u32 %r10, %r12, 3, %r1;
+    st.global.u32 [%rd3], %r10;"""
+ALIKE["in place, by another warp"] = """
+    ld.global.u32 %r10, [%rd4];
+    xor.b32 %r11, %r4, 32;
+    mul.wide.u32 %rd5, %r11, 4;
+    add.u64 %rd5, %rd2, %rd5;
+    bar.sync 0;
+    st.global.u32 [%rd5], %r10;
+    bar.sync 0;
+    ld.global.u32 %r10, [%rd4];
+    add.u32 %r10, %r10, %r1;
+    st.global.u32 [%rd3], %r10;"""
+ONLY_UNCHECKED = {"lanes that leave"}  # with the checker, the CTAs take other steps
+BUGS = {
+    "a race everywhere": f"{LOAD} st.shared.u32 [%r5], %r10; {OTHER} {STORE}",
+    "a race in CTA 5": f"""
+        {LOAD}
+        st.shared.u32 [%r5], %r10;
+        setp.eq.u32 %p1, %r1, 5;
+        @%p1 bra L;
+        bar.sync 0;
+        L: {OTHER} {STORE}""",
+    "a race by another address": f"""
+        {LOAD}
+        st.shared.u32 [%r5], %r10;
+        setp.eq.u32 %p1, %r1, 5;
+        selp.u32 %r12, 128, 0, %p1;
+        xor.b32 %r11, %r5, %r12;
+        ld.shared.u32 %r10, [%r11];
+        {STORE}""",
+    "two CTAs at one place": f"""
+        {LOAD}
+        setp.eq.u32 %p1, %r1, 5;
+        selp.u32 %r12, 256, 0, %p1;
+        cvt.u64.u32 %rd5, %r12;
+        sub.u64 %rd3, %rd3, %rd5;
+        {STORE}""",
+    "two CTAs at one place, later": f"""
+        {LOAD}
+        setp.eq.u32 %p1, %r1, 3;
+        @%p1 st.global.u32 [%rd3 + 256], %r2;
+        {STORE}""",
+    "a fault in CTA 5": f"""
+        {LOAD}
+        st.global.u32 [%rd3 + {4 * CTAS * THREADS}], %r2;
+        setp.eq.u32 %p1, %r1, 5;
+        selp.u32 %r12, 1, 0, %p1;
+        shl.b32 %r12, %r12, 30;
+        cvt.u64.u32 %rd5, %r12;
+        add.u64 %rd3, %rd3, %rd5;
+        {STORE}""",
+    "lanes at one place": f"""
+        {LOAD}
+        setp.eq.u32 %p1, %r1, 5;
+        @%p1 and.b64 %rd3, %rd3, -8;
+        {STORE}""",
+    "in place, but for CTA 5": """
+        ld.global.u32 %r10, [%rd4];
+        setp.eq.u32 %p1, %r1, 5;
+        selp.u32 %r12, 128, 0, %p1;
+        cvt.u64.u32 %rd5, %r12;
+        xor.b64 %rd6, %rd9, %rd5;
+        add.u64 %rd6, %rd6, %rd2;
+        st.global.u32 [%rd6], %r10;""",
+    "in place, next to another CTA": """
+        ld.global.u32 %r10, [%rd4 + 4];
+        st.global.u32 [%rd4], %r10;""",
+    "in place, where CTA 0 was": """
+        ld.global.u32 %r10, [%rd4];
+        st.global.u32 [%rd4], %r10;
+        setp.ne.u32 %p1, %r1, 0;
+        @%p1 ret;
+        st.global.u32 [%rd4 + 768], %r10;""",
+    "of others, in place": f"""
+        {LOAD}
+        st.global.u32 [%rd3], %r10;
+        ld.global.u32 %r11, [%rd1 + 4];
+        st.global.u32 [%rd3], %r11;""",
+    "uninitialised": f"{LOAD} st.shared.u32 [%r5], %r10; ld.shared.u32 %r10, [%r5 + 512]; {STORE}",
+    "uninitialised, used by CTA 4": f"""
+        ld.shared.u32 %r11, [%r5 + 512];
+        {LOAD}
+        setp.eq.u32 %p1, %r1, 4;
+        @%p1 add.u32 %r10, %r10, %r11;
+        {STORE}""",
+    "copies of other threads' words": f"""
+        cp.async.ca.shared.global [%r5], [%rd4], 4;
+        setp.eq.u32 %p1, %r1, 5;
+        @%p1 bra L;
+        cp.async.wait_all;
+        bar.sync 0;
+        L: {OTHER} {STORE}""",
+    "a copy of nobody's memory": f"""
+        setp.eq.u32 %p1, %r1, 5;
+        selp.u32 %r12, 1, 0, %p1;
+        shl.b32 %r12, %r12, 30;
+        cvt.u64.u32 %rd5, %r12;
+        add.u64 %rd4, %rd4, %rd5;
+        cp.async.ca.shared.global [%r5], [%rd4], 4;
+        cp.async.wait_all;
+        ld.shared.u32 %r10, [%r5];
+        {STORE}""",
+    "stores that overlap": f"""
+        {LOAD}
+        st.global.u8 [%rd3 + 1], %r2;
+        {STORE}
+        xor.b32 %r11, %r4, 1;
+        mul.wide.u32 %rd5, %r11, 4;
+        add.u64 %rd5, %rd1, %rd5;
+        st.global.u16 [%rd5], %r2;""",
+    "reads what CTA 6 writes": f"""
+        ld.global.u32 %r10, [%rd2 + 4];
+        {STORE}
+        setp.ne.u32 %p1, %r1, 6;
+        @%p1 ret;
+        st.global.u32 [%rd2 + 4], %r10;""",
+    "a flag between CTAs": f"""
+        setp.eq.u32 %p1, %r1, 5;
+        @%p1 bra S;
+        L: ld.relaxed.gpu.global.u32 %r10, [%rd1 + {8 * CTAS * THREADS - 4}];
+        setp.eq.u32 %p2, %r10, 0;
+        @%p2 bra L;
+        {STORE}
+        ret;
+        S: mov.u32 %r11, 1;
+        st.relaxed.gpu.global.u32 [%rd1 + {8 * CTAS * THREADS - 4}], %r11;""",
+    "a barrier that not all come to": f"""
+        {LOAD}
+        setp.eq.u32 %p1, %r1, 5;
+        setp.lt.u32.and %p2, %r2, 32, %p1;
+        @%p2 bra L;
+        L: @!%p2 bar.sync 0, 64;
+        {STORE}""",
+}
+
+RIGHT = ("a flag between CTAs",)  # no bug, but no CTA may be carried out beside another
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
+@pytest.mark.parametrize("name", ALIKE)
+def test_they_show_what_one_after_the_other_shows(name, check):
+    found = compare(ALIKE[name], check)
+    if not check or name not in ONLY_UNCHECKED:
+        assert found.order.ran == CTAS - 1, found.order.dropped
+    assert found.said == ""
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
+@pytest.mark.parametrize("name", BUGS)
+def test_reports_of_bugs_are_the_same(name, check):
+    found = compare(BUGS[name], check)
+    assert not check or bool(found.said) == (name not in RIGHT)
+
+
+def test_later_clusters_are_held_against_those_that_ran_abreast():
+    """Of 80 CTAs the first 71 run in two runs, and one of the others writes what they have read and
+    stored.
+    """
+    body = """
+        ld.global.u32 %r10, [%rd2 + 4];
+        ld.global.u32 %r11, [%rd2 + 8];
+        setp.eq.u32 %p1, %r1, 78;
+        @%p1 st.global.u32 [%rd2 + 8], %r10;
+        {}
+        st.global.u32 [%rd3], %r10;"""
+    many = "@%p1 st.global.u32 [%rd1 + 512], %r11;"
+    found = compare(body.format(many), check=True, ctas=80)
+    assert found.order.ran and "CTA (78, 0, 0)" in found.said
+    assert "CTA (78, 0, 0)" in compare(body.format(""), check=True, ctas=80).said
+
+
+def test_a_launch_is_cut_such_that_few_are_left_over():
+    assert [how_many(left, 64) for left in (1, 2, 15, 64, 130, 255)] == [0, 2, 15, 64, 64, 51]
+
+
+def test_it_has_to_pay(monkeypatch):
+    short, most = ALIKE["shared memory"], SideBySide(64)
+    assert most.pays > 0
+    gpu = Gpu()
+    gpu.machine = Machine(gpu.memory, most)
+    text = kernel(HEAD + short, [".u64 out", ".u64 given"], reqntid=THREADS)
+    out, given = torch.zeros(CTAS * THREADS).int(), torch.zeros(CTAS * THREADS).int()
+    run(text, out, given, grid=(CTAS, 1, 1), block=(THREADS, 1, 1), smem=1024, gpu=gpu)
+    assert most.ran == 0
+    monkeypatch.setenv("B200_ABREAST", "0")
+    assert SideBySide().most == 0
