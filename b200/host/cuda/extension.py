@@ -127,7 +127,7 @@ class Extensions:
         library = build.build(request)
         self._connect()
         origins = {s.name: s.origin for s in request.sources if s.origin is not None}
-        self.driver.loading = loading = Loading(library.registers, origins)
+        self.driver.loading = loading = Loading(origins)
         try:
             ctypes.CDLL(str(library.path))  # its registration runs here
         except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,13 +89,15 @@ class Function:
 class Modules:
     """Modules, kernels, variables and memory of the CUDA programs of this process, by handle.
 
-    failed: what every call is refused with since a kernel has failed; None before.
+    failed: what every call is refused with since a kernel has failed; None before. late: each may
+    register the kernel that the host code calls so, where it is not yet known.
     """
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
         self.gpu = runtime.gpu
         self.failed: Refused | None = None
+        self.late: list[Callable[[int], None]] = []
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
         # address -> (pages, bytes, the function that reserved them)
@@ -139,6 +142,9 @@ class Modules:
         self._functions[handle] = Function(found, found.program.kernels[name])
         return handle
 
+    def forget_kernel(self, handle: int) -> None:
+        self._functions.pop(handle, None)
+
     def variable(self, module: int, name: str) -> tuple[int, int]:
         """Address and bytes of a module's variable."""
         program = self.module(module).program
@@ -148,6 +154,9 @@ class Modules:
 
     # --- kernels
     def function(self, handle: int) -> Function:
+        if handle not in self._functions:
+            for register in self.late:
+                register(handle)
         if handle not in self._functions:
             raise Refused(
                 refusals.INVALID_KERNEL,
