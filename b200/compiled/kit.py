@@ -26,8 +26,9 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 _HERE = Path(__file__).parent
 _SONAME = "libcudart.so.13"
 _SHIM = ("driver", "graphs", "memory", "registration", "runtime")
-_HEADERS = ("cuda_runtime_api.h", "cuda.h", "crt/host_runtime.h", "cuda_profiler_api.h")
-_FUNCTION = re.compile(r"\b((?:__)?cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
+_HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
+_IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
+_FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(cu[A-Z]\w+)\s*$", re.M)
 _EXPORTED = "global: cuda*; __cuda*; cu[A-Z]*; local: *;"  # the rest is nobody's
 # Built with a compiler of its own libraries, so that a program need not have the same.
@@ -140,6 +141,7 @@ def _library(toolkit: Toolkit, work: Path, out: Path) -> None:
 
 def _named(toolkit: Toolkit) -> Iterator[str]:
     """Functions of the runtime and the driver, by CUDA's headers."""
+    yield from _IN_NO_HEADER
     for header in (root / name for root in toolkit.includes for name in _HEADERS):
         if header.is_file():
             text = header.read_text(errors="replace")

@@ -348,7 +348,7 @@ def _missing(symbols: str) -> list[str]:
 def stubs(names: list[str]) -> str:
     """A function for each name that says, when it is called, that it is not there."""
     body = "".join(
-        f'int {name}() {{ b200::call("missing", {{b200::word("{name}")}}); return 1; }}\n'
+        f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
         for name in names
     )
     return f'#include "backend.h"\nextern "C" {{\n{body}}}\n'
