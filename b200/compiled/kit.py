@@ -26,6 +26,7 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 _HERE = Path(__file__).parent
 _SONAME = "libcudart.so.13"
 _SHIM = ("driver", "graphs", "memory", "registration", "runtime")
+_PARTS = ("guest.h", "kit.py", "nvcc.py")  # that decide on the kit, besides its sources
 _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
 _IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
 _FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
@@ -59,8 +60,9 @@ class Kit:
 def made() -> Kit:
     """The kit, made now or found in the cache. BuildError in one line."""
     toolkit, cache = find_toolkit(), cache_folder()
-    texts = [path.read_text() for path in [*_sources(), *_HERE.glob("*.h"), *_HERE.glob("*.py")]]
-    texts.append((build.HERE / "shim" / "backend.h").read_text())
+    files = [*_sources(), build.HERE / "shim" / "backend.h", Path(build.__file__)]
+    files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
+    texts = [path.read_text() for path in files]
     key = digest_of(toolkit.build, toolkit.cxx_version, str(toolkit.nvcc), sys.executable, *texts)
     root = cache / f"kit-{key}"
     with locked(cache / f"kit-{key}.lock"):
