@@ -123,7 +123,7 @@ def no_program(path: Path) -> str:
     data = path.read_bytes()
     if data.startswith(b"\x7fELF"):
         return (
-            f"{path} is a compiled program: b200 exec runs it; b200 run takes its source, as FILE.cu"
+            f"{path} is a compiled program: b200 exec runs it; b200 run takes source, as FILE.cu"
             " with a main"
         )
     if path.suffix == ".ptx":

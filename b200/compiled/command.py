@@ -31,7 +31,7 @@ from b200.host.cuda.errors import BuildError
 from b200.reports import journal, options, records, words
 from b200.reports.document import Run
 from b200.reports.journal import Journal
-from b200.reports.watching import Watching
+from b200.reports.watching import TERMINATED, Watching
 from b200.supervised import Supervisor, end_by
 
 _NOT_FOUND, _NOT_RUN = 127, 126  # as a shell has it
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     ended = supervisor.wait(watching.look)
     status = watching.conclude(ended)
     supervisor.over()
-    if ended.signal and status == 128 + ended.signal:
+    if ended.signal and status == 128 + ended.signal and status != TERMINATED:
         end_by(ended.signal)
     return status
 

@@ -77,7 +77,7 @@ void follow_forks(void* library) {
 }
 
 void start_python() {
-  const char* home = variable("B200_HOME");
+  variable("B200_HOME");
   auto runs = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   const bool is_python = runs && runs();
   void* library = RTLD_DEFAULT;
@@ -95,8 +95,8 @@ void start_python() {
     setlocale(LC_CTYPE, locale.c_str());
   }
   const std::string code =
-      std::string("import sys\nsys.path.append('''") + home +
-      "''')\nfrom b200.compiled import guest\nguest.connect(" +
+      std::string("import os, sys\nsys.path.insert(") + (is_python ? "len(sys.path)" : "0") +
+      ", os.environ['B200_HOME'])\nfrom b200.compiled import guest\nguest.connect(" +
       std::to_string(reinterpret_cast<uintptr_t>(&python)) + ", " +
       std::to_string(reinterpret_cast<uintptr_t>(&finish)) + (is_python ? ", True)" : ", False)");
   if (function_of<int (*)(const char*)>(library, "PyRun_SimpleString")(code.c_str()))

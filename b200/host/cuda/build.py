@@ -85,13 +85,6 @@ class Request:
     program: bool = False
 
 
-@dataclass(frozen=True)
-class Library:
-    """A compiled extension."""
-
-    path: Path
-
-
 def cache_folder() -> Path:
     """Where compiled libraries are kept: `$XDG_CACHE_HOME` or ~/.cache, b200/cuda."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -107,7 +100,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def build(request: Request) -> Library:
+def build(request: Request) -> Path:
     """The library of a request, compiled now or found in the cache; BuildError in one line."""
     toolkit = find_toolkit()
     cache, key = cache_folder(), _key(request, toolkit)
@@ -122,7 +115,7 @@ def build(request: Request) -> Library:
                 os.replace(work, folder)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
-    return Library(folder / f"{request.name}.so")
+    return folder / f"{request.name}.so"
 
 
 @contextlib.contextmanager
