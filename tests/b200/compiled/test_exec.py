@@ -168,7 +168,6 @@ def test_stripped_with_the_runtime_in_it(folder):
     [
         ("arch=compute_100a,code=sm_100a", 801, "only machine code for sm_100"),
         ("arch=compute_90,code=sm_90", 209, "no kernel image for this device"),
-        ("arch=compute_120,code=compute_120", 209, "the program has PTX for sm_120"),
     ],
 )
 def test_no_ptx_for_a_b200(tmp_path, code, number, said):

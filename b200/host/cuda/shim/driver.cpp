@@ -82,7 +82,9 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
 CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPopCurrent(CUcontext* context) { return cuCtxGetCurrent(context); }
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return context ? cuCtxGetCurrent(context) : CUDA_SUCCESS;
+}
 CUresult cuCtxDestroy(CUcontext) { return CUDA_SUCCESS; }
 #undef cuCtxCreate
 CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) { return cuCtxGetCurrent(context); }
