@@ -155,6 +155,29 @@ def install(
     return found
 
 
+def install_alone(**settings: Any) -> Modules:
+    """As `install`, for a process without torch and the DSL: what a compiled CUDA program has on
+    the device. settings: check, timing, schedule, budget, as `machine` has them.
+    """
+    global _runtime, _modules
+    from b200.chip.gpu import Gpu
+    from b200.host.cuda.modules import Modules
+    from b200.host.runtime import Runtime
+
+    gpu = Gpu()
+    _runtime = Runtime(gpu)
+    _modules = Modules(_runtime)
+    gpu.machine = machine(gpu.memory, **settings)
+    _record(gpu, settings.get("schedule"), _runtime)
+    return _modules
+
+
+def modules() -> Modules:
+    """What programs have on the device of this process, which has called `install`."""
+    assert _modules is not None, "install() comes first"
+    return _modules
+
+
 def _record(gpu: Gpu, schedule: str | None, runtime: Runtime | None = None) -> None:
     """Where this process is one of a run that keeps a journal: write its launches there."""
     from b200.reports import journal, recorder, records

@@ -3,6 +3,7 @@
 python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in software in place
 python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tests/test_kernel.py
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
+python -m b200 exec -- COMMAND               the same of a compiled program, a build, ctest
 python -m b200 pack --out A.npz SCRIPT.py    write its launches to a file, for a Hopper GPU
 python -m b200 pipeline A.npz B.npz          time two such files side by side on that GPU
 python -m b200 report A.json B.json          put reports of runs together: --sarif, --baseline
@@ -102,8 +103,16 @@ def report(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def exec_program(argv: Sequence[str]) -> int:
+    """Run a compiled program, or what builds or starts some."""
+    from b200.compiled.command import main
+
+    return main(argv)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run_program,
+    "exec": exec_program,
     "pack": pack,
     "pipeline": pipeline,
     "info": info,

@@ -123,8 +123,8 @@ def no_program(path: Path) -> str:
     data = path.read_bytes()
     if data.startswith(b"\x7fELF"):
         return (
-            f"{path} is a compiled program, in which no kernel can be reached: b200 run takes its"
-            " source, as FILE.cu with a main"
+            f"{path} is a compiled program: b200 exec runs it; b200 run takes source, as FILE.cu"
+            " with a main"
         )
     if path.suffix == ".ptx":
         return f"{path} is PTX: b200.run_ptx runs a kernel of it, with its arguments"

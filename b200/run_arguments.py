@@ -28,7 +28,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = _parser()
     options, program = parser.parse_own(argv)
-    if wrong := _contradiction(options):
+    if wrong := contradiction(options):
         parser.error(wrong)
     options.script, options.module = "", ""
     if program[:1] == ["-m"]:
@@ -45,7 +45,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _contradiction(options: argparse.Namespace) -> str:
+def contradiction(options: argparse.Namespace) -> str:
     """What is wrong with options that do not go together, "" if nothing is."""
     elsewhere = (
         "--pack" if options.pack else "--device hopper" if options.device == "hopper" else ""
@@ -67,7 +67,8 @@ def _contradiction(options: argparse.Namespace) -> str:
 def _parser() -> Parser:
     parser = Parser("b200 run", DESCRIPTION)
     parser.usage = USAGE
-    _add_checks(parser)
+    add_checks(parser)
+    _add_ends(parser)
     _add_places(parser)
     parser.add_argument(
         "--ptx",
@@ -79,7 +80,8 @@ def _parser() -> Parser:
     return parser
 
 
-def _add_checks(parser: Parser) -> None:
+def add_checks(parser: Parser) -> None:
+    """How launches run, and what is shown of them."""
     parser.add_argument(
         "--check",
         action="store_true",
@@ -114,6 +116,12 @@ def _add_checks(parser: Parser) -> None:
         help="show all findings of a launch (default: the first, the gravest)",
     )
     parser.add_argument(
+        "--time", action="store_true", help="model the time of each launch; nothing is checked"
+    )
+
+
+def _add_ends(parser: Parser) -> None:
+    parser.add_argument(
         "--may-launch-nothing",
         action="store_true",
         help="status 0 also for a file that defines functions and calls none of them",
@@ -134,9 +142,6 @@ def _add_places(parser: Parser) -> None:
         default=[],
         metavar="FILE",
         help="a further source file of a CUDA program; repeatable",
-    )
-    parser.add_argument(
-        "--time", action="store_true", help="model the time of each launch; nothing is checked"
     )
     parser.add_argument(
         "--constants",

@@ -172,15 +172,19 @@ class Session:
         item: pytest.Item,
         call: pytest.CallInfo[None],
     ) -> None:
-        """Let a report say what the checker has found since the one before it."""
-        wrong = [
+        """Let a report say what the checker has found since the one before it. A launch that a
+        budget has stopped skips a test, unless an error was found by then.
+        """
+        stopped = [x for x in launches if x.get("stopped_by") == BUDGET]
+        shown = report.longreprtext if report.outcome == "failed" else ""
+        counts = [
             (finding, launch)
             for launch in launches
             for finding in launch["findings"]
             if (self.choice.strict or finding["severity"] == ERROR)
             and not self.choice.why_not(finding, launch)
-            and not (report.outcome == "failed" and finding["diagnosis"] in report.longreprtext)
         ]
+        wrong = [(x, launch) for x, launch in counts if not shown or x["diagnosis"] not in shown]
         text = "\n".join(_told(finding, launch) for finding, launch in wrong)
         if self.choice.strict:
             lines = (f"{x['kernel']}: not checked: {y}" for x in launches for y in x["incomplete"])
@@ -190,13 +194,12 @@ class Session:
             if _is_expected(call, _patterns(_mark(item).get("expect"))) and not text:
                 report.outcome, report.longrepr = "passed", None
             text = "\n".join(filter(None, [text, *missing]))
-        stopped = [x for x in launches if x.get("stopped_by") == BUDGET]
         if text and hasattr(report, "wasxfail"):  # it was expected to fail, and does
             report.outcome = "skipped"
             self._accept(item.nodeid, [finding["kind"] for finding, _ in wrong])
         elif text:
             _fail(report, text)
-        elif stopped and report.outcome == "failed":
+        elif stopped and report.outcome == "failed" and not counts:
             _skip(report, item, "; ".join(dict.fromkeys(x["failed"] for x in stopped)))
 
     def _accept(self, test: str, patterns: Sequence[str]) -> None:

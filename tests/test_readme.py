@@ -26,7 +26,7 @@ NOT_OURS = ("pip", "pytest", "ruff")
 WRITTEN = {"survey.py": ("-m", "lab", "survey")}  # a program -> the command that writes it
 EXTRA = ("ruff", "pyright")  # of the extra `test`; nothing but these commands needs them
 SUBCOMMANDS = {
-    "b200": ("run", "report", "pack", "pipeline", "info", "measure"),
+    "b200": ("run", "exec", "report", "pack", "pipeline", "info", "measure"),
     "lab": tuple(COMMANDS),
 }
 OWN_PATH = re.compile(

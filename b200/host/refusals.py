@@ -31,7 +31,7 @@ INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION = 1, 2, 9
 INVALID_SYMBOL, INVALID_DIRECTION, INVALID_KERNEL, INVALID_DEVICE = 13, 21, 98, 101
 NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, ASSERT, MISALIGNED = 700, 701, 702, 710, 716
-LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, GRAPH_UPDATE = 719, 720, 910
+LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, NOT_SUPPORTED, GRAPH_UPDATE = 719, 720, 801, 910
 NOT_RECORDED = "a time was asked for between events not yet recorded"
 
 # Number -> (cudaError_t, CUresult, text), of driver_types.h and cuda.h. The driver has no number
@@ -109,6 +109,11 @@ NAMES = {
         "cudaErrorCooperativeLaunchTooLarge",
         "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
         "too many blocks in cooperative launch",
+    ),
+    NOT_SUPPORTED: (
+        "cudaErrorNotSupported",
+        "CUDA_ERROR_NOT_SUPPORTED",
+        "operation not supported",
     ),
 }
 

@@ -23,6 +23,7 @@ Record = dict[str, Any]
 # under way, later findings of one that has ended; how the program ended.
 LAUNCH, FAILED, SO_FAR, MORE, END = "launch", "failed", "so far", "more", "end"
 MARK = "mark"  # what a test expects and allows
+REFUSED = "refused"  # a call of a compiled program that is not modelled
 USUAL = "usual"  # the order of a launch, where no --schedule says another
 WRONG = ("fault", "deadlock")  # kinds of EmulatorError that say that the program is wrong
 _PLACE = r"[^\s:]+:\d+"

@@ -22,13 +22,23 @@ TERMINATED = 143  # the status of a run that SIGTERM has ended
 class Watching:
     """given: the options of the run. kept: its journal."""
 
+    name = "b200 run"
+
     def __init__(self, given: argparse.Namespace, kept: Journal, version: str):
         self.options, self.journal = given, kept
         self.choice, self.outputs = options.choice_of(given), options.outputs_of(given)
-        program = ["-m", given.module] if given.module else [given.script]
-        self.run = Run(version, [*program, *given.arguments])
+        self.run = Run(version, self._program())
         self._read = 0
         self._not_before = 0.0  # when the report is written next
+
+    def _program(self) -> list[str]:
+        given = self.options
+        program = ["-m", given.module] if given.module else [given.script]
+        return [*program, *given.arguments]
+
+    def _end(self) -> records.Record:
+        """What the program has said at its end."""
+        return self.run.end
 
     def look(self) -> None:
         """Take what the program has found since then, and write the report if it is new."""
@@ -50,18 +60,18 @@ class Watching:
     def conclude(self, ended: Ended) -> int:
         """Tell everything, write the report. The exit status."""
         self._take()
-        run, end = self.run, self.run.end
+        run, end = self.run, self._end()
         run.ended, run.failure = ended.words, end.get("failure", "")
         run.failure = run.failure or "\n".join(end.get("unasked", ()))
         self._tell(end)
         found = run.document(self.choice)
         run.status = status = self._status(ended, end, found)
         for text in (*words.judged(found), *end.get("said", ())):
-            print(f"b200 run: {text}", file=sys.stderr)
+            print(f"{self.name}: {text}", file=sys.stderr)
         self.outputs.print_annotations(found)
         failed = [*self.outputs.write(found | {"status": status}), *self._write_baseline(found)]
         for text in failed:
-            print(f"b200 run: {text}", file=sys.stderr)
+            print(f"{self.name}: {text}", file=sys.stderr)
         return status or (UNWRITTEN if failed or end.get("unwritten") else 0)
 
     def _tell(self, end: records.Record) -> None:

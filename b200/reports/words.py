@@ -38,10 +38,11 @@ def lines(
     told: Iterable[str],
     everything: bool,
     why_not: Callable[[Record, Record], str],
+    command: str = "b200 run",
 ) -> Iterator[str]:
     """What was launched and found, a text a launch; equal ones that follow each other are one, and
     a finding is told once. main: the process that is not named. told: texts of findings that were
-    printed before. why_not: why a finding does not count, "" if it does.
+    printed before. why_not: why a finding does not count, "" if it does. command: who says it.
     """
     told, known, kinds = set(told), set(), []
     for launch, count in _grouped(launches):
@@ -66,7 +67,7 @@ def lines(
         kinds += [finding["kind"] for finding in new]
         yield from_here(text if count == 1 else f"{count} times: {text}")
     if where := explained(kinds):
-        yield f"b200 run: {where}"
+        yield f"{command}: {where}"
 
 
 def _grouped(launches: Iterable[Record]) -> Iterator[tuple[Record, int]]:

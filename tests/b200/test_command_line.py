@@ -21,7 +21,7 @@ from tests.b200.ptx_support import kernel
 SCRIPT = "import sys; print(sys.argv[1:])"
 # Command line, what is said of it; the exit status is 2. script.py and the folder `folder` exist.
 BAD = [
-    ("", "b200: a command is missing: the commands are run, pack, pipeline"),
+    ("", "b200: a command is missing: the commands are run, exec, pack, pipeline"),
     ("rnu script.py", "b200: no command is called rnu: did you mean run? the commands are"),
     ("script.py", "b200: no command is called script.py: to run it, b200 run script.py"),
     ("backwards", "b200: no command is called backwards: the commands are"),

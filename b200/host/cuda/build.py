@@ -1,7 +1,7 @@
 """Compiles the sources of an extension into a library, once for each content.
 
-Device code becomes PTX for the program's own architecture, uncompressed and with line information;
-ptxas runs as well, since it refuses what a B200's assembler refuses and knows the registers. Host
+Device code becomes PTX for the program's own architecture, with line information; ptxas runs as
+well, since it refuses what a B200's assembler refuses and knows the registers. Host
 code is linked with the stand-in for the CUDA runtime and driver (shim/). Libraries are kept in the
 user's cache directory under the hash of everything that went into them.
 """
@@ -21,10 +21,10 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from b200.host.cuda import device_linking, headers
+from b200.host.cuda import headers
 from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
@@ -54,7 +54,7 @@ _LIGHT_ERROR = re.compile(
 _OF_ANOTHER_FILE = re.compile(r"\bextern\s+__(?:device|constant|managed)__")
 _UNRESOLVED = re.compile(r"Unresolved extern (?:function|variable)")
 _PTXAS_LINE = re.compile(r"^ptxas [^\n]*, line \d+; error", re.M)
-_REGISTERS = re.compile(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", re.S)
+_TO_LINK = re.compile(r"\b__cudaRegisterLinkedBinary\w+")  # in an object of -rdc=true
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,6 @@ class Request:
     program: bool = False
 
 
-@dataclass(frozen=True)
-class Library:
-    """A compiled extension. registers: of each kernel, by its name in the PTX."""
-
-    path: Path
-    registers: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-
-
 def cache_folder() -> Path:
     """Where compiled libraries are kept: `$XDG_CACHE_HOME` or ~/.cache, b200/cuda."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -109,11 +100,11 @@ def cache_folder() -> Path:
     return folder
 
 
-def build(request: Request) -> Library:
+def build(request: Request) -> Path:
     """The library of a request, compiled now or found in the cache; BuildError in one line."""
     toolkit = find_toolkit()
     cache, key = cache_folder(), _key(request, toolkit)
-    with _locked(cache / f"{key}.lock"):
+    with locked(cache / f"{key}.lock"):
         folder = next((kept for kept in cache.glob(f"{key}-*") if _fresh(kept)), None)
         if folder is None:
             work = Path(tempfile.mkdtemp(dir=cache))
@@ -124,13 +115,12 @@ def build(request: Request) -> Library:
                 os.replace(work, folder)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
-    facts = json.loads((folder / "facts.json").read_text())
-    return Library(folder / f"{request.name}.so", facts["registers"])
+    return folder / f"{request.name}.so"
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Workers of one program that want the same library compile it once."""
+def locked(path: Path) -> Iterator[None]:
+    """Processes that want the same thing of the cache make it once."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -200,13 +190,11 @@ def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) 
         logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
         objects = [found for part in shim if (found := part.result()) is not None]
     compiled = [str(work / f"{source.name}.o") for source in request.sources]
-    objects += [*compiled, *_device_link(compiled, toolkit, work)]
+    objects += [*compiled, *_device_link(request, compiled, toolkit, work)]
     _link(request, toolkit, objects, work)
     included = {str(p): _digest(p) for p in _included(request, toolkit, work)}
-    registers = {name: int(n) for name, n in _REGISTERS.findall("\n".join(logs))}
-    facts = {"registers": registers, "included": included}
     (work / "log.txt").write_text("\n".join(logs))
-    (work / "facts.json").write_text(json.dumps(facts))
+    (work / "facts.json").write_text(json.dumps({"included": included}))
     for object_file in work.glob("*.o"):
         object_file.unlink()
     return included
@@ -237,14 +225,20 @@ def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) ->
     if not source.name.endswith(".cu"):
         user = [flag for flag in request.cflags if not flag.startswith(("-O", "-std="))]
         return [toolkit.cxx, *flags, *user, "-fPIC", "-std=c++20", "-O1", *out]
-    wanted, user = split_flags(request.cuda_cflags)
+    architecture, user = _architecture(request)
     user = [flag for flag in user if not flag.startswith("-std=")]
-    device = [f"-gencode=arch={wanted},code=[{wanted},{wanted.replace('compute', 'sm')}]"]
-    device += ["-lineinfo", "--no-compress", "-Xptxas", "-v"]
+    device = [architecture, "-lineinfo"]
     # -g: lines of the host code (host_lines.py)
     device += ["-g", "-std=c++17"] if request.program else ["-std=c++20", *COMMON_NVCC_FLAGS]
     host = ["-Xcompiler", "-fPIC,-O1", "-ccbin", toolkit.cxx]
     return [str(toolkit.nvcc), *flags, *user, *device, *host, *out]
+
+
+def _architecture(request: Request) -> tuple[str, list[str]]:
+    """nvcc's flag for PTX and machine code, and the request's other flags."""
+    wanted, others = split_flags(request.cuda_cflags)
+    code = f"{wanted},{wanted.replace('compute', 'sm')}"
+    return f"-gencode=arch={wanted},code=[{code}]", others
 
 
 def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
@@ -265,8 +259,7 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
     said = done.stdout
     if _PTXAS_LINE.search(said):
         ptx = work / f"{source.name}.ptx"
-        again = [word for word in command[: command.index("-c")] if word not in ("-Xptxas", "-v")]
-        again = [word.replace(",sm_", ",compute_") for word in again]
+        again = [word.replace(",sm_", ",compute_") for word in command[: command.index("-c")]]
         subprocess.run([*again, "-ptx", source.name, "-o", str(ptx)], cwd=work, check=False)
         said = source_lines(said, ptx, source.name)
     raise BuildError(*explain(said, source, request.name, work))
@@ -320,7 +313,7 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
             missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     if missing:
         stub = work / "missing.cpp"
-        stub.write_text(_stubs(missing))
+        stub.write_text(stubs(missing))
         check_run(
             [toolkit.cxx, "-fPIC", "-O1", "-c", str(stub), f"-I{HERE / 'shim'}", "-o", "missing.o"],
             work,
@@ -328,16 +321,15 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
         check_run([*command, "missing.o", *kept, "-o", str(out)], work)
 
 
-def _device_link(objects: list[str], toolkit: Toolkit, work: Path) -> list[str]:
-    """The object that registers device code of several files as one module; none where each has
-    its own.
+def _device_link(request: Request, objects: list[str], toolkit: Toolkit, work: Path) -> list[str]:
+    """The object that registers device code of several files as one module, whose PTX fatbin.py
+    finds in it; none where each has its own.
     """
-    text = device_linking.stub(check_run(["nm", "-u", *objects], work))
-    if text is None:
+    if not _TO_LINK.search(check_run(["nm", "-u", *objects], work)):
         return []
-    (work / "device_link.cpp").write_text(text)
-    command = [toolkit.cxx, "-std=c++17", "-O1", "-fPIC", f"-I{HERE / 'shim'}"]
-    check_run([*command, "-c", "device_link.cpp", "-o", "device_link.o"], work)
+    host = ["-ccbin", toolkit.cxx, "-Xcompiler", "-fPIC"]
+    command = [str(toolkit.nvcc), _architecture(request)[0], *host]
+    check_run([*command, "-dlink", *objects, "-o", "device_link.o"], work)
     return [str(work / "device_link.o")]
 
 
@@ -347,10 +339,10 @@ def _missing(symbols: str) -> list[str]:
     return sorted({word for word in words if _CUDA_SYMBOL.fullmatch(word)})
 
 
-def _stubs(names: list[str]) -> str:
+def stubs(names: list[str]) -> str:
     """A function for each name that says, when it is called, that it is not there."""
     body = "".join(
-        f'int {name}() {{ b200::call("missing", {{b200::word("{name}")}}); return 1; }}\n'
+        f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
         for name in names
     )
     return f'#include "backend.h"\nextern "C" {{\n{body}}}\n'

@@ -10,14 +10,15 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
+from b200.host.cuda import fatbin
 from b200.host.cuda.copies import check_copy, check_fill
-from b200.host.cuda.fatbin import ptx_of
 from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
@@ -34,7 +35,6 @@ from b200.program.linking import linked
 class Loading:
     """The library that is being loaded. error: the first thing that went wrong in it."""
 
-    registers: dict[str, int]
     origins: dict[str, Origin]
     error: BaseException | None = None
 
@@ -43,8 +43,7 @@ class Loading:
 _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
     *("device_reset", "recording", "forget_event", "missing", "make_queue", "current_queue"),
-    *("register_module", "register_linked", "register_kernel", "register_variable"),
-    *("register_managed", "in_queue"),
+    *("register_module", "register_kernel", "register_variable", "register_managed", "in_queue"),
 )
 
 
@@ -61,7 +60,7 @@ class Driver:
 
     error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
     number of refusals.py. refused: why, for the last call of each number. recorded: by event, where
-    the clock stood.
+    the clock stood. lock: of the thread whose call is answered.
     """
 
     def __init__(self, modules: Modules):
@@ -70,25 +69,33 @@ class Driver:
         self.graphs = Graphs(modules)
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
+        self.lock = threading.RLock()
         self.error: BaseException | None = None
         self.last_error = 0
         self.refused: dict[int, str] = {}
         self.loading: Loading | None = None
+        self._wrappers: dict[int, int] = {}  # by module, as the host code calls it
+        self._loaded: dict[int, int] = {}
+        self._kernels: dict[int, tuple[int, str]] = {}  # by host address, until they are used
         self._symbols: dict[int, tuple[int, str]] = {}
+        modules.late.append(self._register_late)
         self._text = b""
 
     # --- the one way in
     def answer(self, name: bytes, words, count: int) -> int:
         """A call of the C++ side: its name and words. A number above 0: what CUDA returns. -1:
-        `error` says what went wrong.
+        `error` says what went wrong. Threads of the program take turns.
         """
-        call = name.decode()
+        with self.lock:
+            return self._answer(name.decode(), words[:count])
+
+    def _answer(self, call: str, words: Sequence[int]) -> int:
         try:
             if self.modules.failed is not None and call not in _ALWAYS:
                 raise self.modules.failed
             owner = self.graphs if call.startswith("graph_") else self
             with self.modules.answering():
-                getattr(owner, call.removeprefix("graph_"))(*words[:count])
+                getattr(owner, call.removeprefix("graph_"))(*words)
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
@@ -176,40 +183,56 @@ class Driver:
     def device_reset(self) -> None:
         self.modules.failed, self.last_error = None, 0
 
-    # --- registration
-    def register_module(self, wrapper: int, out: int) -> None:
-        self._register([wrapper], out)
-
-    def register_linked(self, wrappers: int, count: int, out: int) -> None:
-        """Device code of several files, which is one module."""
-        self._register(struct.unpack(f"<{count}Q", ctypes.string_at(wrappers, 8 * count)), out)
-
-    def _register(self, wrappers: Sequence[int], out: int) -> None:
-        loading = self.loading
-        texts = [ptx for wrapper in wrappers if (ptx := ptx_of(wrapper))]
-        if loading is not None:
-            texts = [relocate(ptx, loading.origins) for ptx in texts]
-        if texts:
-            ptx = linked(texts)
-            handle = self.modules.load(ptx, loading.registers if loading else None)
-            _poke(out, "<Q", handle)
+    # --- registration: code is looked at when the program first needs it
+    def register_module(self, wrapper: int, module: int) -> None:
+        """module: what the host code calls it. While an extension is being loaded its code is
+        looked at now.
+        """
+        self._wrappers[module] = wrapper
+        if self.loading is not None:
+            self._handle(module)
 
     def register_kernel(self, module: int, host: int, name: int) -> None:
-        if module:
-            self.modules.kernel(module, _string(name), host)
+        self._kernels[host] = (module, _string(name))
+        self.modules.forget_kernel(host)  # of a library that was here before
 
     def register_variable(self, module: int, host: int, name: int, _size: int) -> None:
-        if module:
-            self._symbols[host] = (module, _string(name))
+        self._symbols[host] = (module, _string(name))
 
     def register_managed(self, module: int, host: int, name: int, size: int) -> None:
         self.register_variable(module, host, name, size)
-        address, _ = self.modules.variable(module, _string(name))
+        address, _ = self.modules.variable(self._handle(module), _string(name))
         _poke(host, "<Q", address)
 
+    def use_module(self, _module: int) -> None:
+        """The host is about to touch a managed variable, which is in place since it is known."""
+
+    def _handle(self, module: int) -> int:
+        """The handle of a registered module; 0 of one without code."""
+        if module not in self._loaded:
+            image, loading = fatbin.image_of(self._wrappers[module]), self.loading
+            texts = image.texts
+            if loading is not None:
+                texts = [relocate(ptx, loading.origins) for ptx in texts]
+            handle = self.modules.load(linked(texts), image.registers) if texts else 0
+            self._loaded[module] = handle
+        return self._loaded[module]
+
+    def _register_late(self, host: int) -> None:
+        """A kernel is used for the first time."""
+        if host in self._kernels:
+            module, name = self._kernels.pop(host)
+            self.modules.kernel(self._handle(module), name, host)
+
     def load_ptx(self, image: int, out: int) -> None:
-        check_image(ctypes.string_at(image, 4))
-        _poke(out, "<Q", self.modules.load(_string(image)))
+        head = ctypes.string_at(image, 4)
+        if head in fatbin.HEADS:
+            found = fatbin.image_of(image)
+            handle = self.modules.load(linked(found.texts), found.registers)
+        else:
+            check_image(head)
+            handle = self.modules.load(_string(image))
+        _poke(out, "<Q", handle)
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
         _poke(out, "<Q", self.modules.kernel(module, _string(name)))
@@ -303,7 +326,7 @@ class Driver:
                 refusals.INVALID_SYMBOL, f"no __device__ or __constant__ variable at {host:#x}"
             )
         module, name = self._symbols[host]
-        at, nbytes = self.modules.variable(module, name)
+        at, nbytes = self.modules.variable(self._handle(module), name)
         if needed > nbytes:
             raise Refused(
                 refusals.INVALID_VALUE,

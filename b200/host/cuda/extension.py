@@ -124,12 +124,12 @@ class Extensions:
     # --- loading
     def build_and_load(self, request: build.Request) -> Path:
         """The library of a request, in this process, its kernels registered."""
-        library = build.build(request)
+        path = build.build(request)
         self._connect()
         origins = {s.name: s.origin for s in request.sources if s.origin is not None}
-        self.driver.loading = loading = Loading(library.registers, origins)
+        self.driver.loading = loading = Loading(origins)
         try:
-            ctypes.CDLL(str(library.path))  # its registration runs here
+            ctypes.CDLL(str(path))  # its registration runs here
         except OSError as error:
             if found := re.search(r"undefined symbol: (\w+)", str(error)):
                 symbol = readable(found[1])
@@ -139,7 +139,7 @@ class Extensions:
             self.driver.loading = None
         if loading.error is not None:
             raise loading.error
-        return library.path
+        return path
 
     def _load(self, request: build.Request, is_python_module: bool) -> Any:
         path = self.build_and_load(request)

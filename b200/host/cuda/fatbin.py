@@ -1,39 +1,177 @@
-"""PTX out of a fat binary, as nvcc puts it into a host object.
+"""Device code out of a fat binary, as nvcc and its linker put it into a host object.
 
 The layout is not documented by NVIDIA; it is the one that cuobjdump and LLVM's clang-linker-wrapper
-agree on: a wrapper {magic, version, data, ...} points at a header {magic, version, header size,
-size}, and entries follow, each {kind, version, header size, size, ...} and its bytes.
+agree on: a wrapper {magic, version, data, more} points at a header {magic, version, header size,
+size}, and entries follow, each {kind, version, header size, size, ...} and its bytes. In a wrapper
+of version 2, which the device linker writes, `data` is machine code, and `more` a list of fat
+binaries, one an object, that ends with a null pointer.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from b200.errors import EmulatorError
+from b200.host import refusals
+from b200.host.refusals import Refused
 
-_WRAPPER_MAGIC, _MAGIC = 0x466243B1, 0xBA55ED50
-_PTX = 1
-_COMPRESSED = 0x2000  # of an entry's flags
+_WRAPPER, _FAT = 0x466243B1, 0xBA55ED50
+HEADS = (struct.pack("<I", _WRAPPER), struct.pack("<I", _FAT))  # what an image of one begins with
+_LINKED = 2  # version of a wrapper
+_PTX = 1  # kind of an entry
+_LZ4, _ZSTD = 0x2000, 0x8000  # flags of an entry
+_REGCOUNT, _SIZED = 0x2F, 4  # EIATTR_REGCOUNT, and the format of an attribute with bytes behind it
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)", re.M)
+ADVICE = "compile it with -gencode arch=compute_100a,code=[compute_100a,sm_100a]"
 
 
-def ptx_of(wrapper: int) -> str:
-    """The PTX text of the fat binary whose wrapper lies at an address; "" if it has no code."""
-    magic, _, data = struct.unpack("<IIQ", ctypes.string_at(wrapper, 16))
-    if magic != _WRAPPER_MAGIC:
-        raise EmulatorError("unsupported", f"a fat binary with the magic number {magic:#x}")
+@dataclass(frozen=True)
+class Image:
+    """The code of a module. texts: its PTX, one an object that was linked, [] where it has no code.
+    registers: of a thread, by kernel, where there is machine code for a B200.
+    """
+
+    texts: list[str]
+    registers: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    is_ptx: bool
+    arch: int
+    data: bytes
+
+
+def image_of(at: int) -> Image:
+    """The code for a B200 of the fat binary, or of its wrapper, at an address. EmulatorError where
+    there is none that can be run.
+    """
+    parts = [list(_entries(part)) for part in _parts(at)]
+    texts = [chosen for part in parts if (chosen := _best(part)) is not None]
+    if not texts and any(parts):
+        raise _none_fits([entry for part in parts for entry in part])
+    registers: dict[str, int] = {}
+    for entry in (entry for part in reversed(parts) for entry in part):
+        if not entry.is_ptx and entry.arch == 100:  # the linked code comes last: it is what runs
+            registers |= _registers(entry.data)
+    return Image(texts, registers)
+
+
+def _parts(at: int) -> Iterator[int]:
+    """Addresses of the fat binaries of a wrapper."""
+    magic, version, data, more = struct.unpack("<IIQQ", ctypes.string_at(at, 24))
+    if magic != _WRAPPER:
+        yield at
+        return
+    yield data
+    while version == _LINKED and more:
+        (part,) = struct.unpack("<Q", ctypes.string_at(more, 8))
+        if not part:
+            break
+        yield part
+        more += 8
+
+
+def _entries(data: int) -> Iterator[_Entry]:
     magic, _, header, size = struct.unpack("<IHHQ", ctypes.string_at(data, 16))
-    if magic != _MAGIC:
+    if magic != _FAT:
         raise EmulatorError("unsupported", f"a fat binary with the magic number {magic:#x}")
     at, end = data + header, data + header + size
     while at < end:
-        kind, _, entry_header, entry_size = struct.unpack("<HHIQ", ctypes.string_at(at, 16))
-        flags = struct.unpack("<Q", ctypes.string_at(at + 40, 8))[0]
-        if kind == _PTX:
-            if flags & _COMPRESSED:
-                raise EmulatorError(
-                    "unsupported", "the PTX of a library is compressed: compile with --no-compress"
-                )
-            return ctypes.string_at(at + entry_header, entry_size).rstrip(b"\0").decode()
-        at += entry_header + entry_size
-    return ""
+        head = ctypes.string_at(at, 64)
+        kind, _, header, size, packed = struct.unpack_from("<HHIQI", head)
+        (arch,), (flags,) = struct.unpack_from("<I", head, 28), struct.unpack_from("<Q", head, 40)
+        bytes_ = ctypes.string_at(at + header, size)
+        if flags & (_LZ4 | _ZSTD):
+            (whole,) = struct.unpack_from("<Q", head, 56)
+            bytes_ = _unpacked(bytes_[:packed], whole, flags)
+        yield _Entry(kind == _PTX, arch, bytes_)
+        at += header + size
+
+
+def _unpacked(data: bytes, size: int, flags: int) -> bytes:
+    zstd = bool(flags & _ZSTD)
+    name = "libzstd.so.1" if zstd else "liblz4.so.1"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError:
+        raise EmulatorError(
+            "unsupported",
+            f"the program's PTX is compressed and {name} is missing: install it, or compile with"
+            " -Xfatbin -no-compress (nvcc 12) or --no-compress (nvcc 13)",
+        ) from None
+    out = ctypes.create_string_buffer(size)
+    if zstd:
+        library.ZSTD_decompress.restype = ctypes.c_size_t
+        given: tuple[Any, ...] = (out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
+        got = library.ZSTD_decompress(*given)
+    else:
+        got = library.LZ4_decompress_safe(data, out, len(data), size)
+    if got != size:
+        raise EmulatorError("unsupported", f"a compressed entry of a fat binary ({flags:#x})")
+    return out.raw
+
+
+def _best(part: list[_Entry]) -> str | None:
+    """The PTX that a B200's driver would compile: of the chip, its family, else the newest."""
+    ranked = []
+    for entry in part:
+        if entry.is_ptx:
+            text = entry.data.rstrip(b"\0").decode()
+            if (rank := _rank(text)) is not None:
+                ranked.append((rank, text))
+    return max(ranked, default=(None, None), key=lambda found: found[0])[1]
+
+
+def _rank(text: str) -> tuple[int, bool, bool] | None:
+    match = _TARGET.search(text)
+    if match is None:
+        return None
+    number, suffix = int(match[1]), match[2]
+    if number > 100 or (suffix and number != 100):
+        return None
+    return number, suffix == "a", suffix == "f"
+
+
+def _none_fits(entries: list[_Entry]) -> EmulatorError:
+    kinds = {True: "PTX", False: "machine code"}
+    names = [f"{kinds[x.is_ptx]} for sm_{x.arch}" for x in entries]
+    has = ", ".join(dict.fromkeys(names))
+    if any(not entry.is_ptx and entry.arch == 100 for entry in entries):
+        said = f"the program has no PTX that a B200 runs, only {has}: {ADVICE}"
+        return EmulatorError("unsupported", said)
+    said = f"no kernel image for this device: the program has {has}: {ADVICE}"
+    return Refused(refusals.NO_KERNEL_IMAGE, said)
+
+
+def _registers(cubin: bytes) -> dict[str, int]:
+    """Registers of each kernel, from EIATTR_REGCOUNT of the section .nv.info."""
+    if cubin[:4] != b"\x7fELF":
+        return {}
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names = struct.unpack_from("<HHH", cubin, 58)
+    heads = [struct.unpack_from("<IIQQQQII", cubin, table + size * i) for i in range(count)]
+
+    def string(section: int, at: int) -> str:
+        start = heads[section][4] + at
+        return cubin[start : cubin.index(b"\0", start)].decode()
+
+    by_name = {string(names, head[0]): head for head in heads}
+    if ".nv.info" not in by_name or ".symtab" not in by_name:
+        return {}
+    _, _, _, _, symbols, _, strings, _ = by_name[".symtab"]
+    _, _, _, _, at, nbytes, _, _ = by_name[".nv.info"]
+    found, end = {}, at + nbytes
+    while at < end:
+        form, attribute, value = struct.unpack_from("<BBH", cubin, at)
+        if form == _SIZED and attribute == _REGCOUNT:
+            symbol, registers = struct.unpack_from("<II", cubin, at + 4)
+            (name,) = struct.unpack_from("<I", cubin, symbols + 24 * symbol)
+            found[string(strings, name)] = registers
+        at += 4 + (value if form == _SIZED else 0)
+    return found

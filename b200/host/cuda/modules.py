@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -107,14 +108,16 @@ class Reserved:
 class Modules:
     """Modules, kernels, variables and memory of the CUDA programs of this process, by handle.
 
-    failed: what every call is refused with since a kernel has failed; None before. view: what the
-    host code of a program with a `main` may touch; lines: its lines. None of other programs.
+    failed: what every call is refused with since a kernel has failed; None before. late: each may
+    register the kernel that the host code calls so, where it is not yet known. view: what the host
+    code of a program with a `main` may touch; lines: its lines. None of other programs.
     """
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
         self.gpu = runtime.gpu
         self.failed: Refused | None = None
+        self.late: list[Callable[[int], None]] = []
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
         self._memory: dict[int, Reserved] = {}  # by address
@@ -166,6 +169,9 @@ class Modules:
         self._functions[handle] = Function(found, found.program.kernels[name])
         return handle
 
+    def forget_kernel(self, handle: int) -> None:
+        self._functions.pop(handle, None)
+
     def variable(self, module: int, name: str) -> tuple[int, int]:
         """Address and bytes of a module's variable."""
         program = self.module(module).program
@@ -175,6 +181,9 @@ class Modules:
 
     # --- kernels
     def function(self, handle: int) -> Function:
+        if handle not in self._functions:
+            for register in self.late:
+                register(handle)
         if handle not in self._functions:
             raise Refused(
                 refusals.INVALID_KERNEL,

@@ -43,6 +43,8 @@ def test_allowed(): launch(RACE)
 def test_allowed_elsewhere(): launch(RACE)
 @pytest.mark.b200(budget=0.2)
 def test_budget(): launch(ENDLESS.replace("st.global.u32 [%rd1], %r1;", ""))
+@pytest.mark.b200(budget=0.2)
+def test_budget_and_race(): launch(ENDLESS)
 @pytest.mark.b200(check=False)
 def test_unchecked(): launch(RACE)
 @pytest.fixture
@@ -74,6 +76,7 @@ EXPECTED = {
     "test_allowed": ("", ""),
     "test_allowed_elsewhere": ("failure", RACE),
     "test_budget": ("skipped", "checked until here: endless was stopped after 0.2 s"),
+    "test_budget_and_race": ("failure", RACE),
     "test_unchecked": ("", ""),
     "test_fixture": ("error", RACE),
     "test_xfail": ("skipped", ""),

@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -81,7 +82,9 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
 CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPopCurrent(CUcontext* context) { return cuCtxGetCurrent(context); }
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return context ? cuCtxGetCurrent(context) : CUDA_SUCCESS;
+}
 CUresult cuCtxDestroy(CUcontext) { return CUDA_SUCCESS; }
 #undef cuCtxCreate
 CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) { return cuCtxGetCurrent(context); }
@@ -123,6 +126,9 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
   const std::string image{std::istreambuf_iterator<char>(file), {}};
   return cuModuleLoadData(module, image.c_str());
 }
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
+  return cuModuleLoadData(module, image);
+}
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   return result(call("find_kernel", {word(module), word(name), word(function)}));
@@ -152,6 +158,26 @@ CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction kernel, int threads,
                                                      size_t dynamic_smem) {
   return result(call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)}));
+}
+// The largest CTA of those of which most threads fit an SM, as cuda_runtime.h has it for the runtime.
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction kernel,
+                                          CUoccupancyB2DSize smem_of, size_t dynamic_smem,
+                                          int limit) {
+  int64_t facts[6];  // the fifth is how many threads a CTA of it may have
+  if (const int code = call("kernel_facts", {word(kernel), word(facts)})) return result(code);
+  const int most = limit ? std::min<int64_t>(limit, facts[4]) : facts[4];
+  int sms = 0, best = 0;
+  cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
+  for (int rounded = (most + 31) / 32 * 32; rounded > 0; rounded -= 32) {
+    const int threads = std::min(most, rounded);
+    const size_t smem = smem_of ? smem_of(threads) : dynamic_smem;
+    int blocks = 0;
+    if (const auto error =
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, smem))
+      return error;
+    if (threads * blocks > best) best = threads * blocks, *block = threads, *grid = blocks * sms;
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
@@ -270,6 +296,7 @@ const struct {
     ENTRY(cuLibraryGetKernel), ENTRY(cuKernelGetFunction), ENTRY(cuFuncSetAttribute),
     ENTRY(cuKernelSetAttribute), ENTRY(cuFuncSetCacheConfig),
     ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor), ENTRY(cuLaunchKernel),
+    ENTRY(cuOccupancyMaxPotentialBlockSize), ENTRY(cuModuleLoadFatBinary),
     ENTRY(cuLaunchKernelEx), ENTRY(cuMemAlloc), ENTRY(cuMemFree), ENTRY(cuMemcpyHtoD),
     ENTRY(cuMemcpyDtoH), ENTRY(cuMemcpyDtoD), ENTRY(cuMemsetD8), ENTRY(cuMemsetD32),
     ENTRY(cuMemcpyHtoDAsync), ENTRY(cuMemcpyDtoHAsync), ENTRY(cuMemcpyDtoDAsync),

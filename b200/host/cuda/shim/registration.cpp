@@ -1,7 +1,8 @@
 // What nvcc's host code calls before main: modules, kernels, variables; and launches with <<<>>>.
 //
 // Registration runs while the library is being loaded, where an exception would end the process:
-// the Python side keeps the first error and raises it when the library is in place.
+// the Python side keeps the first error and raises it when the library is in place. A module is
+// called by the address of its handle.
 #include <cuda_runtime.h>
 
 #include "backend.h"
@@ -21,29 +22,28 @@ thread_local Configuration pushed;
 extern "C" {
 
 void** __cudaRegisterFatBinary(void* wrapper) {
-  auto* handle = new uint64_t(0);
+  auto** handle = new void*(nullptr);
   try_call("register_module", {word(wrapper), word(handle)});
-  return reinterpret_cast<void**>(handle);
+  return handle;
 }
 
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
-char __cudaInitModule(void**) { return 0; }
+char __cudaInitModule(void** module) { return try_call("use_module", {word(module)}), 1; }
 
 void __cudaRegisterFunction(void** module, const char* host, char*, const char* name, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
-  try_call("register_kernel", {*reinterpret_cast<uint64_t*>(module), word(host), word(name)});
+  try_call("register_kernel", {word(module), word(host), word(name)});
 }
 
 void __cudaRegisterVar(void** module, char* host, char*, const char* name, int, size_t size, int,
                        int) {
-  try_call("register_variable",
-           {*reinterpret_cast<uint64_t*>(module), word(host), word(name), size});
+  try_call("register_variable", {word(module), word(host), word(name), size});
 }
 
 void __cudaRegisterManagedVar(void** module, void** host, char*, const char* name, int, size_t size,
                               int, int) {
-  try_call("register_managed", {*reinterpret_cast<uint64_t*>(module), word(host), word(name), size});
+  try_call("register_managed", {word(module), word(host), word(name), size});
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t dynamic_smem,

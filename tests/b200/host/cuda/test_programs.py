@@ -161,6 +161,16 @@ EXPORT void facts(int64_t* out) {
   std::memcpy(out, all, sizeof all);
 }
 
+// The driver's best CTA, and that of cuda_runtime.h, which finds it by what an SM holds.
+EXPORT void best_ctas(int* out) {
+  int n = 0;
+  for (int smem = 0; smem <= 100'000; smem += 25'000) {
+    cuOccupancyMaxPotentialBlockSize(out + n, out + n + 1, (CUfunction)shared_sum<8>, nullptr, smem, 0);
+    cudaOccupancyMaxPotentialBlockSize(out + n + 2, out + n + 3, shared_sum<8>, smem);
+    n += 4;
+  }
+}
+
 __global__ void load_box(const __grid_constant__ CUtensorMap map, float* out) {
   __shared__ alignas(128) float box[8 * 16];
   __shared__ uint64_t barrier;
@@ -323,6 +333,12 @@ def test_facts_of_a_kernel_and_of_the_device(library):
     assert (smem, threads, blocks) == (32, 256, 2)
     assert 8 <= registers <= 255
     assert (sms, also_sms, opt_in, major) == (148, 148, 232_448, 10)
+
+
+def test_the_best_cta_is_that_of_the_runtimes_header(library):
+    out = np.zeros((5, 4), np.int32)
+    library.best_ctas(out.ctypes.data_as(ctypes.c_void_p))
+    assert (out[:, :2] == out[:, 2:]).all() and (out > 0).all()
 
 
 def test_a_tensormap_through_the_drivers_entry_point(call):

@@ -1,0 +1,151 @@
+"""What `b200 exec` puts in the place of a CUDA toolkit, made once for each toolkit and compiler.
+
+bin/nvcc             nvcc.py over the real one; the other tools are the real ones
+lib64/libcudart.so   the CUDA runtime and driver in software; also as libcuda.so.1, and in the
+                     place of libcudart_static.a
+include, nvvm        the real ones
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from b200.host.cuda import build
+from b200.host.cuda.build import cache_folder, check_run, digest_of, locked
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.toolkit import Toolkit, find_toolkit
+
+_HERE = Path(__file__).parent
+_SONAME = "libcudart.so.13"
+_SHIM = ("driver", "graphs", "memory", "registration", "runtime")
+_PARTS = ("guest.h", "kit.py", "nvcc.py")  # that decide on the kit, besides its sources
+_HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
+_IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
+_FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
+_RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(cu[A-Z]\w+)\s*$", re.M)
+_EXPORTED = "global: cuda*; __cuda*; cu[A-Z]*; local: *;"  # the rest is nobody's
+# Built with a compiler of its own libraries, so that a program need not have the same.
+_LINK = (
+    "-shared",
+    "-static-libstdc++",
+    "-static-libgcc",
+    "-Wl,-Bsymbolic",
+    f"-Wl,-soname,{_SONAME}",
+)
+
+
+@dataclass(frozen=True)
+class Kit:
+    """Where it is."""
+
+    root: Path
+
+    @property
+    def nvcc(self) -> Path:
+        return self.root / "bin" / "nvcc"
+
+    @property
+    def library(self) -> Path:
+        return self.root / "lib64" / _SONAME
+
+
+def made() -> Kit:
+    """The kit, made now or found in the cache. BuildError in one line."""
+    toolkit, cache = find_toolkit(), cache_folder()
+    files = [*_sources(), build.HERE / "shim" / "backend.h", Path(build.__file__)]
+    files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
+    texts = [path.read_text() for path in files]
+    key = digest_of(toolkit.build, toolkit.cxx_version, str(toolkit.nvcc), sys.executable, *texts)
+    root = cache / f"kit-{key}"
+    with locked(cache / f"kit-{key}.lock"):
+        if not root.is_dir():
+            work = Path(tempfile.mkdtemp(dir=cache))
+            try:
+                _make(toolkit, work, root)
+                os.replace(work, root)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return Kit(root)
+
+
+def _sources() -> list[Path]:
+    shim = [build.HERE / "shim" / f"{name}.cpp" for name in _SHIM]
+    return [*shim, *sorted(_HERE.glob("*.cpp"))]
+
+
+def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
+    """Put the kit into a folder that is going to be `root`."""
+    home = _home(toolkit)
+    (work / "bin").mkdir()
+    (work / "lib64").mkdir()
+    objects = work / "objects"
+    objects.mkdir()
+    _library(toolkit, objects, work / "lib64" / _SONAME)
+    shutil.rmtree(objects)
+    for name in ("libcudart.so", "libcuda.so", "libcuda.so.1"):
+        (work / "lib64" / name).symlink_to(_SONAME)
+    (work / "lib64" / "libcudart_static.a").write_text(f"INPUT({root / 'lib64' / _SONAME})\n")
+    for folder in (home / "lib64", home / "lib", home / "targets/x86_64-linux/lib"):
+        for path in sorted(folder.glob("lib*")) if folder.is_dir() else ():
+            ours = work / "lib64" / path.name
+            if not path.name.startswith(("libcudart", "libcuda.")) and not ours.exists():
+                ours.symlink_to(path)
+    for path in (home / "bin").iterdir():
+        if path.name not in ("nvcc", "nvcc.profile"):
+            (work / "bin" / path.name).symlink_to(path)
+    for name in ("include", "nvvm", "nvvm-prev"):
+        if (home / name).exists():
+            (work / name).symlink_to(home / name)
+    nvcc = work / "bin" / "nvcc"
+    script = f'"{sys.executable}" -IS "{_HERE / "nvcc.py"}" "{toolkit.nvcc}" "{root / "lib64"}"'
+    nvcc.write_text(f'#!/bin/sh\nexec {script} "$@"\n')
+    nvcc.chmod(0o755)
+
+
+def _home(toolkit: Toolkit) -> Path:
+    """The toolkit's folder, by nvcc's own word: what is on PATH may be a script around it."""
+    command = [str(toolkit.nvcc), "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull]
+    match = re.search(r"^#\$ TOP=(.*)$", check_run(command, Path.cwd()), re.M)
+    if match is None:
+        raise BuildError(f"{toolkit.nvcc} does not say where its toolkit is (nvcc --dryrun)")
+    return Path(match[1]).resolve()
+
+
+def _library(toolkit: Toolkit, work: Path, out: Path) -> None:
+    """The CUDA runtime and driver. What they do not have refuses by name when it is called."""
+    includes = [word for path in toolkit.includes for word in ("-isystem", str(path))]
+    flags = ["-std=c++17", "-O1", "-fPIC", "-w", f"-I{build.HERE / 'shim'}", *includes]
+
+    def compiled(source: Path) -> str:
+        made = work / f"{source.stem}.o"
+        check_run([toolkit.cxx, *flags, "-c", str(source), "-o", str(made)], work)
+        return str(made)
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, _sources()))
+    (work / "exported").write_text(f"{_SONAME} {{ {_EXPORTED} }};\n")
+    link = [toolkit.cxx, *_LINK, f"-Wl,--version-script={work / 'exported'}"]
+    check_run([*link, *objects, "-ldl", "-o", str(out)], work)
+    listed = check_run(["nm", "--dynamic", "--defined-only", str(out)], work)
+    have = {line.split()[-1].partition("@")[0] for line in listed.splitlines() if line.strip()}
+    absent = work / "absent.cpp"
+    absent.write_text(build.stubs(sorted(set(_named(toolkit)) - have)))
+    check_run([*link, *objects, compiled(absent), "-ldl", "-o", str(out)], work)
+
+
+def _named(toolkit: Toolkit) -> Iterator[str]:
+    """Functions of the runtime and the driver, by CUDA's headers."""
+    yield from _IN_NO_HEADER
+    for header in (root / name for root in toolkit.includes for name in _HEADERS):
+        if header.is_file():
+            text = header.read_text(errors="replace")
+            yield from _FUNCTION.findall(text)
+            yield from _RENAMED.findall(text)

@@ -1,0 +1,34 @@
+"""What the kit's nvcc makes of the arguments that a build gives to nvcc."""
+
+from __future__ import annotations
+
+import pytest
+
+from b200.compiled.nvcc import rewritten
+
+BOTH = "-gencode=arch=compute_100a,code=[compute_100a,sm_100a]"
+
+
+@pytest.mark.parametrize(
+    "given, kept",
+    [
+        ("-c x.cu -o x.o", "-c x.cu -o x.o"),
+        ("-arch=sm_90a -c x.cu", "-c x.cu"),
+        ("-arch sm_75 -code compute_75 -c x.cu", "-c x.cu"),
+        ("--generate-code=arch=compute_90,code=[compute_90,sm_90] -G -dc x.cu", "-dc x.cu"),
+        ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 x.cu", "x.cu"),
+        ("--cudart static -dlto x.o -lcudart_static", "x.o -lcudart_static"),
+    ],
+)
+def test_architectures_and_the_runtime_are_replaced(given, kept):
+    words = rewritten(given.split(), "/kit/lib64")
+    assert words == [BOTH, "-lineinfo", "-cudart", "shared", "-L/kit/lib64", *kept.split()]
+
+
+def test_ptx_and_machine_code_alone():
+    assert rewritten(["-ptx", "x.cu"], "/k")[0] == "-arch=compute_100a"
+    assert rewritten(["-arch=sm_80", "-cubin", "x.cu"], "/k")[0] == "-arch=sm_100a"
+
+
+def test_a_question_is_passed_on():
+    assert rewritten(["--version"], "/k") == ["--version"]
