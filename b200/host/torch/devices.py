@@ -217,6 +217,13 @@ def _realigned(tensor: torch.Tensor) -> torch.Tensor:
 # --- functions of a CudaTensor that are not torch's own on the CPU
 
 
+def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy; of float4 by its bytes, for which torch 2.9 has no copy on a CPU."""
+    if tensor.dtype == torch.float4_e2m1fn_x2:
+        return tensor.view(torch.uint8).clone().view(tensor.dtype)
+    return tensor.clone()
+
+
 def move(self, *args, **kwargs) -> torch.Tensor:
     """Tensor.to with "cuda" understood; a copy wherever the device changes."""
     target = kwargs.get("device")
@@ -238,7 +245,7 @@ def move(self, *args, **kwargs) -> torch.Tensor:
         with on_gpu.making(there):
             result = torch_to(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
         if here != there and result.untyped_storage()._cdata == self.untyped_storage()._cdata:
-            result = result.clone()
+            result = _own_copy(result)
     waits = not kwargs.get("non_blocking")
     if here == there:
         return self if result is self else mark(result) if here else result
