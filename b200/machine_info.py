@@ -37,9 +37,10 @@ def lines() -> Iterator[str]:
     for name, needs in NEEDS.items():
         absent = [package for module, package in needs.items() if not _is_there(module)]
         yield f"{name}: {_needs(absent)}"
+    absent = [] if _is_there("torch") else ["torch"]
     for name in ("CUDA programs (FILE.cu)", "CUDA in load_inline and load"):
-        absent = ["torch"] if "load" in name and not _is_there("torch") else []
         yield f"{name}: {_needs([*absent, *lacking])}"
+    yield f"compiled CUDA programs (b200 exec): {_needs(lacking)}"
     gone = list(filter(None, map(missing, FEATURES)))
     yield f"taken over: {len(FEATURES) - len(gone)} of {len(FEATURES)} features"
     yield from (f"  refused: {reason}" for reason in gone)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _ARCHITECTURES = {
     *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
@@ -45,6 +45,16 @@ def rewritten(words: Sequence[str], libraries: str) -> list[str]:
     return [wanted, "-lineinfo", "-cudart", "shared", f"-L{libraries}", *kept]
 
 
+def without_kit(environment: Mapping[str, str], libraries: str) -> dict[str, str]:
+    """The environment of nvcc's own programs: nvlink asks a driver that it finds for a GPU."""
+    left = dict(environment)
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
+        paths = left.pop(name, "").split(":")
+        if kept := [p for p in paths if p and libraries not in (p, os.path.dirname(p))]:
+            left[name] = ":".join(kept)
+    return left
+
+
 if __name__ == "__main__":
     real, libraries, *words = sys.argv[1:]
-    os.execv(real, [real, *rewritten(words, libraries)])
+    os.execve(real, [real, *rewritten(words, libraries)], without_kit(os.environ, libraries))

@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -102,6 +103,11 @@ def cache_folder() -> Path:
 
 def build(request: Request) -> Path:
     """The library of a request, compiled now or found in the cache; BuildError in one line."""
+    if importlib.util.find_spec("torch") is None:
+        raise BuildError(
+            "CUDA sources are linked with torch, which is not installed: install it, or compile"
+            " them with nvcc under `b200 exec`, and run the program there"
+        )
     toolkit = find_toolkit()
     cache, key = cache_folder(), _key(request, toolkit)
     with locked(cache / f"{key}.lock"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from b200.compiled.nvcc import rewritten
+from b200.compiled.nvcc import rewritten, without_kit
 
 BOTH = "-gencode=arch=compute_100a,code=[compute_100a,sm_100a]"
 
@@ -32,3 +32,13 @@ def test_ptx_and_machine_code_alone():
 
 def test_a_question_is_passed_on():
     assert rewritten(["--version"], "/k") == ["--version"]
+
+
+def test_programs_of_nvcc_do_not_meet_the_kit():
+    before = {
+        "LD_PRELOAD": "/k/lib64/libcudart.so.13:/a.so",
+        "LD_LIBRARY_PATH": "/k/lib64",
+        "A": "1",
+    }
+    assert without_kit(before, "/k/lib64") == {"LD_PRELOAD": "/a.so", "A": "1"}
+    assert without_kit({}, "/k/lib64") == {}
