@@ -236,6 +236,7 @@ class Checker(Watcher):
         if not findings:
             return error
         findings.arrange()
+        findings[:] = self.observer.of_the_author()
         first, _, rest = str(error).partition("\n")
         errors = [f for f in findings if f.severity == ERROR]
         if errors:
@@ -292,6 +293,7 @@ class Checker(Watcher):
         cluster, following.follower = follower.cluster, None
         machine.order.forget()
         machine.resident.remove(cluster)
+        machine.started -= 1
         machine.hits[:] = self.hits_before
         self.observer.take_back(cluster)
         fresh = Cluster(cluster.grid, cluster.index, cluster.shape)

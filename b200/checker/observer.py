@@ -76,7 +76,7 @@ class Observer:
         self.alike: Counter = Counter()
         self.given = Given(self)
         self.globals = GlobalRules(self)
-        self.replicates = machine.replicates
+        self.replicates, self.looks = machine.replicates, machine.looks
         self.unwritten = Unwritten(self, machine.memory, checker.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)
@@ -269,6 +269,11 @@ class Observer:
             if remark not in remarks:
                 remarks.append(remark)
         return True
+
+    def of_the_author(self) -> list[Finding]:
+        """The findings so far, but for those that are about the compiler's code."""
+        looks = self.looks
+        return [f for f in self.findings if looks is None or not looks.is_compilers(f)]
 
     def found(
         self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR

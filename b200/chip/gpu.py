@@ -127,7 +127,7 @@ class Gpu:
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
         self.machine.dependent = self.dependent
-        self.machine.replicates = program.replicates
+        self.machine.replicates, self.machine.looks = program.replicates, program.looks
         self.machine.workspace = self._workspace() if self.cooperative else 0
 
         def carry_out() -> Launch:

@@ -38,7 +38,7 @@ from b200.chip.tensor import int8_product
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError, Fault
 from b200.hardware import SMEM_LENT
-from b200.program.module import Instr
+from b200.program.module import Instr, Looks
 from b200.program.translated import Translated
 from b200.program.writer import Writer
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
@@ -69,6 +69,7 @@ class Machine:
         self.workspace = 0  # address of that of the next launch, if it is cooperative
         self.dependent = False  # whether the next launch may start before the one before has ended
         self.replicates = False  # Program.replicates, of the next launch
+        self.looks: Looks | None = None  # Program.looks, likewise
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None
         self.waiting: Iterator[Cluster] = iter(())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from b200.effects import Effect
 from b200.isa.grammar import is_type
@@ -190,14 +189,22 @@ class Kernel:
         return max((p.offset + p.size for p in self.params), default=0)
 
 
+class Looks(Protocol):
+    """See Program."""
+
+    def __call__(self, launch: Any, /) -> None: ...
+
+    def is_compilers(self, finding: Any, /) -> bool: ...
+
+
 @dataclass
 class Program:
     """A PTX module. variables: its shared, global and const variables; text: its PTX. functions:
     the names of its device functions. isa: the `.version` that it declares, if any. looks: what
     looks at the report of each launch before anybody else does, as a compiler's host does to keep
-    apart what is said of the compiler's code. replicates: whether several warps may hold the same
-    elements, of which one stores them, as Triton's layouts have it. translations: its kernels ready
-    to run, by name and type of writer (translate.py).
+    apart what is said of the compiler's code (`is_compilers`, of one finding). replicates: whether
+    several warps may hold the same elements, of which one stores them, as Triton's layouts have it.
+    translations: its kernels ready to run, by name and type of writer (translate.py).
     """
 
     target: str
@@ -206,7 +213,7 @@ class Program:
     text: str = field(default="", repr=False)
     functions: tuple[str, ...] = ()
     isa: tuple[int, int] | None = None
-    looks: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)
+    looks: Looks | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
     translations: dict[tuple, Any] = field(default_factory=dict, repr=False, compare=False)
 

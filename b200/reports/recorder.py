@@ -113,7 +113,7 @@ class Recorder:
         if (observer := self._observer()) is not None:
             with contextlib.suppress(Exception):  # it looks at a state that is cut off
                 observer.conclude()
-            found = list(observer.findings)
+            found = observer.of_the_author()
         record = self._of_shape()
         record["incomplete"].append("the launch was interrupted")
         self._add(records.FAILED, record, found)
@@ -161,7 +161,7 @@ class Recorder:
     def _so_far(self) -> None:
         if self._shape is None or (observer := self._observer()) is None:
             return
-        found = list(observer.findings)
+        found = observer.of_the_author()
         if len(found) <= self._written:
             return
         new, self._written = found[self._written :], len(found)

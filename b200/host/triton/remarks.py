@@ -74,7 +74,7 @@ class Remarks:
             return True
         if self.gluon:
             return OWN_READ in finding.diagnosis and finding.other == self.first_line
-        text = "\n".join((finding.diagnosis, *finding.details))
+        text = "\n".join(filter(_is_text, (finding.diagnosis, *finding.details)))
         return finding.kind == "tensormap" or any(words in text for words in ON_CHIP)
 
 
@@ -88,3 +88,8 @@ def _say(finding: Any) -> None:
             f"b200: Triton's own code (said once; {PAGE}): {text}, at {finding.loc}",
             file=sys.stderr,
         )
+
+
+def _is_text(detail: Any) -> bool:
+    """Details are functions until the launch is over."""
+    return isinstance(detail, str)

@@ -167,6 +167,14 @@ def test_a_reduction_whose_lanes_differ_in_the_last_bit(kernels, gpu):
         assert "write different values to one address" in launch.of_compiler[0].diagnosis
 
 
+def test_it_is_the_compilers_in_a_launch_that_does_not_end_too(kernels, gpu):
+    x = torch.rand(16, 128, generator=torch.Generator().manual_seed(0)).cuda()
+    out = torch.zeros(8).cuda()  # CTA 8 stores beyond it
+    with pytest.raises(b200.EmulatorError) as caught:
+        kernels.sum_of_squares[(16,)](x, out, 128)
+    assert caught.value.findings == [] and "different values" not in str(caught.value)
+
+
 def test_warps_that_hold_the_same_elements_update_them_in_place(kernels, gpu):
     """32 elements fill one of four warps, the others are its replicas."""
     x = torch.arange(32.0).cuda()
