@@ -43,6 +43,14 @@ def _tensors(objects: list[Any]) -> list[Any]:
     return [thing for thing in objects if type(thing) in kinds]
 
 
+def _address(tensor: Any) -> int:
+    """Of a tensor or storage; 0 of those that torch.compile traces with, which have no memory."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
+
+
 def _is_gone(tensor: Any) -> bool:
     """Whether the object outlives its tensor, as it may with torch 2.9."""
     try:
@@ -130,7 +138,7 @@ class LiveTensors:
         def holds(value) -> bool:
             if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
                 return False
-            return value.layout == torch.strided and base <= value.data_ptr() < base + nbytes
+            return value.layout == torch.strided and base <= _address(value) < base + nbytes
 
         with _as_they_are(torch):
             for frame in _frames():
@@ -180,7 +188,7 @@ class LiveTensors:
 
     def _register(self, memory: GlobalMemory, tensor) -> None:
         storage = tensor.untyped_storage()
-        start, nbytes = storage.data_ptr(), storage.nbytes()
+        start, nbytes = _address(storage), storage.nbytes()
         known = memory.find(start, nbytes)
         if known is not None and known.size == nbytes and self._is_held(known):
             return

@@ -120,8 +120,14 @@ def test_all_allocations_that_lanes_touch_are_noted(order, write):
     mine, others = following.written, following.read
     assert (mine if write else others) == {bases[i] for i in order}
     assert not (others if write else mine) and observer.wrote is write
-    for i in range(3):  # what is both read and written is told
-        assert following._touches(not write, np.array([bases[i]]), 4) is (i not in order)
+    for base in bases:
+        assert following._touches(not write, np.array([base]), 4)
+    both = {bases[i] for i in order}
+    assert following.in_place == both and following.traces.in_place
+    following.in_place.clear()
+    following.follower = SimpleNamespace()  # the checked cluster kept them apart, this one does not
+    for base in bases:
+        assert following._touches(write, np.array([base]), 4) is False
 
 
 def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():

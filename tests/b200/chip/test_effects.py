@@ -98,7 +98,7 @@ CASES: list[tuple[str, e.Effect]] = [
         e.Stores(order="release", scope="cluster", space="global", **ONE),
     ),
     (
-        "atom.global.add.u32 %r1, [%d1], %r2;",
+        "atom.global.add.u32 %r1, [%d1], %r2; mov.u32 %r3, %r1;",
         e.Updates(
             order="relaxed",
             space="global",
@@ -109,7 +109,7 @@ CASES: list[tuple[str, e.Effect]] = [
         ),
     ),
     (
-        "atom.acq_rel.sys.shared.cas.b64 %d1, [%r1], %d2, %d3;",
+        "atom.acq_rel.sys.shared.cas.b64 %d1, [%r1], %d2, %d3; mov.b64 %d2, %d1;",
         e.Updates(
             order="acq_rel",
             scope="sys",

@@ -9,8 +9,8 @@ from b200.clock import digest
 PACKAGE = digest.PACKAGE
 # What stands beside the parts: no modelled time and no verdict of docs/results depends on it.
 OUTSIDE = {
-    *("__init__.py", "__main__.py", "checkout.py", "command_line.py", "errors.py", "explore"),
-    *("host", "last_words.py", "measure", "pictures.py", "py.typed", "records.py"),
+    *("__init__.py", "__main__.py", "checkout.py", "command_line.py", "compiled", "errors.py"),
+    *("explore", "host", "last_words.py", "measure", "pictures.py", "py.typed", "records.py"),
     *("properties.py", "pytest_plugin.py", "reports", "run_arguments.py", "script.py"),
     *("second_run.py", "sparse.py"),
     *("machine_info.py", "spawned_process.py", "supervised.py", "testing.py", "time_budget.py"),
