@@ -187,29 +187,31 @@ def test_sass_issues_each_mma_once(sass, name):
     in_bounds(problem=case(name)[0], loop=disassembly.mma_loop(lines))
 
 
-def in_bounds(problem, loop):
+def in_bounds(problem, loop, before=200, behind=30):
     """Operands of MMAs and copies are in uniform registers: at most 8 moves into them a k-tile. At
     most 77 instructions a k-tile (75 but for four plans, by DSL 4.5.2); 95 of a dual with 12 copies,
     and 17 more for 8 further copies, since its scales lie in more atoms. The way to the first load
     is long for groups: each value of a group is selected by as many instructions as there are
-    groups. All but 30 instructions of it come before the wait for the launch before."""
+    groups. before: its instructions for one group; behind: those of it that come behind the wait
+    for the launch before."""
     assert loop.to_uniform <= 8, loop
     most = 77 if problem.num_products == 1 else 95 + max(0, 17 * (loop.copies - 12) // 8)
     assert loop.instructions <= most, loop
-    assert loop.before_load <= 200 + 30 * (len(problem.groups) - 1), loop
-    assert loop.behind_wait <= 30, loop
+    assert loop.before_load <= before + 30 * (len(problem.groups) - 1), loop
+    assert loop.behind_wait <= behind, loop
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", benchmarks())
 def test_sass_of_all_candidates(name, tmp_path):
-    """As that of the picks, for each configuration that a survey tries."""
+    """As that of the picks, but for a longer way to the first load, for each configuration that a
+    survey tries."""
     problem = benchmarks()[name]
     cases = [(problem, config) for config in candidates(problem)]
     for _, cubin in compiled(cases, tmp_path):
         lines = disassembly.disassemble(cubin, disassembly.find_tool())
         assert "BRA.U.ANY" not in disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
-        in_bounds(problem, disassembly.mma_loop(lines))
+        in_bounds(problem, disassembly.mma_loop(lines), before=220, behind=45)
 
 
 @pytest.mark.parametrize("name", NAMES)
