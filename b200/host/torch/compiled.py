@@ -162,14 +162,16 @@ def _as_plain(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _prepared() -> Iterator[None]:
-    """Inside, inductor finds the GPU in software."""
+    """Inside, inductor finds the GPU in software, and dynamo no accelerator: a torch with CUDA would
+    ask its own for the current queue.
+    """
     _hook_inductor()
-    before = os.environ.get(_SWITCH)
-    os.environ[_SWITCH] = "0"
+    before, accelerator = os.environ.get(_SWITCH), torch.accelerator.is_available
+    os.environ[_SWITCH], torch.accelerator.is_available = "0", lambda: False
     try:
         yield
     finally:
-        os.environ[_SWITCH] = before or "1"
+        os.environ[_SWITCH], torch.accelerator.is_available = before or "1", accelerator
 
 
 @functools.cache
