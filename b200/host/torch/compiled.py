@@ -162,8 +162,8 @@ def _as_plain(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _prepared() -> Iterator[None]:
-    """Inside, inductor finds the GPU in software, and dynamo no accelerator: a torch with CUDA would
-    ask its own for the current queue.
+    """Inside, inductor finds the GPU in software, and dynamo no accelerator: a torch with CUDA
+    would ask its own for the current queue.
     """
     _hook_inductor()
     before, accelerator = os.environ.get(_SWITCH), torch.accelerator.is_available
