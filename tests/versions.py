@@ -25,6 +25,11 @@ def needs_feature(feature: Feature) -> pytest.MarkDecorator:
 
 def since(package: str, version: str, why: str) -> pytest.MarkDecorator:
     """Skips a test where an older version of a package is installed, whatever names it has."""
+    reason = f"{package} {importlib.metadata.version(package)}: {why}"
+    return pytest.mark.skipif(is_older(package, version), reason=reason)
+
+
+def is_older(package: str, version: str) -> bool:
+    """Whether the package that is installed is older than a version of two numbers."""
     installed = importlib.metadata.version(package)
-    older = [int(n) for n in installed.split(".")[:2]] < [int(n) for n in version.split(".")]
-    return pytest.mark.skipif(older, reason=f"{package} {installed}: {why}")
+    return [int(n) for n in installed.split(".")[:2]] < [int(n) for n in version.split(".")]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b200.formats import decode, encode
+from tests.oracles.formats import SMALL, magnitudes, nearest_code
 
 TORCH = {
     "e4m3": torch.float8_e4m3fn,
@@ -18,30 +19,6 @@ TORCH = {
     "bf16": torch.bfloat16,
     "f32": torch.float32,
 }
-# (exponent bits, mantissa bits, bias, number of finite magnitudes): PTX ISA 5.2.3, OCP MX 1.0.
-SMALL = {
-    "e2m1": (2, 1, 1, 8),
-    "e2m3": (2, 3, 1, 32),
-    "e3m2": (3, 2, 3, 32),
-    "e4m3": (4, 3, 7, 127),
-    "e5m2": (5, 2, 15, 124),
-}
-
-
-def magnitudes(fmt: str) -> list[Fraction]:
-    """Finite magnitudes of a format in order of their code."""
-    _, mantissa, bias, count = SMALL[fmt]
-    found = []
-    for code in range(count):
-        field, fraction = divmod(code, 1 << mantissa)
-        whole = fraction + (1 << mantissa if field else 0)
-        found.append(Fraction(whole) * Fraction(2) ** (max(field, 1) - bias - mantissa))
-    return found
-
-
-def nearest(x: Fraction, values: list[Fraction]) -> int:
-    """Code of the value nearest to x >= 0; of two equally near ones the even code."""
-    return min(range(len(values)), key=lambda code: (abs(values[code] - x), code % 2))
 
 
 @pytest.mark.parametrize("fmt", ["e4m3", "e5m2", "ue8m0"])
@@ -85,7 +62,7 @@ def test_encode_saturating_is_the_nearest(fmt, x):
     values = magnitudes(fmt)
     at_most = min(Fraction(2) ** 100, abs(Fraction(x))) if np.isfinite(x) else Fraction(2) ** 100
     sign = 1 << sum(SMALL[fmt][:2])
-    expected = nearest(at_most, values) | (sign if np.signbit(x) else 0)
+    expected = nearest_code(at_most, values) | (sign if np.signbit(x) else 0)
     assert int(encode(np.float32(x), fmt)) == expected
 
 
@@ -113,7 +90,7 @@ def test_encode_unsaturated_agrees_with_torch(fmt, x):
 @given(st.sampled_from(["rz", "rp", "rm"]), st.sampled_from(sorted(SMALL)), st.floats(-5, 5))
 def test_directed_rounding_brackets(rounding, fmt, x):
     got = Fraction(float(decode(encode(np.float64(x), fmt, rounding=rounding), fmt)))
-    every = magnitudes(fmt) + [-v for v in magnitudes(fmt)]
+    every = [*magnitudes(fmt), *(-v for v in magnitudes(fmt))]
     exact = Fraction(x)
     down, up = max(v for v in every if v <= exact), min(v for v in every if v >= exact)
     assert got == {"rm": down, "rp": up, "rz": down if exact > 0 else up}[rounding]

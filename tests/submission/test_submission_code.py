@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
 import pickle
@@ -24,6 +23,7 @@ from lab.survey.plans import candidates
 from lab.tuning.shapes import benchmarks
 from submission import MAX_GROUPS, Config, Plan
 from tests.submission.submission_support import epilogue_warps
+from tests.versions import is_older
 
 ROOT = Path(submission.__file__).parent
 
@@ -51,8 +51,7 @@ OTHERS = {
     "weights as columns": (dual(256, 200, 2048), Config(swap_ab=False, split_k=4)),
 }
 NAMES = [*FORMS, *OTHERS]
-_DSL = importlib.metadata.version("nvidia-cutlass-dsl")
-BEFORE_4_8 = [int(n) for n in _DSL.split(".")[:2]] < [4, 8]
+BEFORE_4_8 = is_older("nvidia-cutlass-dsl", "4.8")
 
 
 @functools.cache

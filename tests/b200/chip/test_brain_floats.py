@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -17,15 +18,8 @@ from hypothesis import strategies as st
 from tests.b200.chip.isa_support import execute
 from tests.b200.chip.test_floating import FEW, exact, patterns
 from tests.oracles.exact_rounding import nearest, value
+from tests.oracles.formats import SMALL, magnitudes, nearest_code
 
-# name: bits, mantissa bits, bias, code of the largest number (OCP OFP8 and MX; PTX ISA 5.2.3)
-NARROW = {
-    "e4m3": (8, 3, 7, 0x7E),
-    "e5m2": (8, 2, 15, 0x7B),
-    "e2m3": (6, 3, 1, 0x1F),
-    "e3m2": (6, 2, 3, 0x1F),
-    "e2m1": (4, 1, 1, 0x7),
-}
 # Of NaN: e4m3's own, e5m2's canonical one; formats without one have their largest number.
 OF_NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e2m3": 0x1F, "e3m2": 0x1F, "e2m1": 0x7}
 BF16_NAN, BF16_INFINITY = 0x7FFF, 0x7F80
@@ -33,45 +27,34 @@ POWERS = [Fraction(2) ** (code - 127) for code in range(255)]
 
 
 @cache
-def magnitude(code: int, small: str) -> Fraction:
-    _, mantissa, bias, _ = NARROW[small]
-    exponent, fraction = code >> mantissa, code & ((1 << mantissa) - 1)
-    significand = fraction + (1 << mantissa if exponent else 0)
-    return Fraction(significand) * Fraction(2) ** (max(exponent, 1) - bias - mantissa)
-
-
-@cache
 def narrowed(pattern: int, small: str, relu: bool) -> int:
     """The code of a bf16 number: nearest, ties to the even code, the largest beyond it."""
-    bits, *_, largest = NARROW[small]
+    exponent, mantissa, _, count = SMALL[small]
     if pattern & 0x7FFF > BF16_INFINITY:
         return OF_NAN[small]
     minus = pattern >> 15
     if minus and relu:
         return 0
     x = value(pattern & 0x7FFF, "bf16")
-    code = largest
-    if x is not None:
-        near = range(largest + 1)
-        code = min(near, key=lambda c: (abs(magnitude(c, small) - x), c & 1))
-    return code | minus << bits - 1
+    code = count - 1 if x is None else nearest_code(x, magnitudes(small))
+    return code | minus << exponent + mantissa
 
 
 def drawn(small: str) -> np.ndarray:
     """bf16 patterns: zeros, infinities, NaN, subnormals, all middles of the format's numbers, and
     numbers around them and beyond.
     """
-    random, largest = Random(small), NARROW[small][-1]
-    middles = [(magnitude(c, small) + magnitude(c + 1, small)) / 2 for c in range(largest)]
+    random, finite = Random(small), magnitudes(small)
+    middles = [(a + b) / 2 for a, b in pairwise(finite)]
     near = [nearest(x, "bf16") + d for x in middles for d in (-1, 0, 1) if x]
-    top = nearest(magnitude(largest, small), "bf16")
+    top = nearest(finite[-1], "bf16")
     beyond = [random.randrange(top, BF16_INFINITY) for _ in range(16)]
     some = [0, 1, 0x7F, *near, *beyond, BF16_INFINITY, BF16_INFINITY + 1, 0x7FC0]
     both = [p | sign for p in some for sign in (0, 0x8000)]
     return np.resize(np.array(both, np.uint64), -(-len(both) // 64) * 64).reshape(-1, 2, 32)
 
 
-@pytest.mark.parametrize("small", NARROW)
+@pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("relu", ["", ".relu"])
 def test_pairs_to_narrow_floats(relu, small):
     """cvt.rn.satfinite{.relu}.NARROW.bf16x2: the upper half gives the upper code."""
@@ -85,11 +68,12 @@ def test_pairs_to_narrow_floats(relu, small):
             assert int(got[lane]) == upper << shift | lower, hex(int(given_[lane]))
 
 
-@pytest.mark.parametrize("small", NARROW)
+@pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("relu", ["", ".relu"])
 def test_narrow_floats_to_pairs(relu, small):
     """cvt.rn{.relu}.bf16x2.NARROW of every code: each is a bf16 number."""
-    bits, mantissa, _, largest = NARROW[small]
+    exponent, mantissa, _, count = SMALL[small]
+    bits, largest = 1 + exponent + mantissa, count - 1
 
     def widened(code: int) -> int:
         minus, code = code >> bits - 1, code & ((1 << bits - 1) - 1)
@@ -98,8 +82,8 @@ def test_narrow_floats_to_pairs(relu, small):
         if minus and relu:
             return 0
         infinite = code > largest
-        pattern = BF16_INFINITY if infinite else nearest(magnitude(code, small), "bf16")
-        assert infinite or value(pattern, "bf16") == magnitude(code, small)
+        pattern = BF16_INFINITY if infinite else nearest(magnitudes(small)[code], "bf16")
+        assert infinite or value(pattern, "bf16") == magnitudes(small)[code]
         return pattern | minus << 15
 
     register, shift = ("b8", 4) if small == "e2m1" else ("b16", 8)

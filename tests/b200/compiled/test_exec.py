@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from b200.compiled.command import python_library
-from b200.host.cuda.errors import BuildError
 from tests import ROOT
 from tests.b200.compiled import programs
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import needs, needs_nvcc
 
 Run = Callable[..., subprocess.CompletedProcess]
 FILES = {"parts.cu": programs.PARTS, "parts.h": programs.PARTS_H, "other.cu": programs.OTHER}
@@ -25,18 +24,7 @@ SEPARATE = ("-rdc=true", "parts.cu", "other.cu", "-o")
 PLAIN = "-gencode=arch=compute_90,code=[compute_90,sm_90]"
 
 
-def _no_library() -> str:
-    try:
-        python_library()
-    except BuildError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = [
-    needs_nvcc,
-    pytest.mark.skipif(bool(_no_library()), reason=_no_library() or "-"),
-]
+pytestmark = [needs_nvcc, needs(python_library)]
 
 
 def run_exec(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess:

@@ -32,16 +32,16 @@ HEAD = """
 """
 
 
-def missing_toolkit() -> str:
-    """Why no CUDA can be compiled here, "" if it can."""
+def needs(find: Callable[[], object]) -> pytest.MarkDecorator:
+    """Skips a test where `find` does not find what it looks for, for the reason that it gives."""
     try:
-        find_toolkit()
+        find()
     except BuildError as error:
-        return str(error)
-    return ""
+        return pytest.mark.skip(reason=str(error))
+    return pytest.mark.skipif(False, reason="-")
 
 
-needs_nvcc = pytest.mark.skipif(bool(missing_toolkit()), reason=missing_toolkit() or "-")
+needs_nvcc = needs(find_toolkit)
 
 
 def compile_program(name: str, source: str, head: str = HEAD, **options) -> ctypes.CDLL:
