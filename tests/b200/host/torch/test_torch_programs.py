@@ -142,11 +142,14 @@ def test_a_tensor_that_needs_a_gradient_is_not_exported():
 
 
 # --- torch.library
+# It lives as long as the process: torch 2.9's inductor asks for every operator it has ever seen.
+DEVICES = torch.library.Library("b200_devices", "DEF")
+
+
 def test_an_operator_with_a_kernel_for_each_device():
-    library = torch.library.Library("b200_devices", "DEF")
-    library.define("where(Tensor x) -> Tensor")
-    library.impl("where", lambda x: x + (10 if x.is_cuda else 20), "CUDA")
-    library.impl("where", lambda x: x + (30 if x.is_cuda else 40), "CPU")
+    DEVICES.define("where(Tensor x) -> Tensor")
+    DEVICES.impl("where", lambda x: x + (10 if x.is_cuda else 20), "CUDA")
+    DEVICES.impl("where", lambda x: x + (30 if x.is_cuda else 40), "CPU")
     found = torch.ops.b200_devices.where(torch.zeros(1, device="cuda"))
     assert found.is_cuda and found.item() == 10
     found = torch.ops.b200_devices.where(torch.zeros(1))
