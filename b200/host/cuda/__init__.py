@@ -1,6 +1,7 @@
 """Raw CUDA for a B200 in software: programs of `torch.utils.cpp_extension`, compiled for real.
 
 extension.py                 load_inline and load
+setup_extension.py           CUDAExtension of a setup.py; own_headers.py: a program's headers
 build.py  architecture.py    nvcc and the C++ compiler, the cache; diagnostics.py: their errors
 program.py  headers.py       programs with a `main`; headers of pip packages
 sources.py  fatbin.py        the lines of the user's file; PTX out of a fat binary
@@ -22,20 +23,11 @@ if TYPE_CHECKING:
 TORCH_EXTENSION = "torch.utils.cpp_extension"
 
 
-def _refuse_setup(name: str, *_args: Any, **_kwargs: Any) -> None:
-    """CUDAExtension: what a setup.py builds is linked with NVIDIA's runtime."""
-    from b200.host.cuda.errors import BuildError
-
-    raise BuildError(
-        f"extension {name!r}: CUDAExtension of a setup.py is not in the software B200; its sources"
-        " run through torch.utils.cpp_extension.load(name, sources)"
-    )
-
-
 def install(modules: Modules) -> Extensions:
     """From now on `load_inline` and `load` of torch.utils.cpp_extension compile for this process's
     software B200. Extensions without CUDA sources are compiled in the same way.
     """
+    from b200.host.cuda import setup_extension
     from b200.host.cuda.driver import Driver
     from b200.host.cuda.extension import Extensions
 
@@ -43,6 +35,10 @@ def install(modules: Modules) -> Extensions:
     modules.gpu.memory.also_search(extensions.find)
 
     when_imported(TORCH_EXTENSION, lambda module: take_over(module, extensions))
+    setup_extension.follow_imports(extensions)
+    when_imported(
+        "torch._ops", lambda module: setup_extension.follow_libraries(module._Ops, extensions)
+    )
     return extensions
 
 
@@ -50,10 +46,10 @@ def take_over(module: Any, extensions: Extensions) -> None:
     """What torch.utils.cpp_extension has from now on. A setup.py looks at CUDA_HOME before it
     chooses CUDAExtension, and torch for the CPU has none.
     """
-    from b200.host.cuda import toolkit
+    from b200.host.cuda import setup_extension, toolkit
 
     module.load_inline = extensions.load_inline
     module.load = extensions.load
-    module.CUDAExtension = _refuse_setup
+    setup_extension.take_over(module)
     if module.CUDA_HOME is None:
         module.CUDA_HOME = toolkit.home()

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from b200.host.cuda import headers
+from b200.host.cuda import headers, own_headers, sources
 from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
@@ -43,6 +43,7 @@ _ON_DEMAND = {
     ),
 }
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
+_COPIES = "headers"  # of a program's own headers
 _ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")  # what compilers look at
 _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
 # An error that torch's own headers may cure where the light ones (light/) were read.
@@ -147,6 +148,7 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         torch.__version__,
         sysconfig.get_config_var("EXT_SUFFIX") or "",
         Path(__file__).read_text(),
+        Path(sources.__file__).read_text(),
         *shim,
     ]
     return digest_of(*parts)
@@ -177,6 +179,7 @@ def _compile(request: Request, toolkit: Toolkit, work: Path) -> dict[str, str]:
     """Put the library into a folder; returns the user's headers it included, with their digests."""
     for source in request.sources:
         (work / source.name).write_text(source.text)
+        own_headers.copied(work / _COPIES, source.text, source.folder, request.includes)
     device = [source for source in request.sources if source.name.endswith(".cu")]
     together = len(device) > 1 and any(_OF_ANOTHER_FILE.search(s.text) for s in device)
     try:
@@ -206,11 +209,15 @@ def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) 
     return included
 
 
-def _include_flags(request: Request, toolkit: Toolkit, light: bool) -> list[str]:
+def _include_flags(source: Source, request: Request, toolkit: Toolkit, light: bool) -> list[str]:
     from torch.utils.cpp_extension import include_paths
 
+    own = [source.folder] if source.folder else []
+    own += request.includes
     stand_ins = [str(HERE / "light")] if light else []
-    stand_ins += [str(HERE / "include"), *request.includes]
+    stand_ins.append(str(HERE / "include"))
+    stand_ins += [f"{_COPIES}{os.path.realpath(path)}" for path in own]
+    stand_ins += own
     system = [*include_paths("cpu"), sysconfig.get_path("include"), *map(str, toolkit.includes)]
     system += map(str, headers.folders())
     flags = [f"-I{path}" for path in stand_ins]
@@ -224,9 +231,9 @@ def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) ->
     from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
 
     flags = [f"-DTORCH_EXTENSION_NAME={request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
-    flags += [f"-I{source.folder}"] if source.folder else []
     flags += ["-DB200_BINDINGS"] if _BINDINGS.search(source.text) else []
-    flags += _include_flags(request, toolkit, light)
+    flags += _include_flags(source, request, toolkit, light)
+    flags += ["-include", "b200/device.h"]
     out = ["-c", source.name, "-o", f"{source.name}.o", "-MD", "-MF", f"{source.name}.d"]
     if not source.name.endswith(".cu"):
         user = [flag for flag in request.cflags if not flag.startswith(("-O", "-std="))]
@@ -380,6 +387,7 @@ def _included(request: Request, toolkit: Toolkit, work: Path) -> list[Path]:
         text = (work / f"{source.name}.d").read_text()
         for word in text.replace("\\\n", " ").split(":", 1)[-1].split():
             path = Path(os.path.join(work, word)).resolve()
+            path = own_headers.original(work.resolve() / _COPIES, path)
             if not any(path.is_relative_to(root.resolve()) for root in system) and path.is_file():
                 found.append(path)
     return sorted(set(found))

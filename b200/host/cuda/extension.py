@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -9,18 +10,21 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
 from b200.host.cuda.driver import Driver, Loading
 from b200.host.cuda.errors import BuildError
-from b200.host.cuda.sources import callers, on_cpu, origin
+from b200.host.cuda.sources import Origin, callers, on_cpu, origin
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
 from b200.program.names import readable
+
+if TYPE_CHECKING:
+    from b200.host.torch.overrides import Overrides
 
 _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
@@ -125,21 +129,37 @@ class Extensions:
     def build_and_load(self, request: build.Request) -> Path:
         """The library of a request, in this process, its kernels registered."""
         path = build.build(request)
-        self._connect()
         origins = {s.name: s.origin for s in request.sources if s.origin is not None}
+        with self.loading(origins):
+            try:
+                ctypes.CDLL(str(path))  # its registration runs here
+            except OSError as error:
+                if found := re.search(r"undefined symbol: (\w+)", str(error)):
+                    symbol = readable(found[1])
+                    error = f"{symbol} is declared and in none of the files that are compiled"
+                raise BuildError(f"{request.name!r} does not load: {error}") from None
+        return path
+
+    @contextlib.contextmanager
+    def loading(self, origins: dict[str, Origin]) -> Iterator[None]:
+        """Inside, a compiled library comes into this process, and registers what it has. origins:
+        of its lines, by a compiled file's name.
+        """
+        self._connect()
         self.driver.loading = loading = Loading(origins)
+        before = _cuda_kernels()
         try:
-            ctypes.CDLL(str(path))  # its registration runs here
-        except OSError as error:
-            if found := re.search(r"undefined symbol: (\w+)", str(error)):
-                symbol = readable(found[1])
-                error = f"{symbol} is declared and in none of the files that are compiled"
-            raise BuildError(f"{request.name!r} does not load: {error}") from None
+            yield
         finally:
             self.driver.loading = None
         if loading.error is not None:
             raise loading.error
-        return path
+        self._overrides().compiled |= _cuda_kernels() - before
+
+    def _overrides(self) -> Overrides:
+        from b200.host.torch.devices import overrides
+
+        return overrides
 
     def _load(self, request: build.Request, is_python_module: bool) -> Any:
         path = self.build_and_load(request)
@@ -156,10 +176,18 @@ class Extensions:
             raise BuildError(f"extension {name!r}: {path} is not a Python module")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        self.watch(module)
+        return module
+
+    def watch(self, module: ModuleType) -> None:
+        """Functions of a compiled module, and of modules in it, work on the GPU's tensors."""
         for attribute, value in list(vars(module).items()):
             if isinstance(value, BuiltinFunctionType):
                 setattr(module, attribute, self._raising_ours(value))
-        return module
+            elif (
+                isinstance(value, ModuleType) and value.__name__ == f"{module.__name__}.{attribute}"
+            ):
+                self.watch(value)
 
     def _raising_ours(self, function):
         """The function, raising the exception itself where C++ could only carry its text, and the
@@ -172,10 +200,12 @@ class Extensions:
         @functools.wraps(function)
         def call(*args, **kwargs):
             self.driver.error = None
+            gpu = devices.work_on_gpu(args, kwargs)
             try:
-                with on_gpu.making(True):
+                with on_gpu.making(gpu), devices.overrides.calling(gpu):
                     result = function(*args, **kwargs)
-                result = devices.on_device(result, args, kwargs)
+                if gpu:
+                    result = devices.on_device(result, args, kwargs)
             except RuntimeError as error:
                 ours, self.driver.error = self.driver.error, None
                 if ours is not None and str(ours) in str(error):
@@ -200,6 +230,7 @@ class Extensions:
         ):
             slot = ctypes.c_void_p.in_dll(table, name)
             slot.value = ctypes.cast(callback, ctypes.c_void_p).value
+        self._overrides().on_gpu = ctypes.c_int.in_dll(table, "b200_on_gpu")
         account = ctypes.CDLL(str(_shared("allocator", toolkit)))
         pattern = ctypes.c_void_p(PATTERN.ctypes.data)
         if account.b200_account_for_allocations(pattern, PATTERN.nbytes, ctypes.c_uint64(LIMIT)):
@@ -252,6 +283,13 @@ def _shared(part: str, toolkit: Toolkit) -> Path:
             )
             os.replace(made, out)
     return out
+
+
+def _cuda_kernels() -> set[str]:
+    """Operators that have a kernel for CUDA, by name and overload."""
+    import torch
+
+    return set(torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"))
 
 
 def _check_known(others: dict[str, Any]) -> None:

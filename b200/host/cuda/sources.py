@@ -1,7 +1,8 @@
 """CUDA sources on their way to the compiler, and the way of their lines back to the user's file.
 
 Tensors are CPU tensors: what a program's C++ code says of their device is said of the CPU instead,
-in place, so that lines keep their numbers.
+in place, so that lines keep their numbers. What it asks of their device is answered by the call:
+`b200_on_gpu` (shim/table.cpp) is 1 while a function works on tensors on the GPU.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# Names in capitals are macros of include/b200/device.h.
+_CUDA, _CPU = (rf"(?:\w+::)*(?:k{name}|DeviceType::{name})\b" for name in ("CUDA", "CPU"))
 _DEVICE_WORDS = (
-    (re.compile(r"\.type\(\)\s*\.\s*is_cuda\s*\(\s*\)"), ".is_cpu()"),
-    (re.compile(r"\bis_cuda\s*\(\s*\)"), "is_cpu()"),
+    (re.compile(r"\.type\(\)\s*\.\s*is_cuda\s*\(\s*\)"), ".is_cuda()"),
+    (re.compile(r"(\.|->)\s*is_cpu\s*\(\s*\)"), r"\1is_cpu() != B200_ON_GPU"),
+    (re.compile(r"(\.|->)\s*is_cuda\s*\(\s*\)"), r"\1is_cpu() == B200_ON_GPU"),
+    (re.compile(rf"([!=]=\s*){_CUDA}"), r"\1B200_CUDA"),
+    (re.compile(rf"([!=]=\s*){_CPU}"), r"\1B200_CPU"),
+    (re.compile(rf"(?<![\w:]){_CUDA}(\s*[!=]=)"), r"B200_CUDA\1"),
+    (re.compile(rf"(?<![\w:]){_CPU}(\s*[!=]=)"), r"B200_CPU\1"),
     (re.compile(r"\bkCUDA\b"), "kCPU"),
-    (re.compile(r"\b(DeviceType|DispatchKey|Backend)::CUDA\b"), r"\1::CPU"),
-    (re.compile(r"(\bTORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*)CUDA\b"), r"\1CPU"),
+    (re.compile(r"\b(DeviceType|Backend)::CUDA\b"), r"\1::CPU"),
     (re.compile(r'(\bDevice\s*[({]\s*)"cuda(:\d+)?"'), r'\1"cpu"'),
 )
 

@@ -34,7 +34,7 @@ import weakref
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from b200.errors import EmulatorError
 from b200.host.torch.aligned_storage import ALIGNMENT, align
@@ -175,6 +175,12 @@ def _device_argument(func, args: tuple, kwargs: dict) -> tuple[tuple, dict, str 
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     return args, kwargs, wanted
+
+
+def work_on_gpu(args: tuple, kwargs: dict) -> bool:
+    """Whether a function of compiled code works on the GPU: with a tensor there, or with none."""
+    given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, _Tensor)]
+    return not given or any(type(a) is CudaTensor for a in given)
 
 
 def on_device(result: Any, args: tuple, kwargs: dict) -> Any:

@@ -1,6 +1,7 @@
-"""Kernels of a program behind torch's own operators on the GPU (torch.library, key "CUDA").
+"""Kernels of a program for CUDA: of torch.library behind torch's own operators, and those that an
+extension registers in C++ (TORCH_LIBRARY_IMPL).
 
-Tensors on the GPU reach torch's dispatcher as the CPU's, so it is not told of such a kernel. While
+Tensors on the GPU reach torch's dispatcher as the CPU's, so it does not find such a kernel. While
 a function of torch works on tensors on the GPU, a mode looks at each operation below autograd and
 calls the kernel in its place (`calling`).
 """
@@ -11,9 +12,10 @@ calls the kernel in its place (`calling`).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -39,6 +41,8 @@ class Overrides(TorchDispatchMode):
         self.mark, self.holds = mark, holds
         # by the operator's name with its overload: the kernel, while its library lives
         self.kernels: dict[str, tuple[Callable, weakref.ref]] = {}
+        self.compiled: set[str] = set()  # operators with a kernel in C++
+        self.on_gpu: ctypes.c_int | None = None  # b200_on_gpu of extensions, where there are some
 
     def put(self, library: Any, name: str, kernel: Callable) -> None:
         """name: "neg", "aten::add.Tensor"."""
@@ -48,12 +52,28 @@ class Overrides(TorchDispatchMode):
         else:
             self.kernels[name] = kernel, weakref.ref(library)
 
-    def calling(self) -> contextlib.AbstractContextManager:
-        """Inside, kernels of the program are called."""
-        return self if self.kernels else contextlib.nullcontext()
+    def calling(self, gpu: bool = True) -> contextlib.AbstractContextManager:
+        """Inside, a function works on tensors on the GPU, or not: kernels of the program are called,
+        and its compiled code knows.
+        """
+        mode = self if gpu and (self.kernels or self.compiled) else contextlib.nullcontext()
+        return mode if self.on_gpu is None else self._telling(mode, self.on_gpu, gpu)
+
+    @contextlib.contextmanager
+    def _telling(
+        self, mode: contextlib.AbstractContextManager, flag: ctypes.c_int, gpu: bool
+    ) -> Iterator[None]:
+        before, flag.value = flag.value, gpu
+        try:
+            with mode:
+                yield
+        finally:
+            flag.value = before
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kernel, kwargs = self._kernel(func), kwargs or {}
+        if func.name() in self.compiled and self._on_gpu(args, kwargs):
+            return func._op_dk(torch._C.DispatchKey.CUDA, *args, **kwargs)
         if kernel is None or not self._on_gpu(args, kwargs):
             return func(*args, **kwargs)
         args, kwargs = tree_map_only(torch.Tensor, self._as_given, (args, kwargs))

@@ -12,18 +12,26 @@
 #include <initializer_list>
 #include <stdexcept>
 
+// Weak: an extension that a setup.py has built is also imported where there is no software B200.
 extern "C" {
-extern int (*b200_cuda_call)(const char* name, const uint64_t* words, int count);
-extern const char* (*b200_cuda_error)();
+extern __attribute__((weak)) int (*b200_cuda_call)(const char* name, const uint64_t* words, int count);
+extern __attribute__((weak)) const char* (*b200_cuda_error)();
 }
 
 namespace b200 {
 
+inline bool is_there() { return &b200_cuda_call && b200_cuda_call; }
+
 inline int try_call(const char* name, std::initializer_list<uint64_t> words) {
+  if (!is_there()) return 100;  // cudaErrorNoDevice
   return b200_cuda_call(name, words.begin(), static_cast<int>(words.size()));
 }
 
 inline int call(const char* name, std::initializer_list<uint64_t> words) {
+  if (!is_there())
+    throw std::runtime_error(
+        "compiled for a B200 in software, which is not in this process: run it with"
+        " `python -m b200 run`, or its tests with `pytest --b200`");
   const int code = try_call(name, words);
   if (code < 0) throw std::runtime_error(b200_cuda_error());
   return code;
