@@ -109,6 +109,7 @@ def environment(made: Kit, python: Path) -> dict[str, str]:
         "PATH": in_front("PATH", made.nvcc.parent),
         "LD_LIBRARY_PATH": in_front("LD_LIBRARY_PATH", made.library.parent),
         "LD_PRELOAD": in_front("LD_PRELOAD", made.library),
+        "PYTHONPATH": in_front("PYTHONPATH", Path(__file__).parent / "startup"),
         "B200_LIBPYTHON": str(python),
         "B200_PYTHON": sys.executable,
         "B200_HOME": str(Path(b200.__file__).parents[1]),

@@ -55,6 +55,7 @@ _LIGHT_ERROR = re.compile(
 # a variable or function on the device that another file has
 _OF_ANOTHER_FILE = re.compile(r"\bextern\s+__(?:device|constant|managed)__")
 _UNRESOLVED = re.compile(r"Unresolved extern (?:function|variable)")
+_OF_TORCH_CUDA = re.compile(r"\b(?:at|c10|torch)::(?:\w+::)*cuda::[\w:]+")
 _PTXAS_LINE = re.compile(r"^ptxas [^\n]*, line \d+; error", re.M)
 _TO_LINK = re.compile(r"\b__cudaRegisterLinkedBinary\w+")  # in an object of -rdc=true
 
@@ -318,6 +319,7 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     kept = [flag for flag in user if flag not in optional]
     out = work / f"{request.name}.so"
     check_run([*command, *kept, "-o", str(out)], work)
+    _refuse_torch_cuda(request, check_run(["nm", "-u", "--dynamic", "-C", str(out)], work))
     missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     for part, asked in _ON_DEMAND.items():
         if any(map(asked.search, missing)):
@@ -332,6 +334,15 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
             work,
         )
         check_run([*command, "missing.o", *kept, "-o", str(out)], work)
+
+
+def _refuse_torch_cuda(request: Request, symbols: str) -> None:
+    """BuildError for a function of torch's that is in its library for CUDA."""
+    if found := _OF_TORCH_CUDA.search(symbols):
+        raise BuildError(
+            f"extension {request.name!r} does not link: {found[0]} is in torch's library for CUDA,"
+            " whose functions are not in the software B200"
+        )
 
 
 def _device_link(request: Request, objects: list[str], toolkit: Toolkit, work: Path) -> list[str]:

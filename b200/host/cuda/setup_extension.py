@@ -30,7 +30,7 @@ _DEVICE_LINKING = ("dlink", "dlink_libraries")
 _OF_TORCH = re.compile(r"c10|c10_cuda|torch(_\w+)?|cudart\w*|cuda")
 
 
-def take_over(cpp_extension: ModuleType) -> None:
+def take_over(cpp_extension: Any) -> None:
     """Let torch.utils.cpp_extension build for the software B200."""
     cpp_extension.CUDAExtension = cuda_extension
     command = getattr(cpp_extension, "_BUILD_EXTENSION_CLASS", None)

@@ -53,8 +53,8 @@ class Overrides(TorchDispatchMode):
             self.kernels[name] = kernel, weakref.ref(library)
 
     def calling(self, gpu: bool = True) -> contextlib.AbstractContextManager:
-        """Inside, a function works on tensors on the GPU, or not: kernels of the program are called,
-        and its compiled code knows.
+        """Inside, a function works on the GPU, or not: kernels of the program are called, and its
+        compiled code knows.
         """
         mode = self if gpu and (self.kernels or self.compiled) else contextlib.nullcontext()
         return mode if self.on_gpu is None else self._telling(mode, self.on_gpu, gpu)

@@ -61,7 +61,7 @@ def compile_program(name: str, source: str, head: str = HEAD, **options) -> ctyp
 
 
 # Each has a SOURCE, of functions on tensors, and their declarations by name: DECLARED.
-WITH_TORCH = ("test_error_codes", "test_side_queues")
+WITH_TORCH = ("test_error_codes", "test_side_queues", "test_operators")
 
 
 def torch_program() -> ModuleType:
