@@ -25,6 +25,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from b200.errors import EmulatorError
+from b200.host.imports import when_imported
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE
 from b200.host.torch.devices import CudaTensor, allocations, as_cpu, as_cuda, relabel
@@ -32,6 +33,7 @@ from b200.host.torch.operations import is_dense, storage_of
 
 AS_WRITTEN = "b200: torch.compile: {} runs as it is written: {}"
 GRADIENTS = "a torch without CUDA cannot trace gradients of cuda (torch.no_grad() has kernels)"
+_TRACERS = {"create_aot_state", "create_aot_dispatcher_function"}  # of newer and older versions
 _SWITCH = "TORCHDYNAMO_DISABLE"
 _MODES = (None, "default", "reduce-overhead")  # the others time kernels to choose from
 _Tensor = torch.Tensor
@@ -42,6 +44,31 @@ def patch(_runtime: Runtime) -> None:
     """Let torch.compile make kernels for the GPU in software."""
     os.environ.setdefault(_SWITCH, "1")  # of what this module does not start
     torch.compile = _compile
+    when_imported("torch._functorch.aot_autograd", _refuse_gradients)
+    when_imported("torch._functorch.config", _look_at_no_aliases)
+
+
+def _refuse_gradients(aot: Any) -> None:
+    """Whoever traces gradients of cuda by himself (torch.library.opcheck) would end the process: it
+    has no guard of that device.
+    """
+    for name in _TRACERS & vars(aot).keys() if not torch.backends.cuda.is_built() else ():
+        trace = getattr(aot, name)
+
+        @functools.wraps(trace)
+        def call(*args: Any, _trace: Callable = trace, **kwargs: Any) -> Any:
+            given = (t for t in tree_leaves((args, kwargs)) if isinstance(t, _Tensor))
+            if any(t.requires_grad and t.device.type == "cuda" for t in given):
+                raise EmulatorError("unsupported", f"AOTAutograd: {GRADIENTS}")
+            return _trace(*args, **kwargs)
+
+        setattr(aot, name, call)
+
+
+def _look_at_no_aliases(config: Any) -> None:
+    """A mode that knows no tensors but torch's own looks for results that alias arguments."""
+    if hasattr(config, "check_custom_op_aliasing"):
+        config.check_custom_op_aliasing = False
 
 
 @functools.wraps(_torch_compile)

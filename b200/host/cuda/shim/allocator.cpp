@@ -2,12 +2,8 @@
 // multiples of 512 bytes (../../aligned_storage.py). Keeps account of it, so that a pointer into a
 // tensor that only C++ code holds is known to be legal global memory, and how far it reaches. It
 // starts as memory that nobody has written (../../../chip/unwritten.py).
-//
-// Where torch is built without CUDA it has no guard of CUDA's device, and ends the process where a
-// fake tensor on that device has gradients (torch.library.opcheck, AOTAutograd): there is one here.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,13 +13,6 @@
 #include <new>
 
 namespace {
-
-using Guard = c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>;
-const bool has_guard = [] {
-  if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA))
-    c10::impl::DeviceGuardImplRegistrar(c10::DeviceType::CUDA, new Guard);
-  return true;
-}();
 
 std::mutex guard;
 std::map<uintptr_t, size_t>& live() {

@@ -43,6 +43,7 @@ DECLARED = {"either": "at::Tensor either(const at::Tensor& x);"}
 def either():
     """The three ways to the same: by its kernels, one for both, and a function of the module."""
     program = torch_program()
+    torch.library.register_fake("b200_operators::shifted", torch.empty_like)
     operators = torch.ops.b200_operators
     return [operators.shifted, operators.either, program.either]
 
@@ -76,3 +77,14 @@ def test_the_kernel_for_cuda_runs_below_autograd(either, launches):
     y.sum().backward()
     assert y.tolist() == [3] * 3 and launches() == 1
     assert x.grad is not None and x.grad.is_cuda and x.grad.tolist() == [5] * 3
+
+
+def test_opcheck_traces_it_but_for_gradients(either):
+    """What would end the process is refused by its name."""
+    operator = either[0].default
+    which = "test_aot_dispatch_dynamic"
+    assert torch.library.opcheck(operator, (torch.zeros(3, device="cuda"),), test_utils=which)
+    if not torch.backends.cuda.is_built():
+        x = torch.zeros(3, device="cuda", requires_grad=True)
+        with pytest.raises(Exception, match="cannot trace gradients of cuda"):
+            torch.library.opcheck(operator, (x,), test_utils=which)
