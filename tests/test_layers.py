@@ -84,7 +84,7 @@ SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' run
 OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.
-PATH_EDITS = {"b200.script", "b200.spawned_process"}
+PATH_EDITS = {"b200.script", "b200.spawned_process", "b200.compiled.startup.sitecustomize"}
 
 
 def layer(module: str) -> tuple[int, str]:

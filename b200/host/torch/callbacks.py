@@ -22,7 +22,15 @@ from torch.library import Library
 from b200.errors import EmulatorError
 from b200.host.runtime import Runtime
 from b200.host.takeover import replace
-from b200.host.torch.devices import CudaTensor, mark, overrides, special
+from b200.host.torch.devices import (
+    CudaTensor,
+    as_cpu,
+    as_cuda,
+    mark,
+    overrides,
+    relabel,
+    special,
+)
 
 _SAVED, _OUTPUTS = "_b200_saved", "_b200_outputs"  # on a ctx: which tensors are on cuda
 _KERNELS = ("CPU", "CUDA")  # dispatch keys
@@ -163,6 +171,8 @@ class _Operator:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from torch.utils._pytree import tree_leaves
 
+        if overrides.everything:
+            args, kwargs = relabel((args, kwargs), as_cuda)
         given = any(map(on_cuda, tree_leaves((args, kwargs))))
         key = _KERNELS[given]
         kernel = self.kernels.get(key)
@@ -171,7 +181,8 @@ class _Operator:
                 f"Could not run '{self.name}' with arguments from the '{key}' backend: it has a"
                 f" kernel for {' and '.join(self.kernels)}"
             )
-        return _as_program(kernel)(*args, **kwargs)
+        result = _as_program(kernel)(*args, **kwargs)
+        return relabel(result, as_cpu) if overrides.everything else result
 
 
 _operators: dict[str, _Operator] = {}

@@ -28,7 +28,7 @@ from b200.errors import EmulatorError
 from b200.host.imports import when_imported
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE
-from b200.host.torch.devices import CudaTensor, allocations, as_cpu, as_cuda, relabel
+from b200.host.torch.devices import CudaTensor, allocations, as_cpu, as_cuda, overrides, relabel
 from b200.host.torch.operations import is_dense, storage_of
 
 AS_WRITTEN = "b200: torch.compile: {} runs as it is written: {}"
@@ -208,6 +208,7 @@ def _hook_inductor() -> None:
     from torch._C._dynamo import guards
     from torch._dynamo import trace_rules
     from torch._inductor.fx_passes import misc_patterns
+    from torch._inductor.output_code import CompiledFxGraph
     from torch._inductor.runtime import triton_heuristics
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter
 
@@ -232,6 +233,14 @@ def _hook_inductor() -> None:
         return launch(self, *relabel(args, as_cuda), **how)
 
     triton_heuristics.CachingAutotuner.run = run
+    call = CompiledFxGraph.__call__
+
+    @functools.wraps(call)
+    def call_on_gpu(self: Any, inputs: Any) -> Any:
+        with overrides.with_everything_on_gpu():  # the program's operators, between kernels
+            return call(self, inputs)
+
+    CompiledFxGraph.__call__ = call_on_gpu
     real = FakeTensorConverter.from_real_tensor
 
     @functools.wraps(real)

@@ -42,6 +42,9 @@ class Overrides(TorchDispatchMode):
         # by the operator's name with its overload: the kernel, while its library lives
         self.kernels: dict[str, tuple[Callable, weakref.ref]] = {}
         self.compiled: set[str] = set()  # operators with a kernel in C++
+        self.everything = (
+            False  # whether all tensors are on the GPU, as in what torch.compile makes
+        )
         self.on_gpu: ctypes.c_int | None = None  # b200_on_gpu of extensions, where there are some
 
     def put(self, library: Any, name: str, kernel: Callable) -> None:
@@ -70,6 +73,16 @@ class Overrides(TorchDispatchMode):
         finally:
             flag.value = before
 
+    @contextlib.contextmanager
+    def with_everything_on_gpu(self) -> Iterator[None]:
+        """Inside, the program's kernels for CUDA are called, whatever the tensors are to Python."""
+        before, self.everything = self.everything, True
+        try:
+            with self.calling():
+                yield
+        finally:
+            self.everything = before
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kernel, kwargs = self._kernel(func), kwargs or {}
         if func.name() in self.compiled and self._on_gpu(args, kwargs):
@@ -89,6 +102,8 @@ class Overrides(TorchDispatchMode):
 
     def _on_gpu(self, args: tuple, kwargs: dict) -> bool:
         """Whether an operator's operands are on the GPU; of one without any, what it makes."""
+        if self.everything:
+            return True
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         if not tensors:
             return on_gpu.made

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import b200
+from b200.host.torch.devices import overrides
 from tests.b200.host.cuda.support import needs_nvcc, torch_program
 
 pytestmark = needs_nvcc
@@ -77,6 +78,12 @@ def test_the_kernel_for_cuda_runs_below_autograd(either, launches):
     y.sum().backward()
     assert y.tolist() == [3] * 3 and launches() == 1
     assert x.grad is not None and x.grad.is_cuda and x.grad.tolist() == [5] * 3
+
+
+def test_where_torch_compile_has_made_the_code_it_is_the_kernel_for_cuda(either, launches):
+    """There tensors on the GPU are the CPU's to Python."""
+    with overrides.with_everything_on_gpu():
+        assert either[0](torch.zeros(40)).tolist() == [2] * 40 and launches() == 1
 
 
 def test_opcheck_traces_it_but_for_gradients(either):

@@ -117,11 +117,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def module(project: Path) -> ModuleType:
     b200.install()
-    sys.path.insert(0, str(project))
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(project)
         return importlib.import_module(NAME)
-    finally:
-        sys.path.remove(str(project))
 
 
 @needs_nvcc

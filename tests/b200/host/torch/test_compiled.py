@@ -40,6 +40,18 @@ def breaks(x):
     return x + 1
 against(torch.compile(breaks)(x), a + 1, "breaks")
 
+library = torch.library.Library("program", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+
+@torch.library.impl(library, "twice", "CUDA")
+def twice(x):
+    assert x.is_cuda
+    return x * 2
+
+torch.library.register_fake("program::twice")(torch.empty_like)
+with_operator = torch.compile(lambda x: torch.ops.program.twice(x + 1) - 1, fullgraph=True)
+against(with_operator(x), (a + 1) * 2 - 1, "operator")
+
 leaf = torch.ones(3, device="cuda", requires_grad=True)
 torch.compile(lambda v: (v * v).sum())(leaf).backward()
 print("gradient", leaf.grad.tolist())
@@ -57,7 +69,7 @@ def test_kernels_of_inductor_run_and_what_does_not_is_said(tmp_path, fork_server
     (tmp_path / "program.py").write_text(PROGRAM)
     done = fork_server.run("-m", "b200", "run", "--no-again", "program.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("rows", "again", "module", "breaks"):
+    for name in ("rows", "again", "module", "breaks", "operator"):
         assert f"{name} right" in done.stdout, done.stdout + done.stderr
     assert done.stderr.count("b200: triton_per_fused_") + done.stderr.count("2 times: b200") >= 1
     assert "triton_poi_fused_" in done.stderr  # GELU
