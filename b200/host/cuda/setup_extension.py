@@ -73,14 +73,13 @@ def compile_into(extension: Any, out: Path) -> None:
     """Compile an Extension of setuptools into the library `out`. BuildError in one line."""
     given = extension.extra_compile_args or []
     per_compiler = given if isinstance(given, dict) else {"cxx": given, "nvcc": given}
-    macros = [
-        f"-D{name}" if value is None else f"-D{name}={value}" for name, value in _macros(extension)
-    ]
+    defined = extension.define_macros
+    macros = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in defined]
     macros += [f"-U{name}" for name in extension.undef_macros]
     if getattr(extension, "py_limited_api", False):
-        from torch.utils import cpp_extension
+        from torch.utils.cpp_extension import min_supported_cpython
 
-        macros.append(f"-DPy_LIMITED_API={cpp_extension.min_supported_cpython}")
+        macros.append(f"-DPy_LIMITED_API={min_supported_cpython}")
     links = [f"-L{folder}" for folder in extension.library_dirs]
     links += [f"-l{name}" for name in extension.libraries if not _OF_TORCH.fullmatch(name)]
     request = build.Request(
@@ -101,10 +100,6 @@ def _source(index: int, path: Path) -> build.Source:
     """A file whose lines the library itself names: who loads it has not seen the file."""
     made = build.file_source(index, path)
     return dataclasses.replace(made, text=f'#line 1 "{path.resolve()}"\n{made.text}', origin=None)
-
-
-def _macros(extension: Any) -> list[tuple[str, str | None]]:
-    return [(macro[0], macro[1] if len(macro) > 1 else None) for macro in extension.define_macros]
 
 
 def is_ours(path: str) -> bool:

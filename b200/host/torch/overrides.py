@@ -42,9 +42,7 @@ class Overrides(TorchDispatchMode):
         # by the operator's name with its overload: the kernel, while its library lives
         self.kernels: dict[str, tuple[Callable, weakref.ref]] = {}
         self.compiled: set[str] = set()  # operators with a kernel in C++
-        self.everything = (
-            False  # whether all tensors are on the GPU, as in what torch.compile makes
-        )
+        self.everything = False  # whether all tensors are on the GPU: code of torch.compile
         self.on_gpu: ctypes.c_int | None = None  # b200_on_gpu of extensions, where there are some
 
     def put(self, library: Any, name: str, kernel: Callable) -> None:
