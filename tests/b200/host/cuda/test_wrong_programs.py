@@ -369,3 +369,9 @@ def test_one_clear_line(call, name):
         raised = refusals()[code]
     assert SAID[name] in raised
     assert "\n" not in raised.strip().replace("\n  kernel ", " ")
+
+
+@needs_nvcc
+def test_a_function_of_torchs_library_for_cuda():
+    said = refused("namespace at::cuda { void sort(); }\nvoid f() { at::cuda::sort(); }\n")
+    assert "does not link: at::cuda::sort is in torch's library for CUDA" in said
