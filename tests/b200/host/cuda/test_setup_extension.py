@@ -128,9 +128,11 @@ def test_its_kernels_run_in_software_and_a_finding_names_the_users_header(module
     module.launch(x.data_ptr())
     assert x[:32].tolist() == [i + 3 for i in range(32)]
     assert b200._runtime is not None
-    finding = b200._runtime.gpu.launches[-1].findings[0]
+    findings = b200._runtime.gpu.launches[-1].findings
+    assert findings
     line = HEADER.splitlines().index("  x[32] = threadIdx.x;  // MARK") + 1
-    assert finding.kind == "race" and f"{project}/csrc/kernels.cuh:{line}" in str(finding)
+    assert findings[0].kind == "race"
+    assert f"{project}/csrc/kernels.cuh:{line}" in str(findings[0])
 
 
 @needs_nvcc
