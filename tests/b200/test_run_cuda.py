@@ -194,7 +194,7 @@ __global__ void add(int* x, int n) {
   if (i < n) x[i]++;
 }
 int main() {
-  const int n = 20000, launches = 4;
+  const int n = 2000, launches = 4;
   std::vector<std::thread> threads;
   std::vector<int> found(6);
   for (int& mine : found)
