@@ -81,6 +81,15 @@ def test_each_step_is_right_in_another_order_and_on_all_codes(name, fork_server)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+def test_the_steps_are_right_where_they_are_timed(fork_server):
+    case = "m: 128; n: 4096; k: 7168; l: 1"
+    for name in STEPS:
+        command = ["eval.py", "test", "gemm", "--case", case, "--device", "emulator"]
+        done = fork_server.run(*command, "--submission", f"docs/examples/{name}", limit=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_steps_lead_from_the_template_to_near_our_kernel(fork_server):
     """The table's source has today's modelled times, and each step's is below the one before.
     Those of our kernel, the first step and the last are in the page, held against it above.

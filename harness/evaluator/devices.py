@@ -130,6 +130,7 @@ def start_emulator() -> None:
         with contextlib.suppress(ImportError):  # not of a kernel in PTX, CUDA or Triton
             import cutlass  # noqa: F401  install() takes it over as soon as it is imported
         import harness.evaluator.case.worker  # noqa: F401
+
         gc.collect()
         gc.freeze()
     except Exception as error:
