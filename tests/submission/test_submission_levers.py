@@ -35,8 +35,17 @@ def test_lever(name):
     verify(problem, config, schedule=order)
 
 
-@pytest.mark.parametrize("tile, accumulators, rows", [(64, 2, 384), (192, 2, 640), (256, 1, 384)])
-@pytest.mark.parametrize("pair", [1, 2])
+@pytest.mark.parametrize(
+    "tile, accumulators, rows, pair",
+    [
+        (64, 2, 384, 2),
+        (192, 2, 640, 1),
+        (256, 1, 384, 2),
+        pytest.param(64, 2, 384, 1, marks=pytest.mark.slow),
+        pytest.param(192, 2, 640, 2, marks=pytest.mark.slow),
+        pytest.param(256, 1, 384, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, rows, pair):
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
     config = Config(cta_group=pair, tile_n=tile, persistent=True)
