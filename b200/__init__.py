@@ -140,7 +140,8 @@ def install(
         _modules = Modules(_runtime)
         torch, dsl = ([f for f in of if f.real_gpu or not chosen.real] for of in (TORCH, DSL))
         take_over(torch, _runtime)
-        when_imported("cutlass", lambda _: take_over(dsl, _runtime))  # a second of CPU time
+        # To import the DSL takes a second of CPU time, which other programs need not spend.
+        when_imported("cutlass", lambda _: take_over(dsl, _runtime))
         take_over(() if chosen.real else CUDA_PYTHON, _modules)
         _extensions = cuda.install(_modules)
         triton.install(_modules)

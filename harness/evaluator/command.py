@@ -125,10 +125,10 @@ def _device(arguments: argparse.Namespace, chosen: Sequence[Case]) -> Device:
         )
     for case in chosen:
         devices.check_memory(case, device)
-    if device.kind == "emulator" and len(chosen) > 1:
+    if device.kind == "emulator" and (len(chosen) > 1 or arguments.mode == "tune"):
         devices.start_emulator()
     elif device.kind == "emulator":
-        devices.hide_gpus()  # the case imports what it needs, and no more
+        devices.hide_gpus()  # the one process there will be imports what it needs, and no more
     if device.kind == "hopper" and arguments.mode == "tune":
         raise SetupError("tune runs on a B200 or in the emulator: pass --device emulator")
     if device.kind == "hopper" and any(hasattr(case.problem, "file") for case in chosen):
