@@ -129,6 +129,7 @@ def install(
         from b200.host import cuda, own_gpu, triton
         from b200.host.cuda.modules import Modules
         from b200.host.features import CUDA_PYTHON, DSL, TORCH
+        from b200.host.imports import when_imported
         from b200.host.runtime import Runtime
         from b200.host.takeover import take_over
 
@@ -137,7 +138,10 @@ def install(
             own_gpu.hide()
         _runtime = Runtime(chosen)
         _modules = Modules(_runtime)
-        take_over([f for f in TORCH + DSL if f.real_gpu or not chosen.real], _runtime)
+        torch, dsl = ([f for f in of if f.real_gpu or not chosen.real] for of in (TORCH, DSL))
+        take_over(torch, _runtime)
+        # To import the DSL takes a second of CPU time, which other programs need not spend.
+        when_imported("cutlass", lambda _: take_over(dsl, _runtime))
         take_over(() if chosen.real else CUDA_PYTHON, _modules)
         _extensions = cuda.install(_modules)
         triton.install(_modules)

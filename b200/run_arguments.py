@@ -8,8 +8,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from b200.chip import schedules
-from b200.clock.overrides import read_file
 from b200.command_line import Parser, writable, writable_folder
 from b200.reports import options as report_options
 
@@ -164,6 +162,8 @@ def _add_places(parser: Parser) -> None:
 
 
 def _schedule(text: str) -> str:
+    from b200.chip import schedules
+
     try:
         return str(schedules.parse(text))
     except ValueError as error:
@@ -171,6 +171,8 @@ def _schedule(text: str) -> str:
 
 
 def _constants(text: str) -> dict[str, float]:
+    from b200.clock.overrides import read_file
+
     try:
         return read_file(Path(text))
     except ValueError as error:

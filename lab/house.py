@@ -47,7 +47,8 @@ def imports(module: str, source: str, modules: Container[str]) -> Iterator[Impor
     typed = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.If) and isinstance(node.test, (ast.Name, ast.Attribute))
+        if ast.unparse(node.test).endswith("TYPE_CHECKING")
         for statement in node.body
         for inner in ast.walk(statement)
     }

@@ -45,11 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "dsl" not in config.getoption("markexpr"):
+    asked = config.getoption("markexpr")
+    if "dsl" not in asked and "versions" not in asked:
         return  # nobody asks, and to read all files takes a second in each process
     for item in items:
         if dsl.depends(item.path):
             item.add_marker("dsl")
+        if dsl.by_version(item.path):
+            item.add_marker("versions")
 
 
 def pytest_collection_finish() -> None:
@@ -75,7 +78,7 @@ def set_apart() -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Tests that `-m dsl` leaves out are not run with each version of it, so must not come to it."""
+    """Tests that `-m dsl` leaves out run with no other version of it, so must not come to it."""
     before = "cutlass" in sys.modules
     result = yield
     if "cutlass" in sys.modules and not before and not dsl.depends(item.path):

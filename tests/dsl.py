@@ -1,8 +1,11 @@
-"""Which test files depend on the version of the CuTe DSL, so have to run with each one.
+"""Which test files come to the CuTe DSL, and which of these have to run with each version.
 
-Most tests give PTX to the emulator, and `import b200` imports nothing of the DSL. A file depends on
+Most tests give PTX to the emulator, and `import b200` imports nothing of the DSL. A file may come to
 it if it, or a module of tests/, harness/ or lab/ that it imports, does what can lead there: imports the
 DSL, the submission or the host layer, installs the emulator, or starts a program.
+
+With each version of the DSL, torch, Triton and Python run those of them that go through a surface of
+theirs: all but APART.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tests import ROOT
@@ -20,6 +24,34 @@ HOST = ("b200.host", "b200.script", "b200.__main__")
 CALLS = {"install", "run_cuda"}  # of b200
 FIXTURES = {"run_eval", "stand_in", "fork_server"}
 READ = ("tests.", "harness.", "lab.")  # modules that are looked into
+# Of tests/: what comes to the DSL, as it starts a program or imports a part of the host layer, and
+# says the same with each version of a package. What is new runs with each version.
+APART = {
+    "b200/checker/*": "kernels in PTX",
+    "b200/chip/*": "kernels in PTX, and the schedules of one kernel",
+    "b200/clock/*": "drawings",
+    "b200/compiled/*": "programs that nvcc compiles; no package of Python is in their process",
+    "b200/hopper/*": "what a Hopper GPU is given, and tables of its words",
+    "b200/host/cuda/*": "programs that nvcc compiles",
+    "b200/isa/*": "forms of instructions against ptxas",
+    "b200/test_run_cuda.py": "programs that nvcc compiles",
+    "harness/lint/*": "texts of submissions",
+    "harness/test_compare_picture.py": "drawings",
+    "harness/test_ladder.py": "a table of others' times",
+    "harness/test_qualify*": "a rehearsal of the report, by stand-ins",
+    "harness/test_raw_cuda.py": "a program that nvcc compiles",
+    "harness/test_slips.py": "products of wrong kernels",
+    "lab/*": "the laboratory, which works with one version",
+    "test_readme.py": "pages",
+}
+THROUGH = (  # of APART, what a version's compiler or its headers decide
+    "b200/checker/test_planted_bugs_*",
+    "b200/chip/test_schedules.py",
+    "b200/host/cuda/test_error_codes.py",
+    "b200/host/cuda/test_side_queues.py",
+    "b200/host/cuda/test_when_imported.py",
+    "lab/test_evidence.py",
+)
 
 
 def depends(path: Path) -> bool:
@@ -36,6 +68,14 @@ def depends(path: Path) -> bool:
             return True
         left += imported
     return False
+
+
+def by_version(path: Path) -> bool:
+    """Whether the file at `path` has to run with each version of what it comes to."""
+    name = path.relative_to(ROOT / "tests").as_posix()
+    apart = any(fnmatchcase(name, pattern) for pattern in APART)
+    through = any(fnmatchcase(name, pattern) for pattern in THROUGH)
+    return (through or not apart) and depends(path)
 
 
 @functools.cache

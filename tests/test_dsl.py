@@ -1,6 +1,10 @@
-"""The rule by which tests are run with each version of the DSL, on files that come to it or not."""
+"""The rule by which tests are run with each version of the DSL: files that come to it or not, and
+those that go through a surface of it.
+"""
 
 from __future__ import annotations
+
+from fnmatch import fnmatchcase
 
 import pytest
 
@@ -34,3 +38,14 @@ def test_what_comes_to_the_dsl(tmp_path, source, expected):
 def test_most_of_the_instruction_set_does_not():
     files = list((ROOT / "tests/b200/chip").glob("test_*.py"))
     assert sum(map(dsl.depends, files)) < len(files) / 4
+
+
+def test_what_runs_with_each_version():
+    """Each pattern stands for files that would run otherwise, or not."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if dsl.depends(path)]
+    names = {path.relative_to(ROOT / "tests").as_posix() for path in files}
+    for pattern in (*dsl.APART, *dsl.THROUGH):
+        assert any(fnmatchcase(name, pattern) for name in names), pattern
+    assert not dsl.by_version(ROOT / "tests/b200/checker/test_checker.py")
+    for name in ("b200/host/torch/test_torch_cuda.py", *dsl.THROUGH[1:]):
+        assert dsl.by_version(ROOT / "tests" / name), name

@@ -194,7 +194,7 @@ def test_the_checkout_keeps_its_layers():
 
 
 def test_eval_alone_enters_the_evaluator_from_the_top():
-    modules = checkout()
+    modules = {name: source for name, source in checkout().items() if "evaluator" in source}
     command = "harness.evaluator.command"
     found = {
         m for m, source in modules.items() for i in imports(m, source, modules) if i.name == command

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from b200 import pictures
-from b200.chip import schedules
 from b200.command_line import unwritable
 from harness.evaluator import devices
 from task import INPUT_KINDS, PROBLEMS
@@ -58,6 +57,8 @@ def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
         parser.error("--quick goes with test")
     _check_files(parser, arguments)
     if arguments.schedule:
+        from b200.chip import schedules
+
         try:
             schedule = schedules.parse(arguments.schedule)
         except ValueError as error:

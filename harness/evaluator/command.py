@@ -14,7 +14,7 @@ from pathlib import Path
 
 from b200 import pictures
 from b200.command_line import UNWRITTEN
-from harness.evaluator import devices, made_by, protocol, running, together, trials
+from harness.evaluator import devices, protocol, running, together, trials
 from harness.evaluator.arguments import SUBMISSION, UsageError, parse
 from harness.evaluator.case import configs
 from harness.evaluator.cases import Case, CaseError
@@ -78,6 +78,8 @@ def _main(
     if arguments.mode == "tune":
         return protocol.exit_code(trials.tune(arguments, jobs, chosen, device, workers))
     if arguments.json:
+        from harness.evaluator import made_by
+
         submission, constants = Path(arguments.submission), dict(jobs[0].constants) if jobs else {}
         by = functools.partial(made_by.modelled, submission, constants)
         reports.append(JsonReport(device, arguments.mode, arguments.output, by))
@@ -123,8 +125,10 @@ def _device(arguments: argparse.Namespace, chosen: Sequence[Case]) -> Device:
         )
     for case in chosen:
         devices.check_memory(case, device)
-    if device.kind == "emulator":
+    if device.kind == "emulator" and (len(chosen) > 1 or arguments.mode == "tune"):
         devices.start_emulator()
+    elif device.kind == "emulator":
+        devices.hide_gpus()  # the one process there will be imports what it needs, and no more
     if device.kind == "hopper" and arguments.mode == "tune":
         raise SetupError("tune runs on a B200 or in the emulator: pass --device emulator")
     if device.kind == "hopper" and any(hasattr(case.problem, "file") for case in chosen):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.metadata
 import os
@@ -105,15 +106,20 @@ def _dsl_version() -> str:
         return "nvidia-cutlass-dsl of unknown version"
 
 
+def hide_gpus() -> None:
+    """From the cases, too: asking whether there is one is enough for CUDA not to survive a fork,
+    and a kernel shall not hear of another chip.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def start_emulator() -> None:
     """Import and install the emulator here, so that every case forked from here has it at once.
     What is imported stays for good, so the garbage collector is told to leave it out.
 
-    Hides GPUs: asking whether there is one is enough for CUDA not to survive a fork, and a kernel
-    shall not hear of another chip. Raises SetupError if the DSL that is installed cannot be taken
-    over.
+    Hides GPUs. Raises SetupError if what is installed cannot be taken over.
     """
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    hide_gpus()
     try:
         import torch
 
@@ -121,6 +127,10 @@ def start_emulator() -> None:
 
         torch.set_num_threads(1)  # no thread may run when a case is forked
         b200.install()
+        with contextlib.suppress(ImportError):  # not of a kernel in PTX, CUDA or Triton
+            import cutlass  # noqa: F401  install() takes it over as soon as it is imported
+        import harness.evaluator.case.worker  # noqa: F401
+
         gc.collect()
         gc.freeze()
     except Exception as error:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from b200.clock.overrides import read_file
 from harness.evaluator.arguments import TIMEOUT, TIMEOUT_EMULATED, UsageError
 from harness.evaluator.case.job import Job
 from harness.evaluator.cases import Case
@@ -61,7 +60,11 @@ def _numbered(name: str | None, index: int, count: int) -> str:
 
 def _constants(path: Path | None) -> tuple[tuple[str, float], ...]:
     """The clock's constants from a file. Raises UsageError."""
+    if path is None:
+        return ()
+    from b200.clock.overrides import read_file
+
     try:
-        return tuple(read_file(path).items()) if path else ()
+        return tuple(read_file(path).items())
     except ValueError as error:
         raise UsageError(f"--constants: {error}") from None

@@ -33,7 +33,6 @@ from typing import Any
 from pebble import ProcessExpired, ProcessFuture, concurrent
 
 from harness.evaluator.case.job import Job, Outcome
-from harness.evaluator.case.worker import execute
 from harness.evaluator.output import Output
 
 TICK = 0.5  # seconds between looks at the clock
@@ -70,6 +69,8 @@ def _case(job: Job, folder: str, output: Connection, close: Sequence[int]) -> Ou
     last_words = open(Path(folder, LAST_WORDS), "w")
     faulthandler.enable(last_words)
     faulthandler.dump_traceback_later(job.timeout + GRACE / 2, file=last_words)
+    from harness.evaluator.case.worker import execute  # it is there where several cases fork
+
     outcome = execute(job)
     with contextlib.suppress(OSError, ValueError):  # it may have closed them
         sys.stdout.flush()

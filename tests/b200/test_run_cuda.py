@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import needs_nvcc, one_folder
 
 pytestmark = needs_nvcc
 
 
 @pytest.fixture
-def run(tmp_path, fork_server):
+def run(tmp_path_factory, fork_server):
     """run(program, how, **files): with its other files, by name."""
 
     def call(program: str, how: str, *options: str, **files: str):
-        path = tmp_path / "program.cu"
-        path.write_text(program)
-        for name, text in files.items():
-            (tmp_path / name.replace("_", ".")).write_text(text)
+        named = {name.replace("_", "."): text for name, text in files.items()}
+        folder = one_folder(tmp_path_factory, {"program.cu": program, **named})
         command = ("-m", "b200", "run", "--no-again", *options)
-        return fork_server.run(*command, str(path), how, cwd=tmp_path)
+        return fork_server.run(*command, str(folder / "program.cu"), how, cwd=folder)
 
     return call
 
@@ -90,7 +88,6 @@ __global__ void sum_of_64(int* x) {  // in memory that the system lends
   const auto tile = cg::tiled_partition<64>(cg::this_thread_block());
   x[threadIdx.x] = cg::reduce(tile, static_cast<int>(threadIdx.x), cg::plus<int>());
 }
-void not_here(int*);
 int main(int, char** argv) {
   int *x, *shared;
   cudaMalloc(&x, 4096);
@@ -132,7 +129,6 @@ int main(int, char** argv) {
       cuEventSynchronize(event);
       return got != 9 || bytes < (100ull << 30) || cuCtxDestroy(context);
     }
-    case 'u': not_here(x);
   }
 }
 """
@@ -157,13 +153,12 @@ int main(int, char** argv) {
     ],
 )
 def test_what_is_beside_a_main_and_its_kernels(run, how, status, said):
-    source = BESIDE.replace("void not_here(int*);", "").replace("not_here(x);", "break;")
-    done = run(source, how)
+    done = run(BESIDE, how)
     assert done.returncode == status and said in done.stderr, done.stderr
 
 
 def test_a_function_that_is_in_no_file(run):
-    done = run(BESIDE, "undefined")
+    done = run("void not_here(int*);\nint main() { not_here(nullptr); }", "")
     assert done.returncode == 1 and "not_here is declared and in none of the files" in done.stderr
 
 
@@ -199,7 +194,7 @@ __global__ void add(int* x, int n) {
   if (i < n) x[i]++;
 }
 int main() {
-  const int n = 20000, launches = 4;
+  const int n = 2000, launches = 4;
   std::vector<std::thread> threads;
   std::vector<int> found(6);
   for (int& mine : found)

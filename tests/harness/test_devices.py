@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,9 +16,21 @@ from b200.host import own_gpu
 from harness.evaluator import devices
 from harness.evaluator.devices import Device
 from harness.evaluator.pool import Pool
+from tests import ROOT
 from tests.harness.jobs import job
 
 EMULATOR = Device("emulator", "emulator", "emulator")
+
+
+def test_the_command_imports_nothing_of_what_runs_a_case():
+    """A case has its own process, which imports it; the parent does where several cases share it."""
+    program = "import sys, harness.evaluator.command\nprint(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    ours = [name for name in done.stdout.split() if name.startswith(("b200", "harness"))]
+    assert len(ours) <= 60
+    rooms = ("b200.chip", "b200.checker", "b200.clock")
+    assert [name for name in ours if name.startswith(rooms)] == []
 
 
 def test_the_emulator_hides_gpus(monkeypatch):

@@ -1,5 +1,7 @@
 """All planted bugs in PTX, of small kernels. Those in CuTe DSL and of whole pipelines are run apart."""
 
+import zlib
+
 from tests.planted_bugs import (
     accesses,
     cancels,
@@ -24,6 +26,7 @@ from tests.planted_bugs import (
     waits,
     words,
 )
+from tests.planted_bugs.case import PlantedBug
 
 PLANTED = [
     *flags.PLANTED,
@@ -49,3 +52,8 @@ PLANTED = [
     *swizzle.PLANTED,
     *accesses.PLANTED,
 ]
+
+
+def part(planted: PlantedBug, parts: int) -> int:
+    """Which of so many parts, alike in size, one is in: the same at any time."""
+    return zlib.crc32(planted.name.encode()) % parts

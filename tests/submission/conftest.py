@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import b200
+import submission
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -13,3 +14,17 @@ def software() -> None:
     process could be in software afterwards.
     """
     b200.install()
+
+
+@pytest.fixture
+def four_sms(monkeypatch):
+    """A chip so small that every cluster of a persistent launch has several tiles, with shared
+    memory so small that the ring of stages goes around.
+    """
+    monkeypatch.setattr(submission, "clusters_at_once", lambda size: 4 // size)
+    monkeypatch.setattr(submission, "SMEM_BYTES", 160 * 1024)
+    for cached in (submission.kernel_for, submission.compile_kernel):
+        cached.cache_clear()
+    yield
+    for cached in (submission.kernel_for, submission.compile_kernel):
+        cached.cache_clear()

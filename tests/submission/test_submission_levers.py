@@ -35,22 +35,17 @@ def test_lever(name):
     verify(problem, config, schedule=order)
 
 
-@pytest.fixture
-def four_sms(monkeypatch):
-    """A chip so small that every cluster of a persistent launch has several tiles, with shared
-    memory so small that the ring of stages goes around.
-    """
-    monkeypatch.setattr(submission, "clusters_at_once", lambda size: 4 // size)
-    monkeypatch.setattr(submission, "SMEM_BYTES", 160 * 1024)
-    for cached in (submission.kernel_for, submission.compile_kernel):
-        cached.cache_clear()
-    yield
-    for cached in (submission.kernel_for, submission.compile_kernel):
-        cached.cache_clear()
-
-
-@pytest.mark.parametrize("tile, accumulators, rows", [(64, 2, 384), (192, 2, 640), (256, 1, 384)])
-@pytest.mark.parametrize("pair", [1, 2])
+@pytest.mark.parametrize(
+    "tile, accumulators, rows, pair",
+    [
+        (64, 2, 384, 2),
+        (192, 2, 640, 1),
+        (256, 1, 384, 2),
+        pytest.param(64, 2, 384, 1, marks=pytest.mark.slow),
+        pytest.param(192, 2, 640, 2, marks=pytest.mark.slow),
+        pytest.param(256, 1, 384, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, rows, pair):
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
     config = Config(cta_group=pair, tile_n=tile, persistent=True)

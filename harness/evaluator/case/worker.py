@@ -115,6 +115,10 @@ def _run(job: Job) -> Outcome:
     import torch
 
     torch.set_num_threads(job.threads)
+    if job.device == "emulator":
+        import b200
+
+        b200.install()  # a submission may ask for a GPU as soon as it is imported
     if job.own:
         from harness.own.modes import MODES as OWN_MODES
 

@@ -1,11 +1,9 @@
 """Every planted bug is named with its lines; its corrected twin is clean in every schedule."""
 
-import zlib
-
 import pytest
 
 from tests.b200.checker.checks_page import unexplained
-from tests.planted_bugs.listed import PLANTED
+from tests.planted_bugs.listed import PLANTED, part
 from tests.planted_bugs.reports import recorded, told
 
 REPORTS = recorded()
@@ -16,7 +14,7 @@ def soon(planted, schedule) -> bool:
     """Whether a twin runs in this schedule with every `pytest`: the usual one and another, so that
     each schedule has a quarter of the twins. The slow tests have the rest.
     """
-    other = SCHEDULES[1 + zlib.crc32(planted.name.encode()) % (len(SCHEDULES) - 1)]
+    other = SCHEDULES[1 + part(planted, len(SCHEDULES) - 1)]
     return schedule in (None, other)
 
 

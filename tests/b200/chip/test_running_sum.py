@@ -21,7 +21,6 @@ from b200.chip.tensor.running_sum import RunningSum
 from tests.b200.chip.tensor_support import warps
 
 M, N, COLUMN = 64, 8, 96
-SUMS = 1500
 # (format of the scales, lowest code, end of the codes): one value, few values, values with more bits
 # than fp32 keeps, up to what overflows, subnormals, NaN among them.
 REGIMES = (
@@ -84,8 +83,9 @@ def ways_taken(monkeypatch) -> Counter:
     return taken
 
 
+@pytest.mark.parametrize("sums", [500, pytest.param(1500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("int8", [True, False])
-def test_random_sums_are_those_of_single_steps(monkeypatch, int8):
+def test_random_sums_are_those_of_single_steps(monkeypatch, int8, sums):
     if not int8:
         monkeypatch.setattr(int8_product, "is_there", lambda: False)
     elif not int8_product.is_there():
@@ -95,7 +95,7 @@ def test_random_sums_are_those_of_single_steps(monkeypatch, int8):
     rng = np.random.default_rng(36)
     (cta,) = (warp.cta for warp in warps()[1])
     infinite = 0
-    for number in range(SUMS):
+    for number in range(sums):
         regime = REGIMES[number % len(REGIMES)]
         negate = bool(rng.integers(2))
         mma, cells = an_mma(regime[0], negate), None

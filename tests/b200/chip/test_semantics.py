@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from b200.chip import instruction_set as isa  # noqa: F401  registers every unit
 from b200.registry import TABLE
 from tests import ROOT
@@ -20,14 +18,17 @@ def path_of(module: str) -> str:
     return module.removeprefix("b200.").replace(".", "/") + ".py"
 
 
-@pytest.mark.parametrize("key", sorted(TABLE), ids=".".join)
-def test_every_mnemonic_has_a_row(key):
-    """Its first word stands in the table, in the row of its unit's file where one file has it."""
+def is_in_the_table(key: tuple[str, ...]) -> bool:
+    """Its first word stands there, in the row of its unit's file where one file has it."""
     shared = key[0] in ("abs", "add", "div", "fma", "mad", "max", "min", "mul", "neg", "rem", "sub")
     shared |= key[0] in ("red", "fence", "prefetch", "cp", "bar", "tcgen05")
     unit = path_of(UNITS[key])
     rows = ROWS if shared else [row for row in ROWS if unit in row]
-    assert any(f"`{key[0]}" in row for row in rows), (key, unit)
+    return any(f"`{key[0]}" in row for row in rows)
+
+
+def test_every_mnemonic_has_a_row():
+    assert [".".join(key) for key in sorted(TABLE) if not is_in_the_table(key)] == []
 
 
 def test_every_file_with_instructions_is_named():

@@ -30,7 +30,14 @@ def launched(stored: int, every: int):
 
 
 @pytest.mark.parametrize(
-    ("stored", "measured"), [(0, 3.63), (512, 4.20), (4096, 4.59), (8192, 5.12), (16384, 6.16)]
+    ("stored", "measured"),
+    [
+        (0, 3.63),
+        pytest.param(512, 4.20, marks=pytest.mark.slow),
+        (4096, 4.59),
+        pytest.param(8192, 5.12, marks=pytest.mark.slow),
+        pytest.param(16384, 6.16, marks=pytest.mark.slow),
+    ],
 )
 def test_loads_and_stores_together(stored, measured):
     """8.7 MB from DRAM, and up to as much stored: microseconds a call, back to back."""

@@ -32,13 +32,13 @@ def kernel_us(pattern: str) -> float:
 @pytest.mark.parametrize(
     ("pattern", "measured"),
     [
-        ("halves", 3.91),
+        pytest.param("halves", 3.91, marks=pytest.mark.slow),
         ("lone halves", 5.01),
-        ("sectors", 2.69),
-        ("rows", 2.20),
+        pytest.param("sectors", 2.69, marks=pytest.mark.slow),
+        pytest.param("rows", 2.20, marks=pytest.mark.slow),
         ("lines", 2.15),
         ("red rows", 4.23),
-        ("red lines", 4.37),
+        pytest.param("red lines", 4.37, marks=pytest.mark.slow),
     ],
 )
 def test_stores_of_all_sms(pattern, measured):

@@ -169,15 +169,34 @@ int main() {
 }
 """
 
+# Two tests of a build: "right" and "race".
+TESTED = r"""
+#include <cstring>
+#include "parts.h"
+__global__ void other_files(int* out) { *out = of_the_other_file(20) + variable_of_the_other_file; }
+__global__ void race(int* out) {
+  __shared__ int s[64];
+  s[threadIdx.x] = threadIdx.x;
+  out[threadIdx.x] = s[63 - threadIdx.x];
+}
+int main(int, char** argv) {
+  const bool right = std::strcmp(argv[1], "right") == 0;
+  int *out, value = 0;
+  cudaMalloc(&out, 64 * sizeof(int));
+  if (right) other_files<<<1, 1>>>(out);
+  else race<<<1, 64>>>(out);
+  cudaMemcpy(&value, out, sizeof value, cudaMemcpyDeviceToHost);
+  return right && value != 42;
+}
+"""
+
 CMAKE = """
 cmake_minimum_required(VERSION 3.20)
-project(parts LANGUAGES CXX CUDA)
+project(tested LANGUAGES CXX CUDA)
 set(CMAKE_CUDA_ARCHITECTURES 75 90)
-find_package(Threads REQUIRED)
-add_executable(parts parts.cu other.cu)
-set_target_properties(parts PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
-target_link_libraries(parts Threads::Threads)
+add_executable(tested tested.cu other.cu)
+set_target_properties(tested PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
 enable_testing()
-add_test(NAME right COMMAND parts all)
-add_test(NAME race COMMAND parts race)
+add_test(NAME right COMMAND tested right)
+add_test(NAME race COMMAND tested race)
 """

@@ -133,13 +133,14 @@ def test_a_build_and_its_tests(folder):
     if not all(map(shutil.which, ("cmake", "ninja", "ctest"))):
         pytest.skip("needs cmake, ninja and ctest")
     (folder / "CMakeLists.txt").write_text(programs.CMAKE)
+    (folder / "tested.cu").write_text(programs.TESTED)
     for command in (["cmake", "-G", "Ninja", "-B", "b"], ["ninja", "-C", "b"]):
         done = run_exec(*command, cwd=folder)
         assert done.returncode == 0, done.stdout + done.stderr
     done = run_exec("--", "ctest", "--test-dir", "b", cwd=folder)
     assert "race" in done.stdout.partition("The following tests FAILED")[2]
     assert "50% tests passed, 1 tests failed out of 2" in done.stdout
-    assert "2 processes" in done.stderr and "parts.cu:" in done.stderr
+    assert "2 processes" in done.stderr and "tested.cu:" in done.stderr
     assert done.returncode == 8  # ctest's own
 
 

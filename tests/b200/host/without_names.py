@@ -1,5 +1,6 @@
-"""Installs without one name of another package at a time, each in a fork: what still runs, and what
-the feature that needs it says. Prints a JSON object a name; run by test_takeover.py.
+"""Installs without one name of another package at a time, each in a fork: what the feature that
+needs it says; and without all that a feature needs: whether raw PTX runs. Prints a JSON object an
+install; run by test_takeover.py.
 """
 
 from __future__ import annotations
@@ -138,8 +139,8 @@ def remove(name: str) -> None:
         takeover.is_there = lambda asked: asked != name and known(asked)
 
 
-def raw_ptx() -> bool:
-    """Whether a kernel in PTX runs right, on numpy's memory."""
+def raw_ptx() -> None:
+    """A kernel in PTX runs right, on numpy's memory."""
     gpu = b200.install()
     assert type(gpu) is Gpu
     out = np.zeros(32, np.uint32)
@@ -147,18 +148,17 @@ def raw_ptx() -> bool:
         lambda memory, _: memory.register(out.ctypes.data, out.nbytes, "an array of numpy")
     )
     gpu.launch(PTX, "k", grid=(1, 1, 1), block=(32, 1, 1), args=[out.ctypes.data])
-    return bool((out == np.arange(32)).all())
+    assert (out == np.arange(32)).all(), out
 
 
-def tried(names: list[str], use: Callable[[], object] | None) -> dict[str, object]:
-    """What comes of an install without these names."""
+def tried(names: list[str], use: Callable[[], object]) -> dict[str, object]:
+    """What comes of an install without these names, and of a use behind it."""
     for name in names:
         remove(name)
     record: dict[str, object] = {"names": names, "gone": not any(map(takeover.is_there, names))}
     try:
-        record["raw_ptx"] = raw_ptx()
-        if use is not None:
-            use()
+        b200.install()
+        use()
         record["said"] = ""
     except BaseException as error:  # noqa: BLE001  told to the test
         record["said"], record["kind"] = str(error), type(error).__name__
@@ -171,16 +171,26 @@ def main() -> None:
     import_all((*modules, "b200.checker.checked", "b200.chip.gpu"))
     gc.freeze()  # or each fork copies what it collects
     for feature in FEATURES:
-        for alternatives in ("", *feature.names):  # "": nothing is removed
-            names = [name for name in alternatives.split("|") if name and takeover.is_there(name)]
-            sys.stdout.flush()
-            pid = os.fork()
-            if not pid:
-                with contextlib.redirect_stdout(sys.stderr):
-                    record = tried(names, USES.get(feature.what))
-                print(json.dumps({"feature": feature.what, **record}), flush=True)
-                os._exit(0)
-            os.waitpid(pid, 0)
+        use = USES.get(feature.what, lambda: None)
+        alike = [
+            [name for name in each.split("|") if takeover.is_there(name)] for each in feature.names
+        ]
+        print_tried(feature.what, "use", [], use)
+        for names in alike:
+            print_tried(feature.what, "use", names, use)
+        print_tried(feature.what, "raw_ptx", [name for names in alike for name in names], raw_ptx)
+
+
+def print_tried(feature: str, way: str, names: list[str], use: Callable[[], object]) -> None:
+    """The record of an install in a fork."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        with contextlib.redirect_stdout(sys.stderr):
+            record = tried(names, use)
+        print(json.dumps({"feature": feature, "way": way, **record}), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def test_a_row_that_cannot_be_meant_is_no_row(row):
         list(grammar.rows(row))
 
 
-@pytest.mark.parametrize("form", MODELLED, ids=opcode)
-def test_each_modelled_row_has_a_unit(form):
-    assert find(opcode(form)) is not None or form.mnemonic in FLOW
+def test_each_modelled_row_has_a_unit():
+    names = [opcode(form) for form in MODELLED if form.mnemonic not in FLOW]
+    assert len(names) > 300 and [name for name in names if find(name) is None] == []
 
 
 def test_each_unit_has_a_row():

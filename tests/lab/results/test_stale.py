@@ -39,11 +39,14 @@ def copy(tmp_path):
     return tmp_path
 
 
-def changed(root, path: str, old: str, new: str) -> list[str]:
-    """The problems once a text of a source is another."""
+def change(root, path: str, old: str, new: str) -> None:
     source = root / path
     assert source.read_text().count(old) >= 1
     source.write_text(source.read_text().replace(old, new, 1))
+
+
+def problems(root) -> list[str]:
+    """Those of sources that have changed."""
     digest.part.cache_clear()
     digest.of_file.cache_clear()
     return stale.problems(root)
@@ -51,27 +54,23 @@ def changed(root, path: str, old: str, new: str) -> list[str]:
 
 def test_a_changed_constant_makes_a_file_stale_by_name(copy):
     assert stale.problems(copy) == []
-    found = changed(copy, "b200/clock/constants.toml", "value = ", "value = 1")
-    assert found == [f"{RESULTS}/floors.json is stale: clock (python -m lab remake)"]
+    change(copy, "b200/clock/constants.toml", "value = ", "value = 1")
+    assert problems(copy) == [f"{RESULTS}/floors.json is stale: clock (python -m lab remake)"]
 
 
 def test_a_changed_kernel_and_chip_are_named_both(copy):
-    changed(copy, "submission.py", "def pick(", "def picked(")
-    (found,) = changed(copy, "b200/hardware.py", "SM_COUNT = 148", "SM_COUNT = 149")
+    change(copy, "submission.py", "def pick(", "def picked(")
+    change(copy, "b200/hardware.py", "SM_COUNT = 148", "SM_COUNT = 149")
+    (found,) = problems(copy)
     assert "floors.json is stale: chip, submission (" in found
 
 
-@pytest.mark.parametrize(
-    "path, old, new",
-    [
-        ("b200/clock/constants.toml", "[", "# a remark\n["),
-        ("b200/clock/units.py", '"""', '"""More. '),
-        ("submission.py", "import torch\n", "import torch  # a remark\n\n"),
-        ("b200/clock/published_errors.json", '"errors"', '"other"'),
-    ],
-)
-def test_a_changed_remark_makes_nothing_stale(copy, path, old, new):
-    assert changed(copy, path, old, new) == []
+def test_changed_remarks_make_nothing_stale(copy):
+    change(copy, "b200/clock/constants.toml", "[", "# a remark\n[")
+    change(copy, "b200/clock/units.py", '"""', '"""More. ')
+    change(copy, "submission.py", "import torch\n", "import torch  # a remark\n\n")
+    change(copy, "b200/clock/published_errors.json", '"errors"', '"other"')
+    assert problems(copy) == []
 
 
 def test_a_file_that_says_nothing_is_found(copy):

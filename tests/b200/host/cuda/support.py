@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import b200
+from b200.host.cuda.build import digest_of
 from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit
@@ -42,6 +44,18 @@ def needs(find: Callable[[], object]) -> pytest.MarkDecorator:
 
 
 needs_nvcc = needs(find_toolkit)
+
+
+def one_folder(factory: pytest.TempPathFactory, files: Mapping[str, str]) -> Path:
+    """A folder with these files, by name; the same one for the same files. `b200 run` compiles a
+    program again in another folder, as its includes may be others there, and that takes 3 CPU
+    seconds.
+    """
+    folder = factory.getbasetemp() / f"program-{digest_of(*files, *files.values())}"
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
 
 
 def compile_program(name: str, source: str, head: str = HEAD, **options) -> ctypes.CDLL:

@@ -44,7 +44,7 @@ def gencode(*pairs: str) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["none", "size", "speed", "balance"])
 def test_the_best_of_several_in_each_compression(tmp_path, mode):
-    several = gencode("80 compute_80", "90 sm_90", "100 compute_100", "120 compute_120")
+    several = gencode("90 sm_90", "100 compute_100", "120 compute_120")
     both = gencode("100a [compute_100a,sm_100a]")
     held, said = compiled(tmp_path, *several, *both, f"--compress-mode={mode}")
     image = image_of(held)

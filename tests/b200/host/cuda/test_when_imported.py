@@ -13,12 +13,16 @@ import importlib.util, sys
 importlib.util.find_spec("pip")  # turns setuptools' own distutils off, and so its import
 import b200
 b200.install()
-assert "torch.utils.cpp_extension" not in sys.modules
+assert not {"torch.utils.cpp_extension", "cutlass", "triton"} & set(sys.modules)
+import cutlass
+assert "b200.host.dsl.engine" in sys.modules  # taken over by now
 """
 
 
-def test_installing_imports_no_build_tools():
-    """setuptools, which torch's extensions need, cannot be imported in every process."""
+def test_installing_imports_no_build_tools_and_no_compiler():
+    """setuptools, which torch's extensions need, cannot be imported in every process; the DSL takes a
+    second.
+    """
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
