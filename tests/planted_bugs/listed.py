@@ -4,6 +4,7 @@ from tests.planted_bugs import (
     accesses,
     cancels,
     clusters,
+    counted,
     cta,
     flags,
     gemm,
@@ -48,4 +49,5 @@ PLANTED = [
     *scopes.PLANTED,
     *swizzle.PLANTED,
     *accesses.PLANTED,
+    *counted.PLANTED,
 ]

@@ -26,6 +26,8 @@ from b200.checker.memory.shadow import (
 )
 from b200.checker.naming import place
 
+UPDATES = ("atomic", "red.async")
+
 
 def granules(index) -> slice | np.ndarray:
     """The granules that contain the words of an index."""
@@ -254,13 +256,7 @@ class SharedRules:
                 for number in self.out_of_phase.keys() & set(by_copies):
                     self.products.out_of_phase(new, self.out_of_phase[number])
         if 0 in numbers and (by_copies is None or 0 in by_copies):
-            empty = stored == 0
-            if by_copies is not None:
-                words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
-                empty = empty & (shadow.written[words_ >> 2] == 0)
-            if empty.any():
-                loads = PORTABILITY if new.kind == "generic" else ERROR  # checked.py judges it
-                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD, loads)
+            self._unwritten_words(new, index, stored, at)
         slot = new.agent.index % GENERIC_READERS
         shadow.loaded[slot][index] = new.number
         shadow.reader[index] = lanes
@@ -300,6 +296,8 @@ class SharedRules:
                     args = shadow.reader, index, lanes, at, "write"
                     shared_lanes.between(self, new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
+        if new.kind in UPDATES:
+            self._unwritten_words(new, index, shadow.stored[index], at)
         if new.kind == "atomic":
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
@@ -368,8 +366,33 @@ class SharedRules:
         shadow = self.shadow
         return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
 
+    def _unwritten_words(self, new: Record, index, stored: np.ndarray, at: tuple):
+        """Report words that an access reads and nobody has written. stored: their latest stores."""
+        low, high, _ = at
+        empty = stored == 0
+        if self.shadow.written_in.meet(low * WORD, high * WORD + 3):
+            words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
+            empty = empty & (self.shadow.written[words_ >> 2] == 0)
+        if empty.any():
+            judged = "shared" if new.kind != "strong" else ""  # what comes of it, by checked.py
+            severity = PORTABILITY if judged else ERROR
+            nbytes = int(np.count_nonzero(empty)) * WORD
+            self._uninitialised(new, at, nbytes, severity, judged=judged)
+
+    def updated(self, new: Record, low: int, high: int) -> None:
+        """Check what a bulk reduction, which writes these granules, finds there."""
+        low, high = low * GRANULE // WORD, (high + 1) * GRANULE // WORD - 1
+        index = slice(low, high + 1)
+        self._unwritten_words(new, index, self.shadow.stored[index], (low, high, WORD))
+
     def _uninitialised(
-        self, new: Record, at: tuple, nbytes: int, severity: str, some_rows: bool = False
+        self,
+        new: Record,
+        at: tuple,
+        nbytes: int,
+        severity: str,
+        some_rows: bool = False,
+        judged: str = "",
     ):
         new.empty = True
         what = "rows in shared memory" if some_rows else "shared memory"
@@ -385,5 +408,5 @@ class SharedRules:
             new,
             None,
             severity,
-            "shared" if new.kind == "generic" else "",  # of others, see `ended`
+            judged,  # "": by `ended`, of copies and the tensor core
         )
