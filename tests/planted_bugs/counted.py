@@ -55,12 +55,12 @@ def behind_copies(bug: bool) -> Source:
     initialise(k, 32 if bug else 64)
     k("mul.wide.u32 %rd8, %r0, 4;")
     k("add.u64 %rd9, %rd0, %rd8;")
-    k("cp.async.ca.shared.global [%r3], [%rd9], 4;")
+    k("cp.async.ca.shared.global [%r3], [%rd9], 4;", "copy")
     k(f"cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1+{BARRIER}];", "arrive")
     k.wait(f"%r1+{BARRIER}", 0)
     k("xor.b32 %r4, %r2, 128;")
     k("add.u32 %r4, %r4, %r1;")
-    k("ld.shared.u32 %r5, [%r4];")
+    k("ld.shared.u32 %r5, [%r4];", "read")
     store_own(k, "%r5", "%rd1")
     return k
 
@@ -148,9 +148,9 @@ PLANTED = [
         "arrivals_behind_copies",
         "an mbarrier counts the arrivals of one warp, and two arrive behind their copies",
         behind_copies,
-        "protocol",
-        ("64 arrivals (2 warps, 32 lanes of each) come to an mbarrier of count 32",),
-        ("arrive", "init"),
+        "race",
+        ("reads shared memory that the cp.async of another warp writes",),
+        ("copy", "read"),
         numbers,
         swapped,
         schedule="late",
