@@ -67,10 +67,21 @@ def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
     """The part of a clock that a relaxed operation hands over: of memory, only what a fence has put
     before it. distance: of the reader (scopes.py).
     """
-    clock = clock.copy()
+    clock = at_distance(clock, distance).copy()
     clock[HB] = clock[FENCED + distance]
     for row in (ASYNC, GLOBAL):
         np.minimum(clock[row], clock[HB], out=clock[row])
+    return clock
+
+
+def at_distance(clock: np.ndarray, distance: int) -> np.ndarray:
+    """A clock as a reader at this distance takes it over: a fence that reaches less far counts for
+    none of those to whom that reader hands on.
+    """
+    if distance == CTA:
+        return clock
+    clock = clock.copy()
+    clock[FENCED : FENCED + distance] = clock[FENCED + distance]
     return clock
 
 
