@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker.memory.heard import Heard
 from b200.checker.memory.spoken import Spoken
 from b200.checker.scopes import CTA, DISTANCES
 from b200.registry import FULL
@@ -148,6 +149,8 @@ class Agent:
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
     lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
+    hearing: (lanes, instruction) of the present acquire, None if all lanes acquire. heard: what
+    such acquires have told (heard.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
     not repeated so far.
     """
@@ -159,6 +162,9 @@ class Agent:
         self.epoch = 1
         self.touched = self.base = self.met = 0
         self.spoken: dict[int, Spoken] = {}
+        self.hearing: tuple[int, Instr] | None = None
+        self.heard: Heard | None = None
+        self.lanes = FULL  # that execute the present access
         self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
         self.fenced: np.ndarray | None = None  # clock at the latest fence
@@ -279,8 +285,9 @@ class Agent:
         return snapshot
 
     def together(self) -> None:
-        """bar.warp.sync: each lane knows what the others have done."""
+        """bar.warp.sync: each lane knows what the others have done and acquired."""
         self.turn += 1
+        self.heard = None
         if self.touched:
             self.touched, self.base = 0, self.epoch
             self.epoch += 1
@@ -300,8 +307,23 @@ class Agent:
         self.weak = released, distance, clock
         return clock
 
+    def hear(self, clock: np.ndarray | None) -> None:
+        """Lanes are about to acquire a clock; None for one of another cluster."""
+        if self.hearing is None:
+            self.heard = None
+            return
+        lanes, ins = self.hearing
+        if self.heard is None:
+            self.heard = Heard(self.clock.copy())
+            self.heard.before[HB, self.component] = self.epoch
+            self.epoch += 1
+            self.snapshot = None
+        self.heard.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
+
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
+        if self.hearing is not None or self.heard is not None:
+            self.hear(clock)
         self.turn += 1
         self.clock = join(self.clock, clock)
         self._changed()
@@ -319,6 +341,8 @@ class Agent:
         """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
         only at the next tcgen05 fence.
         """
+        if self.hearing is not None or self.heard is not None:
+            self.hear(clock)
         self.turn += 1
         n = clock.shape[1]
         self._widen(n - 1)

@@ -70,6 +70,62 @@ def given_back(between: str) -> Source:
     return k
 
 
+def one_waits(between: str, apart: bool = False) -> Source:
+    """Warp 0 stores a number a lane, and arrives; lane 0 of warp 1 waits, and all of its lanes read
+    them. apart: the others do so in a branch of their own.
+    """
+    k = start(64)
+    mbarriers(k, 32, FULL)
+    k("bar.sync 0;")
+    k("setp.ge.u32 %p4, %r0, 32;")
+    k("setp.eq.u32 %p7, %r0, 32;")
+    k("@%p4 bra TAKE;")
+    k("st.shared.u32 [%r3], %r0;", "write")
+    k(f"mbarrier.arrive.shared::cta.b64 _, [%r1+{FULL}];")
+    k("bra DONE;")
+    k("TAKE: mov.u32 %r5, 0;")
+    k("@!%p7 bra OTHERS;")
+    k.wait(f"%r1+{FULL}", 0, "wait")
+    if apart:
+        k("bra DONE;")
+    k("OTHERS: mov.u32 %r6, 0;")
+    if between:
+        k(between)
+    k("ld.shared.u32 %r5, [%r3+-128];", "read")
+    store_own(k, "%r5")
+    k("DONE: mov.u32 %r6, 0;")
+    return k
+
+
+def one_polls(between: str) -> Source:
+    """CTA 0 writes a number a lane to global memory, and sets a flag; lane 0 of CTA 1 polls that,
+    and all of its lanes read them.
+    """
+    k = start(32, FLAGGED)
+    k("mov.u32 %r50, %ctaid.x;")
+    k("setp.ne.u32 %p7, %r0, 0;")
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+    k("setp.ne.u32 %p4, %r50, 0;")
+    k("@%p4 bra READER;")
+    k("st.global.u32 [%rd9], %r0;", "write")
+    k("bar.warp.sync -1;")
+    k(f"@!%p7 {RELEASE}")
+    k("bra DONE;")
+    k("READER: mov.u32 %r21, 0;")
+    k("@%p7 bra OTHERS;")
+    k("AGAIN: ld.acquire.gpu.global.u32 %r20, [%rd1];", "wait")
+    k("setp.eq.u32 %p8, %r20, 0;")
+    k("@%p8 bra AGAIN;")
+    k("OTHERS: mov.u32 %r6, 0;")
+    if between:
+        k(between)
+    k("ld.global.u32 %r21, [%rd9];", "read")
+    store_own(k, "%r21", "%rd2")
+    k("DONE: mov.u32 %r6, 0;")
+    return k
+
+
 def flag(between: str, signal: str, fence: str = "") -> Source:
     """CTA 0 writes a number a lane to global memory, and one lane sets a flag; CTA 1 reads them."""
     k = start(32, FLAGGED)
@@ -100,6 +156,9 @@ def _mail():
 
 NUMBERS = torch.arange(32, dtype=torch.int32)
 OWN = "lane 0 releases its own accesses only"
+OWN_WAIT = "of lane 0 acquires for its own lanes only"
+AFTER = "missing: bar.warp.sync (__syncwarp) after the wait, or a wait by every lane"
+REMARK = ("race (portability): ld.shared reads shared memory by lanes 1-31", OWN_WAIT, AFTER)
 MISSING = "missing: bar.warp.sync (__syncwarp) between the"
 
 
@@ -176,5 +235,52 @@ PLANTED = [
         "each lane's fence stands before a relaxed flag of one lane, without bar.warp.sync",
         ("lanes 1-31 of another warp have written", OWN, MISSING),
         lambda bug: flag("" if bug else TOGETHER, RELAXED, GPU_FENCE),
+    ),
+    *(
+        PlantedBug(
+            name,
+            title,
+            build,
+            "race",
+            words,
+            ("read", "write"),
+            ints(64),
+            lambda a: torch.cat([torch.zeros(32, dtype=torch.int32), NUMBERS]),
+        )
+        for name, title, words, build in (
+            (
+                "one_lane_waits_for_all",
+                "one lane waits for an mbarrier, and all read (right: after bar.warp.sync)",
+                REMARK,
+                lambda bug: one_waits("" if bug else TOGETHER),
+            ),
+            (
+                "one_lane_waits_and_all_vote",
+                "one lane waits for an mbarrier, and all read after a vote, which orders no memory",
+                REMARK,
+                lambda bug: one_waits(VOTE if bug else TOGETHER),
+            ),
+            (
+                "one_lane_waits_in_its_branch",
+                "one lane waits for an mbarrier, and the others read in another branch",
+                ("ld.shared reads shared memory before st.shared writes it",),
+                lambda bug: one_waits("" if bug else TOGETHER, apart=bug),
+            ),
+        )
+    ),
+    PlantedBug(
+        "one_lane_polls_for_all",
+        "one lane polls a flag in global memory, and all read (right: after bar.warp.sync)",
+        lambda bug: one_polls("" if bug else TOGETHER),
+        "global",
+        (
+            "global (portability): global memory that another warp has written is read by lanes "
+            "1-31, and the ld.acquire of lane 0 acquires for its own lanes only",
+            AFTER,
+        ),
+        ("read", "write"),
+        _mail,
+        lambda a: NUMBERS,
+        grid=(2, 1, 1),
     ),
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
+from b200.checker.memory.heard import part_of
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, followed
 from b200.chip.sync.barriers import barrier_of, gather
@@ -160,8 +161,11 @@ def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
                 pairs = {(int(where[i]), int(parity[i]) >> shift & 1) for i in active(mask & done)}
             else:
                 pairs = ((address, phase >> shift & 1),)
+            agent = observer.agent(w)
+            agent.hearing = part_of(w, mask & done, ins)
             for at, parity in pairs:
                 observer.mbarriers.waited(w, find(w, at), parity, ins if relaxed else None)
+            agent.hearing = None
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             observer.mbarriers.looked(w, find(w, address), phase >> shift & 1)
         return done

@@ -16,7 +16,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
-from b200.checker.memory import reductions
+from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
@@ -123,7 +123,7 @@ class CopyOperations:
                 rules.generic_write(record, index, low, high, SHUFFLED)
             else:
                 if updates:
-                    rules.updated(record, low, high)
+                    shared_unwritten.reduced(rules, record, low, high)
                 rules.async_write(record, index, low, high)
                 if box is not None and place.offset % (GROUP * SPANS[box.swizzle] or 1):
                     record.start = place.offset
