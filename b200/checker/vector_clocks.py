@@ -36,7 +36,7 @@ import numpy as np
 from b200.checker.memory.heard import Heard
 from b200.checker.memory.spoken import Spoken
 from b200.checker.scopes import CTA, DISTANCES
-from b200.registry import FULL
+from b200.registry import FULL, active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
@@ -190,6 +190,8 @@ class Agent:
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
+        # (turn, for each lane the epoch up to which it knows of each other's accesses)
+        self.lane_order: tuple[int, np.ndarray] | None = None
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
@@ -292,6 +294,29 @@ class Agent:
             self.touched, self.base = 0, self.epoch
             self.epoch += 1
             self.snapshot = None
+
+    def together_in(self, groups: set[int]) -> None:
+        """bar.warp.sync by groups of lanes, each of which names its own."""
+        if self.lane_order is None or self.lane_order[0] != self.turn:
+            self.lane_order = self.turn, np.zeros((32, 32), np.int32)
+        order = self.lane_order[1]
+        for group in groups:
+            lanes = active(group)
+            order[lanes, lanes] = self.epoch
+            order[lanes] = order[lanes].max(0)
+        self.touched, self.base, self.heard = 0, self.epoch, None
+        self.epoch += 1
+        self.snapshot = None
+
+    def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
+        """Whether lanes know, by such groups, of accesses that the warp's lanes `before` have made
+        up to epoch `step` of this turn. A marker in place of a lane (shadow.py) knows.
+        """
+        if self.lane_order is None or self.lane_order[0] != self.turn:
+            return False
+        one, other = np.broadcast_arrays(before, lanes)
+        some = (one >= 32) | (other >= 32)
+        return some | (self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step)
 
     def release_relaxed(
         self, distance: int, lanes: int = FULL, ins: Instr | None = None

@@ -126,6 +126,28 @@ def one_polls(between: str) -> Source:
     return k
 
 
+def halves(of_global: bool, apart: int) -> Source:
+    """Each half of a warp stores, meets at a bar.warp.sync of its own, and reads the number of the
+    lane that is `apart` lanes away.
+    """
+    k = start(32, ".param .u64 mail, .param .u64 out")
+    k("setp.lt.u32 %p1, %r0, 16;")
+    k("selp.u32 %r7, 0xffff, 0xffff0000, %p1;")
+    k(f"xor.b32 %r4, %r2, {4 * apart};")
+    k("add.u32 %r8, %r4, %r1;")
+    for register, offset in ((8, 2), (10, 4)):
+        k(f"cvt.u64.u32 %rd{register}, %r{offset};")
+        k(f"add.u64 %rd{register}, %rd{register}, %rd0;")
+    mine, other = ("global.u32 [%rd8]", "global.u32 %r5, [%rd10]")
+    if not of_global:
+        mine, other = ("shared.u32 [%r3]", "shared.u32 %r5, [%r8]")
+    k(f"st.{mine}, %r0;", "write")
+    k("bar.warp.sync %r7;")
+    k(f"ld.{other};", "read")
+    store_own(k, "%r5", "%rd1")
+    return k
+
+
 def flag(between: str, signal: str, fence: str = "") -> Source:
     """CTA 0 writes a number a lane to global memory, and one lane sets a flag; CTA 1 reads them."""
     k = start(32, FLAGGED)
@@ -282,5 +304,18 @@ PLANTED = [
         _mail,
         lambda a: NUMBERS,
         grid=(2, 1, 1),
+    ),
+    *(
+        PlantedBug(
+            f"halves_synchronise_apart_{name}",
+            "each half of a warp has a bar.warp.sync of its own, and reads what the other one stored",
+            lambda bug, where=where: halves(where, 16 if bug else 8),
+            kind,
+            ("another lane of the warp has just stored, without bar.warp.sync",),
+            ("read", "write"),
+            lambda: [torch.zeros(32, dtype=torch.int32) for _ in range(2)],
+            lambda a: NUMBERS.reshape(2, 2, 8).flip(1).reshape(-1),
+        )
+        for name, where, kind in (("shared", False, "race"), ("global", True, "global"))
     ),
 ]

@@ -40,11 +40,18 @@ from b200.registry import Run, active, lanes
 
 @followed(all_operands)
 def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
-    """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
+    """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(w, mask, *args):
-        w.observer.agent(w).together()
-        return run(w, mask, *args)
+    def observed(w, mask, members, *args):
+        agent, live = w.observer.agent(w), w.state.live
+        named = {members} if isinstance(members, int) else set()
+        if isinstance(members, np.ndarray):
+            named = set(lanes(members, members.dtype)[active(mask)].tolist())
+        if all(live & ~group == 0 for group in named):
+            agent.together()
+        else:
+            agent.together_in({group & live for group in named})
+        return run(w, mask, members, *args)
 
     return observed
 
