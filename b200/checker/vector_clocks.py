@@ -235,7 +235,7 @@ class Agent:
 
     def forget(self) -> None:
         """The cluster has ended: forget copies of the clock."""
-        self.snapshot = self.weak = None
+        self.snapshot = self.weak = self.heard = None
         self.acquired.clear()
 
     def now(self) -> int:
@@ -405,8 +405,11 @@ class Agent:
 
     def fence_acquire(self, scope: int) -> None:
         """fence.acquire, and the first half of fence.acq_rel, fence.sc, membar: relaxed operations
-        before the fence order memory, as far as its scope reaches.
+        before the fence order memory, as far as its scope reaches. A fence of every lane counts for
+        what one of them has acquired, as one of another thread does (memory-order.md, choices).
         """
+        if self.hearing is None:
+            self.heard = None
         for far in [far for far in self.acquired if far <= scope]:
             self.acquire_barrier(self.acquired.pop(far))
 

@@ -2,8 +2,8 @@
 
 An acquire orders what its own thread does after it (PTX ISA 8.8). What other lanes of the warp do
 comes after it only if something orders the lanes in between, as for a release (one_lane.py):
-bar.warp.sync, or a barrier of the CTA or the cluster. Lanes that have joined again go on together
-on today's chips; lanes in another branch do not wait at all.
+bar.warp.sync, a barrier of the CTA or the cluster, or, by choice, a fence of every lane. Lanes that
+have joined again go on together on today's chips; lanes in another branch do not wait at all.
 
 A warp has one clock, which has what any of its lanes has acquired. From the first acquire by some
 lanes on, until something brings the lanes together or all of them acquire, the warp keeps what it
