@@ -168,6 +168,8 @@ class Agent:
         self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
         self.fenced: np.ndarray | None = None  # clock at the latest fence
+        # (epoch, lanes) of each fence.proxy.async by some
+        self.half_fences: deque[tuple[int, int]] = deque(maxlen=256)
         self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
@@ -386,12 +388,32 @@ class Agent:
         self.epoch += 1
         self.snapshot = None
 
-    def fence_async(self) -> None:
+    def fence_async(self, lanes: int = FULL) -> None:
         """fence.proxy.async for shared memory: the async proxy now sees the generic accesses
-        before it.
+        before it. Of its own warp's, a fence by some lanes covers theirs, and what is in order
+        with them (half_fences).
         """
+        whole = self.clock[ASYNC, self.component]
+        half = self.touched & ~lanes
+        if half:
+            self.half_fences.append((self.epoch, lanes))
         self._raise(ASYNC, HB)
-        self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[ASYNC])
+        if half:
+            self.clock[ASYNC, self.component] = max(whole, self.base)
+        self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[HB])
+
+    def half_fenced(self, by: Agent, step: int, lanes: int) -> bool:
+        """Whether fence.proxy.async of some lanes each of warp `by`, of which this one knows, cover
+        what `lanes` there have done in epoch `step`.
+        """
+        known = [
+            fenced
+            for epoch, fenced in by.half_fences
+            if step <= epoch and (by is self or self.knows(HB, by.component, epoch + 1))
+        ]
+        for fenced in known:
+            lanes &= ~fenced
+        return bool(known) and not lanes
 
     def fence_init(self) -> None:
         self._raise(INIT, HB)

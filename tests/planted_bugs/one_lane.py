@@ -126,6 +126,25 @@ def one_polls(between: str) -> Source:
     return k
 
 
+def one_fences(bug: bool) -> Source:
+    """All lanes store, and lane 0 copies that out after fence.proxy.async: its own, before the
+    lanes have met, or one of each lane.
+    """
+    k = start(32)
+    k("setp.ne.u32 %p7, %r0, 0;")
+    k("st.shared.u32 [%r3], %r0;", "write")
+    k(f"{'@!%p7 ' if bug else ''}fence.proxy.async.shared::cta;")
+    k("bar.warp.sync -1;")
+
+    def copy():
+        k("cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1], 128;", "copy")
+        k("cp.async.bulk.commit_group;")
+        k("cp.async.bulk.wait_group 0;")
+
+    k.only(0, copy)
+    return k
+
+
 def halves(of_global: bool, apart: int) -> Source:
     """Each half of a warp stores, meets at a bar.warp.sync of its own, and reads the number of the
     lane that is `apart` lanes away.
@@ -317,5 +336,15 @@ PLANTED = [
             lambda a: NUMBERS.reshape(2, 2, 8).flip(1).reshape(-1),
         )
         for name, where, kind in (("shared", False, "race"), ("global", True, "global"))
+    ),
+    PlantedBug(
+        "one_lane_fences_for_all",
+        "all lanes store, and one makes that visible to the copy, before the lanes have met",
+        one_fences,
+        "proxy",
+        ("wrote through the generic proxy, with no fence.proxy.async in between",),
+        ("write", "copy"),
+        ints(32),
+        lambda a: NUMBERS,
     ),
 ]

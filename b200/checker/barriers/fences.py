@@ -25,7 +25,7 @@ from b200.effects import (
 from b200.program.module import Instr
 from b200.registry import Run
 
-Act = Callable[[Observer, Agent], None]
+Act = Callable[[Observer, Agent, int], None]  # of the lanes that execute the fence
 
 
 def _fenced(ins: Instr, run, *acts: Act) -> Run:
@@ -37,13 +37,13 @@ def _fenced(ins: Instr, run, *acts: Act) -> Run:
         agent = observer.agent(w)
         agent.hearing = part_of(w, mask, ins)
         for act in acts:
-            act(observer, agent)
+            act(observer, agent, mask)
         agent.hearing = None
 
     return observed
 
 
-def _orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> None:
+def _orders_memory(observer: Observer, agent: Agent, lanes: int, order: str, scope: int) -> None:
     """A fence of this order: acquire and release do one half of it each, the others both. What one
     fence acquires it releases, too (PTX ISA 8.8: it ends one pattern and begins another).
     """
@@ -54,11 +54,11 @@ def _orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> 
         agent.fence_release(scope)
 
 
-def _orders_shared(observer: Observer, agent: Agent) -> None:
-    agent.fence_async()
+def _orders_shared(observer: Observer, agent: Agent, lanes: int) -> None:
+    agent.fence_async(lanes)
 
 
-def _orders_global(observer: Observer, agent: Agent) -> None:
+def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
     agent.fence_async_global()
     observer.globals.order.fenced_proxy(agent)
 
@@ -84,10 +84,10 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
 
 @followed(all_operands)
 def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
-    return _fenced(ins, run, lambda observer, agent: agent.fence_init())
+    return _fenced(ins, run, lambda observer, agent, lanes: agent.fence_init())
 
 
 @followed(all_operands)
 def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
     act = Agent.fence_before if effect.before else Agent.fence_after
-    return _fenced(ins, run, lambda observer, agent: act(agent))
+    return _fenced(ins, run, lambda observer, agent, lanes: act(agent))

@@ -147,7 +147,8 @@ class SharedRules:
             stored = shadow.words(shadow.stored, index)
             by = distinct(stored)
             self._conflict(new, by, at, "read")
-            shared_proxy.proxy(self, new, by, at)
+            lanes = shadow.lane.reshape(-1, 4)[index]
+            shared_proxy.proxy(self, new, by, stored, lanes, at)
             self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             if lane is not None:
                 lane_of = shadow.lane.reshape(-1, 4)
