@@ -299,8 +299,9 @@ class Agent:
 
     def together_in(self, groups: set[int]) -> None:
         """bar.warp.sync by groups of lanes, each of which names its own."""
-        if self.lane_order is None or self.lane_order[0] != self.turn:
+        if not self.in_groups:
             self.lane_order = self.turn, np.zeros((32, 32), np.int32)
+        assert self.lane_order is not None
         order = self.lane_order[1]
         for group in groups:
             lanes = active(group)
@@ -310,12 +311,18 @@ class Agent:
         self.epoch += 1
         self.snapshot = None
 
+    @property
+    def in_groups(self) -> bool:
+        """Whether groups of lanes have met in this turn, and not all together."""
+        return self.lane_order is not None and self.lane_order[0] == self.turn
+
     def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
         """Whether lanes know, by such groups, of accesses that the warp's lanes `before` have made
         up to epoch `step` of this turn. A marker in place of a lane (shadow.py) knows.
         """
-        if self.lane_order is None or self.lane_order[0] != self.turn:
+        if not self.in_groups:
             return False
+        assert self.lane_order is not None
         one, other = np.broadcast_arrays(before, lanes)
         some = (one >= 32) | (other >= 32)
         return some | (self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step)

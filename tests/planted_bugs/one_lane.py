@@ -330,7 +330,10 @@ PLANTED = [
             "each half of a warp has a bar.warp.sync of its own, and reads what the other one stored",
             lambda bug, where=where: halves(where, 16 if bug else 8),
             kind,
-            ("another lane of the warp has just stored, without bar.warp.sync",),
+            (
+                "another lane of the warp has just stored, without bar.warp.sync",
+                "a bar.warp.sync in between does not name both lanes",
+            ),
             ("read", "write"),
             lambda: [torch.zeros(32, dtype=torch.int32) for _ in range(2)],
             lambda a: NUMBERS.reshape(2, 2, 8).flip(1).reshape(-1),

@@ -12,7 +12,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.one_lane import IN_STEP
+from b200.checker.memory.one_lane import APART, IN_STEP
 from b200.checker.vector_clocks import Agent
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
@@ -86,6 +86,7 @@ class GlobalLanes:
                 f"this access: {words.line(new.ins)}, by {words.name(agent)}",
                 f"{done} before: {words.line(old.ins)}, by {lanes_text(lanes)}",
                 *(() if region is None else (f"in {self.observer.operand(region.base)}",)),
+                *((APART,) if agent.in_groups else ()),
                 *((IN_STEP,) if in_step else ()),
                 "missing: bar.warp.sync (__syncwarp) between the two",
             ),

@@ -30,6 +30,7 @@ from b200.registry import active, lanes_text
 IN_STEP = (
     "today's chips keep it in order as long as the lanes go in step, which PTX does not promise"
 )
+APART = "a bar.warp.sync in between does not name both lanes"
 
 
 def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, same=None) -> None:

@@ -47,6 +47,7 @@ def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how
                 f"this access: {words.act(new)}",
                 f"conflicts with: {words.act(old)}",
                 f"in {place(rules.cta, *at)}",
+                *((one_lane.APART,) if new.agent.in_groups else ()),
                 *((one_lane.IN_STEP,) if in_step else ()),
                 "missing: bar.warp.sync (__syncwarp) between the two",
             ),
