@@ -291,8 +291,11 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
         observer.ins = ins
         if observer.dependence is not None:
             agent = observer.agent(w)
-            dependence = observer.dependence
-            (dependence.waited if effect.waits else dependence.let_start)(agent)
+            if effect.waits:
+                part = part_of(w, mask, ins)
+                observer.dependence.waited(agent, part and part[0])
+            else:
+                observer.dependence.let_start(agent)
 
     return observed
 

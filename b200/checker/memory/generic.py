@@ -244,13 +244,13 @@ def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
     kept.append(at)
 
 
-def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
+def _beside_other_launches(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool):
     """Check an access of global memory against earlier launches that may still run."""
     observer = w.observer
     observer.wrote |= write
     if observer.dependence is not None:
         observer.ins = ins
-        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)
+        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins, mask)
 
 
 def _look_at_access(ins: Instr) -> Looking | None:
@@ -310,7 +310,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                 w.observer.agent(w).lanes = mask
                 shared_access(w, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
-            _beside_other_launches(w, ins, at, nbytes, write)
+            _beside_other_launches(w, ins, mask, at, nbytes, write)
             _global(w, ins, mask, at, nbytes, write, strong, before)
 
     def observed(w, mask, address, *rest):
@@ -367,7 +367,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
             shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
             agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
         elif where == "global":
-            _beside_other_launches(w, ins, at, nbytes, True)
+            _beside_other_launches(w, ins, mask, at, nbytes, True)
             agent = observer.agent(w)
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
