@@ -310,7 +310,7 @@ class SharedRules:
                     args = shadow.reader, index, lanes, at, "write"
                     shared_lanes.between(self, new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
-        if new.kind in shared_unwritten.UPDATES:
+        if shared_unwritten.updates(new):
             shared_unwritten.words(self, new, index, shadow.stored[index], at)
         if new.kind == "atomic":
             self.atomics.add(new, index, shadow.stored[index])

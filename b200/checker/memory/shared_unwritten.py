@@ -14,8 +14,15 @@ from b200.checker import naming
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory.shadow import GRANULE, WORD
+from b200.effects import Updates
 
-UPDATES = ("atomic", "red.async")  # of words
+
+def updates(access: Record) -> bool:
+    """Whether a write of words takes what is there: an exchange does for its result alone."""
+    effect = access.ins.effect
+    if isinstance(effect, Updates) and effect.operation == "exch":
+        return effect.returns
+    return access.kind in ("atomic", "red.async")
 
 
 def words(rules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
