@@ -30,7 +30,8 @@ def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how
             continue
         before = by[index]
         other = (before != lanes) & (before != EVERY) & (cells == number)
-        other = other & ~np.asarray(new.agent.in_order(old.step, before, lanes))
+        if new.agent.in_groups:
+            other = other & ~np.asarray(new.agent.in_order(old.step, before, lanes))
         if not other.any():
             continue
         done = "read" if how == "write" else "stored"

@@ -147,8 +147,7 @@ class SharedRules:
             stored = shadow.words(shadow.stored, index)
             by = distinct(stored)
             self._conflict(new, by, at, "read")
-            lanes = shadow.lane.reshape(-1, 4)[index]
-            shared_proxy.proxy(self, new, by, stored, lanes, at)
+            shared_proxy.proxy(self, new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             if lane is not None:
                 lane_of = shadow.lane.reshape(-1, 4)

@@ -37,9 +37,9 @@ def fenced(rules, new: Record, numbers, at: tuple) -> None:
                 )
 
 
-def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at: tuple) -> None:
-    """Report generic stores that the asynchronous proxy need not see yet. cells, by: for each word
-    its record, and the lane that has stored it.
+def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index, at: tuple) -> None:
+    """Report generic stores that the asynchronous proxy need not see yet. cells: the records of the
+    words. by: the shadow that has the lane of each word. index: of these words there.
     """
     for number in numbers:
         if not number:
@@ -49,7 +49,7 @@ def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at: tu
         if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
             fenced = agent.knows(ASYNC, old.component, old.step)
             if not fenced and old.agent.half_fences:
-                lanes = lanes_of(by, cells, number, 0)
+                lanes = lanes_of(by[index], cells, number, 0)
                 fenced = agent.half_fenced(old.agent, old.step, lanes)
             if not fenced:
                 rules.report(
