@@ -39,10 +39,6 @@ class Properties:
     lanes: bool = False
     adds: bool = False
 
-    @property
-    def reads_shared_or_global(self) -> bool:
-        return bool({"shared", "global"} & set(self.reads))
-
 
 @lru_cache(maxsize=4096)
 def properties(effect: Effect) -> Properties:

@@ -90,6 +90,8 @@ class Barrier:
     latest wait was on B.
     looks: warp -> (its epoch, instruction) of its wait for the latest completed phase.
     waited: numbers of the phases that some warp has waited for.
+    unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of it is
+    known to come after (announced.py).
     """
 
     __slots__ = (
@@ -112,6 +114,7 @@ class Barrier:
         "answers",
         "looks",
         "waited",
+        "unheld",
     )
 
     def __init__(
@@ -123,6 +126,7 @@ class Barrier:
         self.answers: dict = {}
         self.looks: dict = {}
         self.waited: set[int] = set()
+        self.unheld: list[tuple] = []
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING
@@ -186,7 +190,7 @@ class Barrier:
         if self.signalled:
             return False
         needed = self.passed[ORDER].copy()
-        needed[self.component] = 0
+        needed[self.component : self.component + 1] = 0  # of no component, once all is forgotten
         n = min(needed.size, clock.shape[1])
         return bool((needed[:n] <= clock[ORDER, :n]).all() and not needed[n:].any())
 

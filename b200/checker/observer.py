@@ -94,7 +94,7 @@ class Observer:
         self.descriptors = DescriptorRanks(self)
         self.versions = DescriptorVersions(self)
         self.mbarriers = Mbarriers(self, self.arrivals, self.overtaken)
-        signals = Signals(self, self.mbarriers, self.arrivals, self.overtaken)
+        signals = Signals(self, self.mbarriers, self.arrivals)
         self.operations = Operations(self, signals)
         self.operands: dict[int, str] = {}  # base of an allocation -> name of a tensor there
         # Of the clusters that run, their CTAs and warps:

@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker.memory.heard import Heard
 from b200.checker.memory.spoken import Spoken
 from b200.checker.scopes import CTA, DISTANCES
-from b200.registry import FULL
+from b200.registry import FULL, active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
@@ -67,10 +68,21 @@ def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
     """The part of a clock that a relaxed operation hands over: of memory, only what a fence has put
     before it. distance: of the reader (scopes.py).
     """
-    clock = clock.copy()
+    clock = at_distance(clock, distance).copy()
     clock[HB] = clock[FENCED + distance]
     for row in (ASYNC, GLOBAL):
         np.minimum(clock[row], clock[HB], out=clock[row])
+    return clock
+
+
+def at_distance(clock: np.ndarray, distance: int) -> np.ndarray:
+    """A clock as a reader at this distance takes it over: a fence that reaches less far counts for
+    none of those to whom that reader hands on.
+    """
+    if distance == CTA:
+        return clock
+    clock = clock.copy()
+    clock[FENCED : FENCED + distance] = clock[FENCED + distance]
     return clock
 
 
@@ -137,6 +149,8 @@ class Agent:
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
     lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
+    hearing: (lanes, instruction) of the present acquire, None if all lanes acquire. heard: what
+    such acquires have told (heard.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
     not repeated so far.
     """
@@ -148,9 +162,14 @@ class Agent:
         self.epoch = 1
         self.touched = self.base = self.met = 0
         self.spoken: dict[int, Spoken] = {}
+        self.hearing: tuple[int, Instr] | None = None
+        self.heard: Heard | None = None
+        self.lanes = FULL  # that execute the present access
         self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
         self.fenced: np.ndarray | None = None  # clock at the latest fence
+        # (epoch, lanes) of each fence.proxy.async by some
+        self.half_fences: deque[tuple[int, int]] = deque(maxlen=256)
         self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
@@ -173,6 +192,8 @@ class Agent:
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )
+        # (turn, for each lane the epoch up to which it knows of each other's accesses)
+        self.lane_order: tuple[int, np.ndarray] | None = None
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
@@ -216,7 +237,7 @@ class Agent:
 
     def forget(self) -> None:
         """The cluster has ended: forget copies of the clock."""
-        self.snapshot = self.weak = None
+        self.snapshot = self.weak = self.heard = None
         self.acquired.clear()
 
     def now(self) -> int:
@@ -268,12 +289,43 @@ class Agent:
         return snapshot
 
     def together(self) -> None:
-        """bar.warp.sync: each lane knows what the others have done."""
+        """bar.warp.sync: each lane knows what the others have done and acquired."""
         self.turn += 1
+        self.heard = None
         if self.touched:
             self.touched, self.base = 0, self.epoch
             self.epoch += 1
             self.snapshot = None
+
+    def together_in(self, groups: set[int]) -> None:
+        """bar.warp.sync by groups of lanes, each of which names its own."""
+        if not self.in_groups:
+            self.lane_order = self.turn, np.zeros((32, 32), np.int32)
+        assert self.lane_order is not None
+        order = self.lane_order[1]
+        for group in groups:
+            lanes = active(group)
+            order[lanes, lanes] = self.epoch
+            order[lanes] = order[lanes].max(0)
+        self.touched, self.base, self.heard = 0, self.epoch, None
+        self.epoch += 1
+        self.snapshot = None
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether groups of lanes have met in this turn, and not all together."""
+        return self.lane_order is not None and self.lane_order[0] == self.turn
+
+    def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
+        """Whether lanes know, by such groups, of accesses that the warp's lanes `before` have made
+        up to epoch `step` of this turn. A marker in place of a lane (shadow.py) knows.
+        """
+        if not self.in_groups:
+            return False
+        assert self.lane_order is not None
+        one, other = np.broadcast_arrays(before, lanes)
+        some = (one >= 32) | (other >= 32)
+        return some | (self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step)
 
     def release_relaxed(
         self, distance: int, lanes: int = FULL, ins: Instr | None = None
@@ -289,8 +341,23 @@ class Agent:
         self.weak = released, distance, clock
         return clock
 
+    def hear(self, clock: np.ndarray | None) -> None:
+        """Lanes are about to acquire a clock; None for one of another cluster."""
+        if self.hearing is None:
+            self.heard = None
+            return
+        lanes, ins = self.hearing
+        if self.heard is None:
+            self.heard = Heard(self.clock.copy())
+            self.heard.before[HB, self.component] = self.epoch
+            self.epoch += 1
+            self.snapshot = None
+        self.heard.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
+
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
+        if self.hearing is not None or self.heard is not None:
+            self.hear(clock)
         self.turn += 1
         self.clock = join(self.clock, clock)
         self._changed()
@@ -308,6 +375,8 @@ class Agent:
         """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
         only at the next tcgen05 fence.
         """
+        if self.hearing is not None or self.heard is not None:
+            self.hear(clock)
         self.turn += 1
         n = clock.shape[1]
         self._widen(n - 1)
@@ -326,12 +395,32 @@ class Agent:
         self.epoch += 1
         self.snapshot = None
 
-    def fence_async(self) -> None:
+    def fence_async(self, lanes: int = FULL) -> None:
         """fence.proxy.async for shared memory: the async proxy now sees the generic accesses
-        before it.
+        before it. Of its own warp's, a fence by some lanes covers theirs, and what is in order
+        with them (half_fences).
         """
+        whole = self.clock[ASYNC, self.component]
+        half = self.touched & ~lanes
+        if half:
+            self.half_fences.append((self.epoch, lanes))
         self._raise(ASYNC, HB)
-        self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[ASYNC])
+        if half:
+            self.clock[ASYNC, self.component] = max(whole, self.base)
+        self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[HB])
+
+    def half_fenced(self, by: Agent, step: int, lanes: int) -> bool:
+        """Whether fence.proxy.async of some lanes each of warp `by`, of which this one knows, cover
+        what `lanes` there have done in epoch `step`.
+        """
+        known = [
+            fenced
+            for epoch, fenced in by.half_fences
+            if step <= epoch and (by is self or self.knows(HB, by.component, epoch + 1))
+        ]
+        for fenced in known:
+            lanes &= ~fenced
+        return bool(known) and not lanes
 
     def fence_init(self) -> None:
         self._raise(INIT, HB)
@@ -345,8 +434,11 @@ class Agent:
 
     def fence_acquire(self, scope: int) -> None:
         """fence.acquire, and the first half of fence.acq_rel, fence.sc, membar: relaxed operations
-        before the fence order memory, as far as its scope reaches.
+        before the fence order memory, as far as its scope reaches. A fence of every lane counts for
+        what one of them has acquired, as one of another thread does (memory-order.md, choices).
         """
+        if self.hearing is None:
+            self.heard = None
         for far in [far for far in self.acquired if far <= scope]:
             self.acquire_barrier(self.acquired.pop(far))
 

@@ -94,9 +94,13 @@ class Machine:
         """A warp issues an asynchronous operation. `apply` is its effect, which the order lets
         happen exactly once.
         """
+        self.order.issue(operation, warp, self.watched(operation, warp, apply))
+
+    def watched(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+        """The effect of an operation that a warp issues, as those who watch want it carried out."""
         for watcher in self.watchers:
             apply = watcher.issued(operation, warp, apply)
-        self.order.issue(operation, warp, apply)
+        return apply
 
     def barrier_history(self, mbarrier: MBarrier) -> BarrierHistory | None:
         """The recorded history of an mbarrier; None if nobody records it."""

@@ -35,6 +35,7 @@ WARPS = 4  # with more, fewer states: each takes longer
 KEPT = 1 << 26  # bytes of an allocation that must stay as it is
 SHORTER = 1_000  # states that are looked at after a bad order is found
 BYTES = 1 << 18  # of global memory that the launch writes, at most
+SHARED = 1 << 22  # bytes of shared memory of all CTAs, at most: each state holds them
 
 
 class Taken(NamedTuple):
@@ -164,7 +165,10 @@ class _Walk(InOrder):
             if not self.start_next(waiting, launch, placement):
                 raise Declined("not all clusters run at the same time")
         self.here = list(machine.resident)
-        warps = sum(len(cta.warps) for cluster in self.here for cta in cluster.ctas)
+        ctas = [cta for cluster in self.here for cta in cluster.ctas]
+        if sum(cta.smem.size for cta in ctas) > SHARED:
+            raise Declined(f"its CTAs have more than {SHARED:,} bytes of shared memory")
+        warps = sum(len(cta.warps) for cta in ctas)
         self.limit = self.limit * WARPS // max(WARPS, warps)
         self.camera = Camera(self.far, self._live)
         self._walk()

@@ -15,7 +15,7 @@ from b200.hardware import SMEM_BASE
 from b200.isa import grammar
 from b200.program.analysis import Uniformity, build_blocks
 from b200.program.meeting import Places, guards_as_branches, places
-from b200.program.module import Instr, Kernel, Program
+from b200.program.module import Instr, Kernel, Program, Special
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
 
@@ -30,7 +30,7 @@ def translate(program: Program, kernel: Kernel, writer: type | None = None) -> T
     key = kernel.name, writer
     if key not in program.translations:
         out = Translated(kernel, program)
-        _check_age(out)
+        _check(out)
         _lay_out(out)
         info = out.info = _analyse(out)
         (writer or Writer)(out, info).write()
@@ -53,12 +53,22 @@ def translate_abreast(code: Translated, ctas: int, writer: type) -> Translated:
     return code.program.translations[key]
 
 
-def _check_age(out: Translated) -> None:
-    """Refuse an instruction that is newer than what the module declares, as ptxas does."""
-    if (isa := out.program.isa) is None:
-        return
+READ_SPECIAL = ("mov", "cvt")  # instructions that take a special register as an operand
+
+
+def _check(out: Translated) -> None:
+    """Refuse what ptxas refuses of an instruction whose form there is: it is newer than its module,
+    or has a special register for an operand.
+    """
+    isa = out.program.isa
     for ins in out.kernel.body:
-        if isinstance(ins, Instr) and (why := grammar.newer(ins.opcode, isa)):
+        if not isinstance(ins, Instr):
+            continue
+        why = grammar.newer(ins.opcode, isa) if isa is not None else ""
+        if not why and ins.mods[0] not in READ_SPECIAL:
+            special = next((o for o in ins.operands if isinstance(o, Special)), None)
+            why = f"%{special.name} is read by mov and cvt only" if special is not None else ""
+        if why:
             with located(ins):
                 raise Unsupported(f"{ins.opcode}: {why} (ptxas refuses it, too)")
 

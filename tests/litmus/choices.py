@@ -32,9 +32,11 @@ def _touches(op: Op, at: int) -> bool:
 
 
 def wait_of_the_cta(program: Program, thread: Thread, i: int) -> Op:
-    """A wait of an mbarrier without a scope, which PTX takes for .cta, acquires from the cluster."""
+    """A wait of an mbarrier without a scope, which PTX takes for .cta, acquires from the cluster; a
+    relaxed one, too, with the fence behind it.
+    """
     op = thread.ops[i]
-    return replace(op, scope="cluster") if op.kind == "MW" and op.order == "acquire" else op
+    return replace(op, scope="cluster") if op.kind == "MW" else op
 
 
 def arrival_behind_a_fence(program: Program, thread: Thread, i: int) -> Op:

@@ -337,7 +337,7 @@ PLANTED = [
         (SIGNAL, "missing: fence.acq_rel.gpu (__threadfence) after the atom"),
         ("read", "write", "signal"),
         {"atomic": COUNT, "before": GPU_FENCE, "behind": ""},
-        {"atomic": COUNT_ACQ_REL.format("gpu"), "behind": ""},
+        {"atomic": COUNT_ACQ_REL.format("gpu"), "behind": "bar.warp.sync -1;"},
     ),
     counter(
         "counter_of_cta_scope",

@@ -6,6 +6,7 @@ from tests.planted_bugs import (
     accesses,
     cancels,
     clusters,
+    counted,
     cta,
     flags,
     gemm,
@@ -51,6 +52,7 @@ PLANTED = [
     *scopes.PLANTED,
     *swizzle.PLANTED,
     *accesses.PLANTED,
+    *counted.PLANTED,
 ]
 
 

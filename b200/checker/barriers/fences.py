@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from b200.checker.memory.heard import part_of
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.steps import all_operands, followed
@@ -24,22 +25,25 @@ from b200.effects import (
 from b200.program.module import Instr
 from b200.registry import Run
 
-Act = Callable[[Observer, Agent], None]
+Act = Callable[[Observer, Agent, int], None]  # of the lanes that execute the fence
 
 
-def _fenced(run, *acts: Act) -> Run:
+def _fenced(ins: Instr, run, *acts: Act) -> Run:
     """Observe a fence, which does some things for its warp."""
 
     def observed(w, mask, *operands):
         run(w, mask, *operands)
         observer = w.observer
+        agent = observer.agent(w)
+        agent.hearing = part_of(w, mask, ins)
         for act in acts:
-            act(observer, observer.agent(w))
+            act(observer, agent, mask)
+        agent.hearing = None
 
     return observed
 
 
-def _orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> None:
+def _orders_memory(observer: Observer, agent: Agent, lanes: int, order: str, scope: int) -> None:
     """A fence of this order: acquire and release do one half of it each, the others both. What one
     fence acquires it releases, too (PTX ISA 8.8: it ends one pattern and begins another).
     """
@@ -50,11 +54,11 @@ def _orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> 
         agent.fence_release(scope)
 
 
-def _orders_shared(observer: Observer, agent: Agent) -> None:
-    agent.fence_async()
+def _orders_shared(observer: Observer, agent: Agent, lanes: int) -> None:
+    agent.fence_async(lanes)
 
 
-def _orders_global(observer: Observer, agent: Agent) -> None:
+def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
     agent.fence_async_global()
     observer.globals.order.fenced_proxy(agent)
 
@@ -63,7 +67,7 @@ def _orders_global(observer: Observer, agent: Agent) -> None:
 def fence(ins: Instr, effect: FencesMemory, run) -> Run:
     """Observe fence and membar."""
     scope = scope_of(ins, CTA)
-    return _fenced(run, partial(_orders_memory, order=effect.order, scope=scope))
+    return _fenced(ins, run, partial(_orders_memory, order=effect.order, scope=scope))
 
 
 @followed(all_operands)
@@ -75,15 +79,15 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
         acts.append(_orders_global)
     if effect.order:
         acts.append(partial(_orders_memory, order=effect.order, scope=CLUSTER))
-    return _fenced(run, *acts) if acts else run
+    return _fenced(ins, run, *acts) if acts else run
 
 
 @followed(all_operands)
 def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
-    return _fenced(run, lambda observer, agent: agent.fence_init())
+    return _fenced(ins, run, lambda observer, agent, lanes: agent.fence_init())
 
 
 @followed(all_operands)
 def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
     act = Agent.fence_before if effect.before else Agent.fence_after
-    return _fenced(run, lambda observer, agent: act(agent))
+    return _fenced(ins, run, lambda observer, agent, lanes: act(agent))

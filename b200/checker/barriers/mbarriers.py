@@ -8,6 +8,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Barrier, Record
+from b200.checker.barriers import announced
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.overtaken import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
@@ -25,7 +26,7 @@ from b200.chip.sync.barrier_record import (
     WaitedTwice,
 )
 from b200.chip.sync.mbarrier import MBarrier
-from b200.effects import Arrives
+from b200.effects import Arrives, ExpectsBytes
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 from b200.registry import FULL
@@ -233,10 +234,24 @@ class Mbarriers:
         barrier.answered(agent, ins)
         if mbarrier.cta is not agent.cta:
             self._arrived_remotely(agent, mbarrier.cta, ins)
-        barrier.gather(self._published(agent, mbarrier.cta, ins, lanes))
-        if mbarrier.phase != phase:
+        clock = self._published(agent, mbarrier.cta, ins, lanes)
+        if isinstance(ins.effect, ExpectsBytes):
+            announced.announces(barrier, agent, ins)
+        self.gathered(barrier, agent, clock, phase, ins, isinstance(ins.effect, Arrives))
+
+    def gathered(
+        self, barrier: Barrier, agent: Agent, clock, phase: int, ins: Instr, arrives: bool
+    ) -> None:
+        """A signal has brought its clock. phase: the parity before. arrives: it is an arrival, not
+        bytes.
+        """
+        barrier.gather(clock)
+        if arrives and barrier.unheld:
+            announced.arrives(barrier, agent, clock)
+        if barrier.object.phase != phase:
             barrier.complete()
             self.overtaken.completed(barrier, ins)
+            announced.completed(self.observer, barrier, ins)
 
     def _published(self, agent: Agent, target, ins, lanes: int) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for

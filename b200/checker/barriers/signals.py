@@ -10,7 +10,6 @@ import numpy as np
 from b200.checker.accesses import Barrier, Record
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.mbarriers import Mbarriers
-from b200.checker.barriers.overtaken import Overtaken
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, Stream, join
 from b200.chip.operations import Effect
 from b200.chip.state import CTA
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
 class Signals:
     """Completes the operations of one launch on its mbarriers."""
 
-    def __init__(
-        self, observer: Observer, mbarriers: Mbarriers, arrivals: Arrivals, overtaken: Overtaken
-    ):
-        self.observer, self.mbarriers = observer, mbarriers
-        self.arrivals, self.overtaken = arrivals, overtaken
+    def __init__(self, observer: Observer, mbarriers: Mbarriers, arrivals: Arrivals):
+        self.observer, self.mbarriers, self.arrivals = observer, mbarriers, arrivals
 
     def signalling(
         self,
@@ -46,6 +42,7 @@ class Signals:
         """
         observer = self.observer
         ins, lane = observer.ins, observer.lane
+        assert ins is not None  # whatever issues an operation is observed
 
         def observed():
             phases = [b.object.phase if b is not None else 0 for b in barriers]
@@ -62,10 +59,7 @@ class Signals:
                 apply()
                 for barrier, phase in zip(barriers, phases, strict=True):
                     if barrier is not None:
-                        barrier.gather(clock)
-                        if barrier.object.phase != phase:
-                            barrier.complete()
-                            self.overtaken.completed(barrier, ins)
+                        self.mbarriers.gathered(barrier, agent, clock, phase, ins, arrives)
             finally:
                 observer.ins = mine
 

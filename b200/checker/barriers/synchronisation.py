@@ -10,6 +10,7 @@ import numpy as np
 
 from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
+from b200.checker.memory.heard import part_of
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, followed
 from b200.chip.sync.barriers import barrier_of, gather
@@ -39,11 +40,18 @@ from b200.registry import Run, active, lanes
 
 @followed(all_operands)
 def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
-    """Observe bar.warp.sync: the lanes of the warp now see each other's writes."""
+    """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(w, mask, *args):
-        w.observer.agent(w).together()
-        return run(w, mask, *args)
+    def observed(w, mask, members, *args):
+        agent, live = w.observer.agent(w), w.state.live
+        named = {members} if isinstance(members, int) else set()
+        if isinstance(members, np.ndarray):
+            named = set(lanes(members, members.dtype)[active(mask)].tolist())
+        if all(live & ~group == 0 for group in named):
+            agent.together()
+        else:
+            agent.together_in({group & live for group in named})
+        return run(w, mask, members, *args)
 
     return observed
 
@@ -160,8 +168,11 @@ def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
                 pairs = {(int(where[i]), int(parity[i]) >> shift & 1) for i in active(mask & done)}
             else:
                 pairs = ((address, phase >> shift & 1),)
+            agent = observer.agent(w)
+            agent.hearing = part_of(w, mask & done, ins)
             for at, parity in pairs:
                 observer.mbarriers.waited(w, find(w, at), parity, ins if relaxed else None)
+            agent.hearing = None
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             observer.mbarriers.looked(w, find(w, address), phase >> shift & 1)
         return done
@@ -280,8 +291,11 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
         observer.ins = ins
         if observer.dependence is not None:
             agent = observer.agent(w)
-            dependence = observer.dependence
-            (dependence.waited if effect.waits else dependence.let_start)(agent)
+            if effect.waits:
+                part = part_of(w, mask, ins)
+                observer.dependence.waited(agent, part and part[0])
+            else:
+                observer.dependence.let_start(agent)
 
     return observed
 

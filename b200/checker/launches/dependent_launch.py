@@ -21,6 +21,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import naming as words
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import other_queues
 from b200.checker.launches.other_queues import Beside
 from b200.checker.vector_clocks import HB, Agent
@@ -37,6 +38,7 @@ from b200.chip.operations import (
 )
 from b200.chip.state import Region
 from b200.program.module import Instr
+from b200.registry import lanes_text
 
 UNIT = 4  # bytes of an entry
 
@@ -137,11 +139,16 @@ class DependentLaunch:
         self.kept = Footprint(kernel) if lets_start or beside is not None else None
         self.behind: set[Agent] = set()
         self.waits: dict[object, list[tuple[int, int]]] = {}  # cluster -> component, step
+        self.partly: dict[Agent, tuple[int, int]] = {}  # warp -> lanes that have waited, its turn
         self.seen = Seen()
 
     # --- griddepcontrol ---------------------------------------------------------------------------
-    def waited(self, agent: Agent) -> None:
+    def waited(self, agent: Agent, lanes: int | None) -> None:
+        """lanes: those that have waited, None if all have that have not exited."""
         self.seen.waited = True
+        before, turn = self.partly.pop(agent, (0, agent.turn))
+        if lanes is not None and agent not in self.behind:
+            self.partly[agent] = lanes | (before if turn == agent.turn else 0), agent.turn
         self.behind.add(agent)
         self.waits.setdefault(agent.cta.cluster, []).append((agent.component, agent.now()))
 
@@ -195,9 +202,12 @@ class DependentLaunch:
             self.boxes(agent, operation.access, True, ins)
 
     def lanes(
-        self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr, mask=0
     ) -> None:
-        """Check an access of `nbytes` at each of the addresses (int64)."""
+        """Check an access of `nbytes` at each of the addresses (int64). mask: the lanes that make
+        it, 0 if it is their warp's.
+        """
+        apart = self._apart(agent, mask)
         memory = self.observer.machine.memory
         while addresses.size:
             region = memory.region(int(addresses[0]), nbytes)
@@ -206,8 +216,15 @@ class DependentLaunch:
             first = (addresses[inside] - region.base) // UNIT
             if nbytes > UNIT:
                 first = (first[:, None] + np.arange(-(-nbytes // UNIT))).reshape(-1)
-            self._access(agent, region, first, write, ins)
+            self._access(agent, region, first, write, ins, apart)
             addresses = addresses[~inside]
+
+    def _apart(self, agent: Agent, mask: int) -> int:
+        """The lanes of an access that have not waited, and that nothing has brought together with
+        those of their warp that have.
+        """
+        waited, turn = self.partly.get(agent, (0, -1))
+        return mask & ~waited if turn == agent.turn else 0
 
     def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
         """Check an access of `nbytes` contiguous bytes."""
@@ -218,7 +235,7 @@ class DependentLaunch:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 
-    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr):
+    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr, apart: int = 0):
         if self.beside is not None:
             self._other_queues(self.beside, agent, region, index, write, ins)
         waited = self._is_behind(agent)
@@ -229,6 +246,9 @@ class DependentLaunch:
         for footprint in self.before.late if waited else self.before.early:
             for old, how in footprint.conflicts(region, index, write):
                 self._tell(agent, region, ins, write, footprint, old, how, waited)
+        for footprint in self.before.early if waited and apart else ():
+            for old, how in footprint.conflicts(region, index, write):
+                self._tell(agent, region, ins, write, footprint, old, how, False, apart)
         if self.kept is not None:
             self.kept.add(region, index, write, ins)
 
@@ -240,7 +260,16 @@ class DependentLaunch:
                     other_queues.tell(self.observer, agent, region, ins, write, *what)
 
     def _tell(
-        self, agent, region: Region, ins, write: bool, footprint, old, how: str, waited: bool
+        self,
+        agent,
+        region: Region,
+        ins,
+        write: bool,
+        footprint,
+        old,
+        how: str,
+        waited: bool,
+        apart=0,
     ):
         does = "written" if write else "read"
         diagnosis = (
@@ -257,6 +286,9 @@ class DependentLaunch:
                 "missing: griddepcontrol.wait in each launch in between: one that has not waited "
                 f"may end while {footprint.kernel} runs, and the wait here is over"
             )
+        if apart:
+            diagnosis += f" by {lanes_text(apart)}: another lane of the warp has waited"
+            missing = "missing: bar.warp.sync (__syncwarp) after the wait, or a wait by every lane"
         self.observer.found(
             "global",
             diagnosis,
@@ -269,4 +301,5 @@ class DependentLaunch:
             ),
             ins,
             old,
+            PORTABILITY if apart else ERROR,
         )

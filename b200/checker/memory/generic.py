@@ -14,6 +14,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
 from b200.checker.memory import reductions
+from b200.checker.memory.heard import part_of
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
@@ -184,7 +185,9 @@ def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: i
     write, agent = isinstance(effect, Stores), w.observer.agent(w)
     flags = agent.state.flags
     if not write:
+        agent.hearing = part_of(w, mask, ins)
         flags.read(agent, ins, effect, at)
+        agent.hearing = None
     shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
     if write:
         flags.write(agent, ins, effect, at, mask, joins=False)
@@ -212,18 +215,21 @@ def _global(
         if write:
             rules.strongly_stored(observer.agent(w), at, nbytes, ins, mask)
         else:
-            rules.strongly_loaded(observer.agent(w), at, nbytes, ins)
+            agent = observer.agent(w)
+            agent.hearing = part_of(w, mask, ins)
+            rules.strongly_loaded(agent, at, nbytes, ins)
+            agent.hearing = None
     elif write:
         observer.ins = ins
         same = before is not None and rules.unchanged(at, nbytes, before)
         agent = observer.agent(w)
-        agent.in_step = w.mask
+        agent.in_step, agent.lanes = w.mask, mask
         rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
         rules.lanes.access(agent, mask, at, nbytes, ins, True)
     else:
         observer.ins = ins
         agent = observer.agent(w)
-        agent.in_step = w.mask
+        agent.in_step, agent.lanes = w.mask, mask
         rules.loaded_lanes(agent, at, nbytes, ins)
         rules.lanes.access(agent, mask, at, nbytes, ins, False)
     if not write:
@@ -238,13 +244,13 @@ def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
     kept.append(at)
 
 
-def _beside_other_launches(w, ins: Instr, at: np.ndarray, nbytes: int, write: bool):
+def _beside_other_launches(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool):
     """Check an access of global memory against earlier launches that may still run."""
     observer = w.observer
     observer.wrote |= write
     if observer.dependence is not None:
         observer.ins = ins
-        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins)
+        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins, mask)
 
 
 def _look_at_access(ins: Instr) -> Looking | None:
@@ -301,9 +307,10 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                 _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1, write), mask)
             else:
                 own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1, write)
+                w.observer.agent(w).lanes = mask
                 shared_access(w, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
-            _beside_other_launches(w, ins, at, nbytes, write)
+            _beside_other_launches(w, ins, mask, at, nbytes, write)
             _global(w, ins, mask, at, nbytes, write, strong, before)
 
     def observed(w, mask, address, *rest):
@@ -353,12 +360,14 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
         observer = w.observer
         if where == "shared":
             agent = observer.agent(w)
+            agent.hearing = part_of(w, mask, ins)
             agent.state.flags.read(agent, ins, effect, at)
+            agent.hearing = None
             text = "updates shared memory atomically"
             shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
             agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
         elif where == "global":
-            _beside_other_launches(w, ins, at, nbytes, True)
+            _beside_other_launches(w, ins, mask, at, nbytes, True)
             agent = observer.agent(w)
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
@@ -366,10 +375,12 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 reductions.reduced(observer.globals, agent, int(at[0]), nbytes, ins)
             changed = result is None or _changes(w, at, result, mask)
             rules = observer.globals
+            agent.hearing = part_of(w, mask, ins)
             if changed:
                 rules.updated(agent, at, nbytes, ins, mask)
             else:
                 rules.strongly_loaded(agent, at, nbytes, ins)
+            agent.hearing = None
 
     def observed(w, mask, address, *rest):
         observer = w.observer
@@ -403,6 +414,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
         addresses = lane_addresses(0xFFFFFFFF, address)
         for part in _parts(matrix_space(ins, addresses), 0xFFFFFFFF, addresses[:rows]):
             if part.where == "shared":
+                w.observer.agent(w).lanes = 0  # the warp makes it as one
                 shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)
         return result
 

@@ -11,6 +11,7 @@ from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.global_order import GlobalOrder, Signal
 from b200.checker.memory.global_reads import Read
+from b200.checker.memory.heard import lanes_at
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.updates import lost_update
 from b200.checker.scopes import GPU, distance, scope_of
@@ -28,7 +29,7 @@ MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 class Access(NamedTuple):
     """An access that is being made. kind: as in Write. scope: the scope of a strong access. same:
-    whether a store has left what was there.
+    whether a store has left what was there. lanes: where it matters, those that make it.
     """
 
     ins: Instr
@@ -36,6 +37,7 @@ class Access(NamedTuple):
     scope: int = GPU
     writes: bool = False
     same: bool = False
+    lanes: int = 0
 
 
 class Write:
@@ -78,6 +80,8 @@ class GlobalConflicts:
         """Check an access against the latest writes of its cells."""
         for number in distinct(cells):
             if (old := self.writes[number]) is not None:
+                if agent.heard is not None and access.kind == WEAK:
+                    access = access._replace(lanes=lanes_at(cells, number, agent.lanes))
                 self._against(agent, old, access, region)
 
     def check_adds(
@@ -115,6 +119,9 @@ class GlobalConflicts:
         """
         if access.writes and old.agent.cta is agent.cta:
             return
+        deaf = self.order.deaf(agent, access.lanes, old.agent, old.component, old.step)
+        if deaf:
+            self._deaf(agent, old, access, region, deaf)
         if old.lanes and old.agent.spoken and old.agent is not agent:
             known = self.order.latest(agent, old.agent)
             one_lane.of_global(self, agent, old, access, region, known)
@@ -259,6 +266,13 @@ class GlobalConflicts:
             "writes), or another launch",
             ERROR if kept else PORTABILITY,
         )
+
+    def _deaf(self, agent: Agent, old: Write, access: Access, region, deaf: int):
+        assert agent.heard is not None  # some lanes have acquired
+        who, missing, severity = agent.heard.words(deaf, agent.in_step)
+        verb = "written" if access.writes else "read"
+        diagnosis = f"global memory that another warp has written is {verb} {who}"
+        self._found("global", diagnosis, agent, old, access, region, missing, severity)
 
     def _proxy(self, agent: Agent, old: Write, access: Access, region):
         self._found(

@@ -12,7 +12,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.one_lane import IN_STEP
+from b200.checker.memory.one_lane import APART, IN_STEP
 from b200.checker.vector_clocks import Agent
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
@@ -22,13 +22,16 @@ KEPT = 32  # accesses of a warp that are remembered
 
 
 class Access(NamedTuple):
-    """A plain access of one turn. at: an address for each lane of the mask, or one for all."""
+    """A plain access of one turn. at: an address for each lane of the mask, or one for all. epoch:
+    the warp's, up to which a bar.warp.sync of some lanes may order it.
+    """
 
     ins: Instr
     mask: int
     at: np.ndarray
     nbytes: int
     write: bool
+    epoch: int
 
     @property
     def shared(self) -> bool:
@@ -47,7 +50,7 @@ class GlobalLanes:
         self, agent: Agent, mask: int, at: np.ndarray, nbytes: int, ins: Instr, write: bool
     ) -> None:
         """Lanes of a warp read or write, `nbytes` each."""
-        new = Access(ins, mask, at, nbytes, write)
+        new = Access(ins, mask, at, nbytes, write, agent.epoch)
         turn, before = self.latest.get(agent, (-1, []))
         if turn != agent.turn:
             self.latest[agent] = agent.turn, [new]
@@ -68,7 +71,7 @@ class GlobalLanes:
         meet = (apart < new.nbytes) & (apart > -old.nbytes)
         if not meet.any():
             return
-        lanes = self._others(old, new, meet)
+        lanes = self._others(agent, old, new, meet)
         if not lanes:
             return
         verb = ("reads", "overwrites")[new.write]
@@ -83,6 +86,7 @@ class GlobalLanes:
                 f"this access: {words.line(new.ins)}, by {words.name(agent)}",
                 f"{done} before: {words.line(old.ins)}, by {lanes_text(lanes)}",
                 *(() if region is None else (f"in {self.observer.operand(region.base)}",)),
+                *((APART,) if agent.in_groups else ()),
                 *((IN_STEP,) if in_step else ()),
                 "missing: bar.warp.sync (__syncwarp) between the two",
             ),
@@ -92,7 +96,7 @@ class GlobalLanes:
         )
 
     @staticmethod
-    def _others(old: Access, new: Access, meet: np.ndarray) -> int:
+    def _others(agent: Agent, old: Access, new: Access, meet: np.ndarray) -> int:
         """Lanes of an access that another lane of the later one meets."""
         one, other = active(old.mask), active(new.mask)
         if old.at.size == 1:
@@ -100,7 +104,9 @@ class GlobalLanes:
         if new.at.size == 1:
             meet = np.repeat(meet, len(other), 1)
         found = 0
-        for i, j in zip(*np.nonzero(meet)):
-            if one[i] != other[j]:
-                found |= 1 << one[i]
+        i, j = np.nonzero(meet)
+        one, other = np.array(one)[i], np.array(other)[j]
+        apart = (one != other) & ~np.asarray(agent.in_order(old.epoch, one, other))
+        for lane in set(one[apart].tolist()):
+            found |= 1 << lane
         return found

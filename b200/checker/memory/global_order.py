@@ -169,6 +169,8 @@ class GlobalOrder:
         if (mine := found.pop(agent.state, None)) is not None:
             agent.acquire_barrier(mine)
         if found:
+            if mine is None:
+                agent.hear(None)
             self._learned(agent).add(agent, [found])
 
     def _known(self, agent: Agent) -> Iterator[Knowledge]:
@@ -219,6 +221,22 @@ class GlobalOrder:
         if step >= NEVER or of.state is agent.state:
             return component == agent.component or agent.knows(HB, component, step)
         return self.knows(agent, of.state, component, step)
+
+    def deaf(self, agent: Agent, lanes: int, of: Agent, component: int, step: int) -> int:
+        """Those of some lanes that do not know of a step of warp `of` that their warp knows of
+        (heard.py).
+        """
+        heard, learned = agent.heard, self.learned.get(agent.state)
+        if heard is None:
+            return 0
+        if of.state is agent.state:
+            own = component == agent.component
+            return 0 if own else heard.deaf(lanes, component, step)
+        for knowledge in learned.by(heard.before) if learned is not None else ():
+            clock = knowledge.get(of.state)
+            if clock is not None and component < clock.shape[1] and clock[HB, component] >= step:
+                return 0
+        return lanes & ~heard.lanes
 
     def latest(self, agent: Agent, of: Agent) -> int:
         """The latest epoch of another warp that is before what `agent` does now; 0 without one."""

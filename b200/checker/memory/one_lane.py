@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from b200.checker import naming as words
-from b200.checker.accesses import Record
+from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.heard import lanes_of
 from b200.checker.memory.spoken import Spoken, left_out
 from b200.checker.vector_clocks import HB, Agent
 from b200.chip.describe import mnemonic
@@ -29,6 +30,7 @@ from b200.registry import active, lanes_text
 IN_STEP = (
     "today's chips keep it in order as long as the lanes go in step, which PTX does not promise"
 )
+APART = "a bar.warp.sync in between does not name both lanes"
 
 
 def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, same=None) -> None:
@@ -69,6 +71,39 @@ def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, s
             new,
             old,
             PORTABILITY if reads else _severity(old.step, spoken),
+        )
+
+
+def unheard(rules, new: Record, numbers, cells: np.ndarray, by: Any, at: tuple) -> None:
+    """Report accesses of others that are before `new` by what some lanes have acquired, where other
+    lanes make it. numbers, cells, at: as in `shared`. by: the lane of each word of `new`.
+    """
+    agent = new.agent
+    assert agent.heard is not None  # some lanes have acquired
+    for number in numbers:
+        old: Record | None = rules.state.records[number] if number else None
+        if old is None or not known(agent, old) or old.agent is agent and old.barrier is None:
+            continue
+        lanes = lanes_of(by, cells, number, agent.lanes)
+        deaf = agent.heard.deaf(lanes, old.component, old.step)
+        if not deaf or new.narrow and old.narrow or rules.commute(new, old):
+            continue
+        who, missing, severity = agent.heard.words(deaf, agent.in_step)
+        reads = old.text.startswith("reads")
+        verb = "writes" if reads else "reads" if new.text.startswith("reads") else "overwrites"
+        rules.report(
+            "race",
+            f"{words.thing(new)} {verb} shared memory {who}",
+            (
+                f"this access: {words.act(new)}",
+                f"conflicts with: {words.act(old)}",
+                f"in {words.place(rules.cta, *at)}",
+                *((IN_STEP,) if severity == PORTABILITY else ()),
+                missing,
+            ),
+            new,
+            old,
+            severity,
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from b200.checker.vector_clocks import HB, Agent, join, weakened
+from b200.checker.vector_clocks import HB, Agent, at_distance, join, weakened
 from b200.effects import Ordered, Updates
 from b200.program.module import Instr
 
@@ -67,11 +67,11 @@ class Signal:
         if self.clock is None:
             return None
         if self.releases and self.scope >= far:
-            return self.clock
+            return at_distance(self.clock, far)
         given = weakened(self.clock, far)
         for release in self.earlier:
             if release.scope >= far and release.clock is not None:
-                given = join(given, release.clock)
+                given = join(given, at_distance(release.clock, far))
         return given
 
     def knowledge(self, far: int) -> Knowledge:

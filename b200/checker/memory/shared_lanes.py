@@ -30,6 +30,8 @@ def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how
             continue
         before = by[index]
         other = (before != lanes) & (before != EVERY) & (cells == number)
+        if new.agent.in_groups:
+            other = other & ~np.asarray(new.agent.in_order(old.step, before, lanes))
         if not other.any():
             continue
         done = "read" if how == "write" else "stored"
@@ -46,6 +48,7 @@ def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how
                 f"this access: {words.act(new)}",
                 f"conflicts with: {words.act(old)}",
                 f"in {place(rules.cta, *at)}",
+                *((one_lane.APART,) if new.agent.in_groups else ()),
                 *((one_lane.IN_STEP,) if in_step else ()),
                 "missing: bar.warp.sync (__syncwarp) between the two",
             ),

@@ -14,8 +14,15 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
-from b200.checker.finding import ERROR, NOTE, PORTABILITY
-from b200.checker.memory import atomics, one_lane, shared_lanes, shared_proxy, weak_order
+from b200.checker.finding import ERROR
+from b200.checker.memory import (
+    atomics,
+    one_lane,
+    shared_lanes,
+    shared_proxy,
+    shared_unwritten,
+    weak_order,
+)
 from b200.checker.memory.atomics import STRONG, Atomics
 from b200.checker.memory.shadow import (
     GENERIC_READERS,
@@ -140,7 +147,7 @@ class SharedRules:
             stored = shadow.words(shadow.stored, index)
             by = distinct(stored)
             self._conflict(new, by, at, "read")
-            shared_proxy.proxy(self, new, by, at)
+            shared_proxy.proxy(self, new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             if lane is not None:
                 lane_of = shadow.lane.reshape(-1, 4)
@@ -150,10 +157,7 @@ class SharedRules:
             if stored is not None:
                 empty = empty & (stored == 0).reshape(*empty.shape, 4).all(-1)
             if empty.all() if partly else empty.any():
-                nbytes = int(np.count_nonzero(empty)) * GRANULE
-                some_rows = rows is not None and self._some_rows(empty, index, rows)
-                severity = NOTE if some_rows else ERROR
-                self._uninitialised(new, at, nbytes, severity, some_rows)
+                shared_unwritten.granules(self, new, index, empty, at, rows)
                 self.unwritten.setdefault((new.ins.key, low, high), (new, index, empty))
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
@@ -246,21 +250,22 @@ class SharedRules:
         self._conflict(new, numbers, at, "read")
         shared_lanes.between(self, new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
+        deaf = new.kind == "generic" and new.agent.heard is not None
+        if deaf:
+            one_lane.unheard(self, new, numbers, stored, lanes, at)
         by_copies = None
         if shadow.written_in.meet(first, last):
             by_copies = distinct(shadow.written[granules(index)])
             self._conflict(new, by_copies, at, "read")
+            if deaf:
+                words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
+                cells = shadow.written[words_ >> 2]
+                one_lane.unheard(self, new, by_copies, cells, lanes, at)
             if self.out_of_phase:
                 for number in self.out_of_phase.keys() & set(by_copies):
                     self.products.out_of_phase(new, self.out_of_phase[number])
         if 0 in numbers and (by_copies is None or 0 in by_copies):
-            empty = stored == 0
-            if by_copies is not None:
-                words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
-                empty = empty & (shadow.written[words_ >> 2] == 0)
-            if empty.any():
-                loads = PORTABILITY if new.kind == "generic" else ERROR  # checked.py judges it
-                self._uninitialised(new, at, int(np.count_nonzero(empty)) * WORD, loads)
+            shared_unwritten.words(self, new, index, stored, at)
         slot = new.agent.index % GENERIC_READERS
         shadow.loaded[slot][index] = new.number
         shadow.reader[index] = lanes
@@ -290,16 +295,22 @@ class SharedRules:
                 args = stored, shadow.lane, index, lanes, at, "overwrite"
                 shared_lanes.between(self, new, numbers, *args)
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
+            if new.kind == "generic" and new.agent.heard is not None:
+                one_lane.unheard(self, new, numbers, stored, lanes, at)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
             numbers = distinct(loaded)
             if numbers != (0,):
                 self._conflict(new, numbers, at, "write")
                 self._one_lane(new, numbers, loaded, shadow.reader, index, at)
+                if new.kind == "generic" and new.agent.heard is not None:
+                    one_lane.unheard(self, new, numbers, loaded, lanes, at)
                 if slot == new.agent.index % GENERIC_READERS:
                     args = shadow.reader, index, lanes, at, "write"
                     shared_lanes.between(self, new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
+        if shared_unwritten.updates(new):
+            shared_unwritten.words(self, new, index, shadow.stored[index], at)
         if new.kind == "atomic":
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
@@ -351,39 +362,3 @@ class SharedRules:
                     None,
                 )
                 return
-
-    @staticmethod
-    def _some_rows(empty: np.ndarray, index, others: Sequence[SharedRules]) -> bool:
-        """Whether whole rows of a tensor core's operand are empty while others are not, in this CTA
-        or in the other CTA of the pair. An empty row affects only its own row or column of the
-        result, which the kernel need not use.
-        """
-        rows = empty.reshape(empty.shape[0], -1)
-        if rows.all():
-            return any(other.holds(index) for other in others)
-        return bool((rows.all(1) | ~rows.any(1)).all())
-
-    def holds(self, index) -> bool:
-        """Whether anything has been written to some of the granules."""
-        shadow = self.shadow
-        return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
-
-    def _uninitialised(
-        self, new: Record, at: tuple, nbytes: int, severity: str, some_rows: bool = False
-    ):
-        new.empty = True
-        what = "rows in shared memory" if some_rows else "shared memory"
-        self.report(
-            "uninitialised",
-            f"{words.thing(new)} reads {what} that nothing has written",
-            (
-                f"this access: {words.act(new)}",
-                f"{nbytes} bytes of it, in {place(self.cta, *at)}, were never written",
-                "missing: the load or store that fills them, or a wait for it; or the access "
-                f"reaches too far{words.latest_wait(new.agent)}",
-            ),
-            new,
-            None,
-            severity,
-            "shared" if new.kind == "generic" else "",  # of others, see `ended`
-        )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import PORTABILITY
+from b200.checker.memory.heard import lanes_of
 from b200.checker.naming import place
 from b200.checker.vector_clocks import AFTER, ASYNC
 
@@ -34,8 +37,10 @@ def fenced(rules, new: Record, numbers, at: tuple) -> None:
                 )
 
 
-def proxy(rules, new: Record, numbers, at: tuple) -> None:
-    """Report generic stores that the asynchronous proxy need not see yet."""
+def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index, at: tuple) -> None:
+    """Report generic stores that the asynchronous proxy need not see yet. cells: the records of the
+    words. by: the shadow that has the lane of each word. index: of these words there.
+    """
     for number in numbers:
         if not number:
             continue
@@ -43,6 +48,9 @@ def proxy(rules, new: Record, numbers, at: tuple) -> None:
         agent = new.agent
         if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
             fenced = agent.knows(ASYNC, old.component, old.step)
+            if not fenced and old.agent.half_fences:
+                lanes = lanes_of(by[index], cells, number, 0)
+                fenced = agent.half_fenced(old.agent, old.step, lanes)
             if not fenced:
                 rules.report(
                     "proxy",
@@ -71,7 +79,9 @@ def refill(rules, new: Record, numbers, at: tuple) -> None:
         old = rules.state.records[number] if number else None
         if old is None or old.agent is not new.agent or old.kind != "generic":
             continue
-        if not new.agent.knows(ASYNC, old.component, old.step):
+        agent = new.agent
+        fenced = agent.knows(ASYNC, old.component, old.step)
+        if not fenced and not agent.half_fenced(agent, old.step, 0):
             rules.report(
                 "proxy",
                 f"{words.thing(new)} overwrites what the warp itself has read through the "

@@ -16,7 +16,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
-from b200.checker.memory import reductions
+from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
@@ -95,6 +95,7 @@ class CopyOperations:
         text: str,
         index_of,
         words=False,
+        updates=False,
         box=None,
         source: str = "",
         inside: float = 0.0,
@@ -103,8 +104,9 @@ class CopyOperations:
         an mbarrier.
 
         words: index_of returns 4-byte words, not granules: stores of the generic proxy (PTX ISA
-        9.7.9.12). box: the tensormap of a TMA load. source: name of the tensor that is loaded.
-        inside: the share of the box that lies inside the tensor.
+        9.7.9.12). updates: what is there counts, as in a reduction. box: the tensormap of a TMA
+        load. source: name of the tensor that is loaded. inside: the share of the box that lies
+        inside the tensor.
         """
         observer, ins = self.observer, self.observer.ins
         records = []
@@ -120,6 +122,8 @@ class CopyOperations:
             if words:
                 rules.generic_write(record, index, low, high, SHUFFLED)
             else:
+                if updates:
+                    shared_unwritten.reduced(rules, record, low, high)
                 rules.async_write(record, index, low, high)
                 if box is not None and place.offset % (GROUP * SPANS[box.swizzle] or 1):
                     record.start = place.offset
@@ -177,7 +181,14 @@ class CopyOperations:
         observer, n, place = self.observer, copy.nbytes, copy.place
         text = f"copies {n} bytes to shared memory of another CTA"
         observed = self._landing(
-            agent, apply, (place,), n, "bulk", text, lambda at: _granules(at, n)
+            agent,
+            apply,
+            (place,),
+            n,
+            "bulk",
+            text,
+            lambda at: _granules(at, n),
+            updates=isinstance(copy, BulkReduceToPeer),
         )
         offset = copy.source & OFFSET_MASK
         barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)
@@ -319,7 +330,9 @@ class CopyOperations:
         stream = agent.stream("cp_async")
         clock = self.signals.behind(agent, stream)
         barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset)
-        return self.signals.signalling(apply, clock, [barrier], (), "cp.async arrive", agent)
+        return self.signals.signalling(
+            apply, clock, [barrier], (), "cp.async arrive", agent, arrives=True
+        )
 
 
 # Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried

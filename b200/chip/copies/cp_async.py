@@ -179,16 +179,22 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
             barrier.expect_arrival()
         groups = groups_of(warp, "cp.async", lane)
         left = groups.under_way() if groups is not None else []
+        arrival = CpAsyncArrive(cta, offset)
 
-        def copied(copy=None):
-            if copy is not None:
-                left.remove(copy)
+        def arrive():
+            mbarrier_at(cta, offset).arrive(1, who)
+
+        if not left:
+            warp.machine.issue(arrival, warp, arrive)
+            return
+        arrive = warp.machine.watched(arrival, warp, arrive)
+
+        def copied(copy):
+            left.remove(copy)
             if not left:
-                mbarrier_at(cta, offset).arrive(1, who)
+                arrive()
 
         for copy in tuple(left):
             copy.then.append(lambda copy=copy: copied(copy))
-        if not left:
-            warp.machine.issue(CpAsyncArrive(cta, offset), warp, copied)
 
     return run

@@ -33,10 +33,19 @@ def writer(k, let=True):
 
 def reader(k, wait="all"):
     """two[thread] = one[thread]. wait: by "all" warps, the "first", or the first in front of a
-    "barrier" for all; "" for none.
+    "barrier" for all; "" for none; "lanes" and "sync": by a lane of each warp, the latter in front
+    of bar.warp.sync.
     """
     if wait == "all":
         k(WAIT)
+    elif wait in ("lanes", "sync"):
+        k("and.b32 %r8, %r0, 31;")
+        k("setp.ne.u32 %p8, %r8, 0;")
+        k("@%p8 bra WAITED;")
+        k(WAIT)
+        k("WAITED: mov.u32 %r8, 0;")
+        if wait == "sync":
+            k("bar.warp.sync -1;")
     elif wait:
         k.only(0, lambda: k(WAIT), 31)
     if wait == "barrier":
@@ -121,7 +130,15 @@ def test_a_read_before_the_wait_is_named(wait):
     assert ("by warp 1" if wait else "by warp 0") in str(found)
 
 
-@pytest.mark.parametrize("wait", ["all", "barrier"])
+def test_a_wait_by_one_lane_is_its_own():
+    x, y, _ = _tensors()
+    (found,) = _run((writer, {}, (x, y), False), (reader, {"wait": "lanes"}, (x, y), True))
+    assert found.severity == "portability"
+    text = "with no griddepcontrol.wait by lanes 1-31: another lane of the warp has waited"
+    assert text in str(found)
+
+
+@pytest.mark.parametrize("wait", ["all", "barrier", "sync"])
 def test_a_read_behind_the_wait_is_right(wait):
     x, y, _ = _tensors()
     assert not _run((writer, {}, (x, y), False), (reader, {"wait": wait}, (x, y), True))

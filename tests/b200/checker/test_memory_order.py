@@ -133,6 +133,19 @@ SHAPES = {
         False,
         "",
     ),
+    **{
+        f"WRC in two CTAs, a fence of {scope} first": (
+            program(
+                [W(0), F(scope=scope), W(1, 1, "relaxed")],
+                [P(1, 1, "relaxed"), F(), W(2, 1, "relaxed")],
+                [P(2, 1, "relaxed"), F(scope="cta"), R(0)],
+                ctas=(0, 1, 1),
+            ),
+            racy,
+            "error" if racy else "",
+        )
+        for scope, racy in (("cta", True), ("gpu", False))
+    },
     "WRC": (
         program([W(0), W(1, 1, "release")], [P(1), W(2, 1, "release")], [P(2), R(0)]),
         False,

@@ -45,6 +45,9 @@ class FakeMachine:
     def undefined(self, what, missing, ins=None, wrong=False):
         self.undefined_uses = [*getattr(self, "undefined_uses", []), what]
 
+    def watched(self, operation, warp, apply):
+        return apply
+
     def issue(self, operation, warp, apply):
         self.issued.append(operation)
         if self.delayed:

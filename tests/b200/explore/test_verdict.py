@@ -9,7 +9,7 @@ import pytest
 
 import b200
 from b200.chip.gpu import Gpu
-from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explorer
+from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explorer, walk
 from b200.explore import verdict as verdicts
 from tests.planted_bugs import cta, orders
 from tests.planted_bugs.case import Source
@@ -227,6 +227,13 @@ def test_a_bound_makes_it_incomplete(monkeypatch):
     found = explore(planted.build(True), planted.args())
     assert found.kind == INCOMPLETE
     assert "stopped at the bound of 20 states" in found.reasons[0]
+
+
+def test_states_of_much_shared_memory_are_not_walked_through(monkeypatch):
+    monkeypatch.setattr(walk, "SHARED", 1 << 14)
+    found = verdict(take_a_ticket)
+    assert found.kind == INCOMPLETE
+    assert "its CTAs have more than 16,384 bytes of shared memory" in found.reasons[-1]
 
 
 def test_it_takes_the_checker():

@@ -1,10 +1,18 @@
 """Results of instructions as the registers of translated code hold them."""
 
+import re
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
+import b200.chip.instruction_set  # noqa: F401
+from b200.errors import Unsupported
 from b200.program import calls
 from b200.program.operands import to_uniform, to_varying
+from b200.program.parse import parse
+from b200.program.translate import translate
+from tests.planted_bugs.case import HEADER
 
 
 @pytest.mark.parametrize("lowest", range(32))
@@ -31,3 +39,20 @@ def test_chains_of_calls_without_a_number_left_have_none(monkeypatch):
     numbers = [calls.number(chain) for chain in chains]
     assert numbers == [1, 2, 0, 0]
     assert [calls.number(chain) for chain in chains] == numbers
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("mov.u32 %r1, %tid.x;", ""),
+        ("cvt.u64.u32 %rd1, %tid.x;", ""),
+        ("add.u32 %r1, %tid.x, 1;", "add.u32: %tid.x is read by mov and cvt only"),
+        ("st.global.u32 [%rd1], %ctaid.y;", "%ctaid.y is read by mov and cvt only"),
+    ],
+)
+def test_a_special_register_is_an_operand_of_few_instructions(line, why):
+    """ptxas 13.0: "Special register argument not allowed for instruction 'add'"."""
+    text = f"{HEADER}.visible .entry k() {{\n.reg .b32 %r<4>; .reg .b64 %rd<4>;\n{line}\nret;\n}}"
+    program = parse(text)
+    with pytest.raises(Unsupported, match=re.escape(why)) if why else nullcontext():
+        translate(program, program.kernels["k"])

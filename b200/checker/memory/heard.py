@@ -1,0 +1,103 @@
+"""One lane waits for its warp: what an acquire by some lanes does not tell the others.
+
+An acquire orders what its own thread does after it (PTX ISA 8.8). What other lanes of the warp do
+comes after it only if something orders the lanes in between, as for a release (one_lane.py):
+bar.warp.sync, a barrier of the CTA or the cluster, or, by choice, a fence of every lane. Lanes that
+have joined again go on together on today's chips; lanes in another branch do not wait at all.
+
+A warp has one clock, which has what any of its lanes has acquired. From the first acquire by some
+lanes on, until something brings the lanes together or all of them acquire, the warp keeps what it
+knew before, and what which lanes have acquired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from b200.checker.finding import ERROR, PORTABILITY
+from b200.chip.describe import mnemonic
+from b200.registry import active, lanes_text
+
+if TYPE_CHECKING:
+    from b200.program.module import Instr
+
+HB = 0  # as in vector_clocks.py, which stands on this
+
+
+@dataclass
+class Heard:
+    """before: the warp's clock until then, [rows, components]. rows: lanes -> what they have
+    acquired, as a row HB. ins: the latest acquire.
+    """
+
+    before: np.ndarray
+    rows: dict[int, np.ndarray] = field(default_factory=dict)
+    ins: Instr | None = None
+
+    def add(self, lanes: int, row: np.ndarray, ins: Instr | None) -> None:
+        self.ins = ins
+        have = self.rows.get(lanes)
+        if have is not None:
+            wide = np.zeros(max(have.size, row.size), np.int32)
+            wide[: have.size] = have
+            np.maximum(wide[: row.size], row, out=wide[: row.size])
+            row = wide
+        self.rows[lanes] = row.copy() if have is None else row
+
+    @property
+    def lanes(self) -> int:
+        """The lanes that have acquired something."""
+        return int(np.bitwise_or.reduce(list(self.rows)))
+
+    def deaf(self, lanes: int, component: int, step: int) -> int:
+        """Those of some lanes that do not know of a step that the warp knows of."""
+        for known, row in ((lanes, self.before[HB]), *self.rows.items()):
+            if component < row.size and row[component] >= step:
+                lanes &= ~known
+        return lanes
+
+    def words(self, deaf: int, in_step: int) -> tuple[str, str, str]:
+        """(what a finding says of lanes that do not know, what is missing, its severity). in_step:
+        the lanes that have come to the access together.
+        """
+        what = f"the {mnemonic(self.ins)}" if self.ins is not None else "the wait"
+        apart = self.lanes & ~in_step
+        return (
+            f"by {lanes_text(deaf)}, and {what} of {lanes_text(self.lanes)} acquires for its own "
+            "lanes only",
+            "missing: bar.warp.sync (__syncwarp) after the wait, or a wait by every lane",
+            ERROR if apart else PORTABILITY,
+        )
+
+
+def part_of(w, lanes: int, ins: Instr) -> tuple[int, Instr] | None:
+    """What Agent.hearing is while some lanes of a warp acquire; None if all do that have not
+    exited.
+    """
+    return (lanes, ins) if w.state.live & ~lanes else None
+
+
+def lanes_of(by: Any, cells: np.ndarray, number: int, mask: int) -> int:
+    """The lanes that access the words of one record. by: the lane of each word, or one marker
+    (shadow.py) for several lanes, which are those of the mask then.
+    """
+    by = np.asarray(by)
+    if by.size != cells.size:
+        return mask
+    some = 0
+    for lane in np.unique(by[cells == number]).tolist():
+        some |= 1 << lane if lane < 32 else mask
+    return some
+
+
+def lanes_at(cells: np.ndarray, number: int, mask: int) -> int:
+    """The lanes that access the cells of one record. cells: a row for each lane of the mask, else
+    of some of them, which may be any.
+    """
+    if cells.ndim < 2 or len(cells) != mask.bit_count():
+        return mask
+    here = (cells == number).any(1).tolist()
+    return sum(1 << lane for lane, meets in zip(active(mask), here, strict=True) if meets)

@@ -1,0 +1,182 @@
+"""Planted bugs of what counts into a phase, or into memory, that is not meant: bytes announced
+beside the last arrival, arrivals behind copies, sums onto what nobody has written.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tests.planted_bugs.case import PlantedBug, Source
+from tests.planted_bugs.clusters import PAIR, cluster_start, cluster_sync, store_ranked
+from tests.planted_bugs.cta import ints, start, store_own
+
+BARRIER = 1024
+DATA = ".param .u64 source, .param .u64 out"
+COPY = (
+    "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], 256, "
+    f"[%r1+{BARRIER}];"
+)
+
+
+def initialise(k: Source, count: int) -> None:
+    k.only(0, lambda: k(f"mbarrier.init.shared::cta.b64 [%r1+{BARRIER}], {count};", "init"))
+    k("fence.mbarrier_init.release.cluster;")
+    k("bar.sync 0;")
+
+
+def announced_beside(bug: bool) -> Source:
+    """Thread 32 announces the bytes that it copies, thread 0 makes the phase's only arrival: before
+    or after that, or behind a barrier.
+    """
+    k = start(64, DATA)
+    k.only(0, lambda: k(f"mbarrier.init.shared::cta.b64 [%r1+{BARRIER}], 1;"))
+    k("fence.mbarrier_init.release.cluster;")
+    k("bar.sync 0;")
+
+    def announce():
+        k(f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1+{BARRIER}], 256;", "expect")
+        k(COPY)
+
+    k.only(32, announce)
+    if not bug:
+        k("bar.sync 0;")
+    k.only(0, lambda: k(f"mbarrier.arrive.shared::cta.b64 _, [%r1+{BARRIER}];", "arrive"))
+    k.wait(f"%r1+{BARRIER}", 0)
+    k("ld.shared.u32 %r5, [%r3];")
+    store_own(k, "%r5", "%rd1")
+    return k
+
+
+def behind_copies(bug: bool) -> Source:
+    """Each thread copies a word, and arrives once it is there; the mbarrier counts one warp, or
+    both.
+    """
+    k = start(64, DATA)
+    initialise(k, 32 if bug else 64)
+    k("mul.wide.u32 %rd8, %r0, 4;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+    k("cp.async.ca.shared.global [%r3], [%rd9], 4;", "copy")
+    k(f"cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1+{BARRIER}];", "arrive")
+    k.wait(f"%r1+{BARRIER}", 0)
+    k("xor.b32 %r4, %r2, 128;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("ld.shared.u32 %r5, [%r4];", "read")
+    store_own(k, "%r5", "%rd1")
+    return k
+
+
+def summed(bug: bool) -> Source:
+    """Two warps count in one word of shared memory, which the bug has not set to zero."""
+    k = start(64)
+    if not bug:
+        k.only(0, lambda: k("st.shared.u32 [%r1], 0;"))
+        k("bar.sync 0;")
+    k("red.shared.add.u32 [%r1], 1;", "sum")
+    k("bar.sync 0;")
+    k("ld.shared.u32 %r5, [%r1];")
+    store_own(k, "%r5")
+    return k
+
+
+def reduced(how: str, bug: bool) -> Source:
+    """Each CTA of a pair adds its numbers to words of the other one, which the bug has not set to
+    zero. how: "red.async", or "bulk".
+    """
+    k = cluster_start(32)
+    if not bug:
+        k("st.shared.u32 [%r3], 0;")
+    k("st.shared.u32 [%r3+2048], %r0;")
+    k("fence.proxy.async.shared::cta;")
+
+    def init():
+        k(f"mbarrier.init.shared::cta.b64 [%r1+{BARRIER}], 1;")
+        k("fence.mbarrier_init.release.cluster;")
+        k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+{BARRIER}], 128;")
+
+    k.only(0, init)
+    cluster_sync(k)
+    k(f"add.u32 %r22, %r1, {BARRIER};")
+    k("mapa.shared::cluster.u32 %r22, %r22, %r51;")
+    if how == "bulk":
+        add = (
+            "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 "
+            "[%r52], [%r23], 128, [%r22];"
+        )
+        k("add.u32 %r23, %r1, 2048;")
+        k.only(0, lambda: k(add, "sum"))
+    else:
+        k(
+            "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 "
+            "[%r52], %r0, [%r22];",
+            "sum",
+        )
+    k.wait(f"%r1+{BARRIER}", 0)
+    k("ld.shared.u32 %r5, [%r3];")
+    store_ranked(k, "%r5")
+    cluster_sync(k)
+    return k
+
+
+def numbers() -> list[torch.Tensor]:
+    return [torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)]
+
+
+def swapped(args) -> torch.Tensor:
+    return torch.arange(64, dtype=torch.int32).roll(32)
+
+
+def ranked(args) -> torch.Tensor:
+    return torch.arange(32, dtype=torch.int32).repeat(2)
+
+
+UNWRITTEN = "reads shared memory that nothing has written"
+PLANTED = [
+    PlantedBug(
+        "expect_tx_beside_the_arrival",
+        "bytes are announced with nothing to order that before the phase's last arrival",
+        announced_beside,
+        "protocol",
+        (
+            "an expect_tx may come after the last arrival of the phase that it is meant for",
+            "missing: arrive.expect_tx in one instruction",
+        ),
+        ("expect", "arrive"),
+        numbers,
+        lambda args: args[0],
+    ),
+    PlantedBug(
+        "arrivals_behind_copies",
+        "an mbarrier counts the arrivals of one warp, and two arrive behind their copies",
+        behind_copies,
+        "race",
+        ("reads shared memory that the cp.async of another warp writes",),
+        ("copy", "read"),
+        numbers,
+        swapped,
+        schedule="late",
+    ),
+    PlantedBug(
+        "sum_onto_nothing",
+        "a counter in shared memory is not set to zero",
+        summed,
+        "uninitialised",
+        (f"red.shared {UNWRITTEN}",),
+        ("sum",),
+        ints(64),
+        lambda args: torch.full((64,), 64, dtype=torch.int32),
+    ),
+    *(
+        PlantedBug(
+            f"reduced_onto_nothing_{name}",
+            f"the other CTA's words that a {how} adds to are not set to zero",
+            lambda bug, how=how: reduced(how, bug),
+            "uninitialised",
+            (UNWRITTEN,),
+            ("sum",),
+            ints(64),
+            ranked,
+            **PAIR,
+        )
+        for name, how in (("async", "red.async"), ("bulk", "bulk"))
+    ),
+]
