@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -19,35 +20,35 @@ from pathlib import Path
 from b200 import records
 from b200.clock import digest
 from b200.command_line import Parser
-from b200.host.cuda.errors import BuildError
-from b200.host.cuda.toolkit import find_toolkit
-from lab.headers import study
+from lab.headers import build, study
 from lab.headers.groups import PROGRAMS
 
 
 def main() -> int:
     parser = Parser(prog="python -m lab headers", description=__doc__)
     parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--nvcc", default="nvcc", metavar="PATH", help="of CUDA 13.0 (nvcc)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows as JSON")
     options = parser.parse_args()
-    try:
-        toolkit = find_toolkit()
-    except BuildError as error:
-        parser.error(str(error))
-    include = next(path for path in toolkit.includes if (path / "cuda_fp16.h").is_file())
+    nvcc = shutil.which(options.nvcc)
+    if nvcc is None:
+        parser.error(f"argument --nvcc: there is no {options.nvcc}")
     programs = [p for p in PROGRAMS if any(re.search(options.only, f) for f in p.functions)]
     with tempfile.TemporaryDirectory() as folder:
-        chosen = study.functions(include, options.only)
-        rows = study.declared(toolkit.nvcc, Path(folder), chosen)
-        rows += study.by_hand(toolkit.nvcc, Path(folder), programs)
+        chosen = study.functions(build.include_folder(Path(nvcc)), options.only)
+        tried = study.declared(Path(nvcc), Path(folder), chosen)
+        rows = study.merged(tried, study.by_hand(Path(nvcc), Path(folder), programs))
     for row in rows:
         if row.verdict in ("wrong", "refused"):
             print(f"{row.verdict:8} {row.page}: {row.name}: {row.said}")
-    print(*(f"{count} {verdict}" for verdict, count in Counter(r.verdict for r in rows).items()), sep=", ")
+    print(
+        *(f"{count} {verdict}" for verdict, count in Counter(r.verdict for r in rows).items()),
+        sep=", ",
+    )
     if options.out:
         record = {
             "made_by": digest.made_by(parts=("program", "chip")),
-            "toolkit": ".".join(map(str, toolkit.version)),
+            "nvcc": build.version(Path(nvcc)),
             "rows": [dataclasses.asdict(row) for row in rows],
         }
         options.out.write_text(records.text(record))

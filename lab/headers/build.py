@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,25 @@ _ERROR = re.compile(r"^\S+?\((\d+)\): error: (.*)$", re.MULTILINE)
 def _nvcc(nvcc: Path, source: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [str(nvcc), "-w", "-Xcudafe", "--error_limit=9999", *options, str(source)]
     return subprocess.run(command, capture_output=True, text=True)
+
+
+def version(nvcc: Path) -> str:
+    """As nvcc says it: "13.0"."""
+    said = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"release (\d+\.\d+)", said)
+    return found[1] if found else ""
+
+
+def include_folder(nvcc: Path) -> Path:
+    """Where the toolkit's cuda_fp16.h is. Raises ChildProcessError where nvcc finds none."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "one.cu")
+        source.write_text("#include <cuda_fp16.h>\n")
+        done = _nvcc(nvcc, source, "-E")
+    found = re.search(r'^# \d+ "([^"]+)/cuda_fp16\.h"', done.stdout, re.MULTILINE)
+    if done.returncode or found is None:
+        raise ChildProcessError(f"{nvcc} finds no cuda_fp16.h: {done.stderr.strip()[:500]}")
+    return Path(found[1])
 
 
 def _without_errors(

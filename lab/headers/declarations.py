@@ -45,7 +45,8 @@ _DECLARED = re.compile(
 )
 _MEMBER = re.compile(
     r"(?:explicit\s+)?__CUDA_HOSTDEVICE\w*__\s+(?:"
-    r"(?P<made>\w+)\s*\((?P<of>[^()]+)\)|\w+\s*&\s*operator=\s*\((?P<given>[^()&]+)\)|operator\s+(?P<to>[\w ]+?)\s*\(\s*\)\s*const)\s*[{:;]"
+    r"(?P<made>\w+)\s*\((?P<of>[^()]+)\)|\w+\s*&\s*operator=\s*\((?P<given>[^()&]+)\)"
+    r"|operator\s+(?P<to>[\w ]+?)\s*\(\s*\)\s*const)\s*[{:;]"
 )
 _STRUCT = re.compile(r"\bstruct\s+(?:__CUDA_ALIGN__\(\d+\)\s+)?(?P<name>\w+)\s*\{")
 # Words of a declaration that say nothing of the type.
@@ -54,7 +55,9 @@ _NOISE = re.compile(
     r"|__forceinline__|__CUDA_\w+INLINE__|__cudart_builtin__|__device_builtin__|enum|struct)\b"
 )
 _DEPRECATED = re.compile(r"__(?:CUDA_\w+_)?DEPRECATED__\s*\(.*?\)\)+")
-_INTERNAL = re.compile(r"__internal_|__host_|__nv_\w+_impl|_kernel$|__nv_associate|__nv_fp128|__nv_bswap")
+_INTERNAL = re.compile(
+    r"__internal_|__host_|__nv_\w+_impl|_kernel$|__nv_associate|__nv_fp128|__nv_bswap"
+)
 _NO_TYPE = ("operator", "T", "__CUDA_FP16_CONSTEXPR__", "__CUDA_BF16_CONSTEXPR__", "return")
 
 
@@ -107,7 +110,12 @@ def _functions(header: str, text: str) -> Iterator[Function]:
         returns = " ".join(_NOISE.sub(" ", match["returns"]).split())
         if header.endswith(".hpp") and not name.startswith("operator"):
             continue
-        if _INTERNAL.search(name) or name == "operator=" or not returns or returns.split()[0] in _NO_TYPE:
+        if (
+            _INTERNAL.search(name)
+            or name in ("operator=", "long")
+            or not returns
+            or returns.split()[0] in _NO_TYPE
+        ):
             continue
         parameters = tuple(_parameters(match["parameters"]))
         on_host = "HOST" in match["before"] or header == "crt/math_functions.h"

@@ -82,5 +82,3 @@ def chosen(call: Call, position: int, kind: Type, words: np.ndarray) -> np.ndarr
                     moved = move(floats(words, kind.kind)).astype(native)
                 return np.ascontiguousarray(moved).view(kind.word)
     return words
-
-

@@ -140,7 +140,6 @@ def difference(found: np.ndarray, wanted: np.ndarray, kind: str) -> np.ndarray:
     return np.where(same, 0.0, np.where(zeros, 0.5, steps))
 
 
-
 def rounded(exact: np.ndarray, kind: Type) -> np.ndarray:
     """Long doubles as the nearest words of a kind."""
     with np.errstate(invalid="ignore", over="ignore"):

@@ -134,4 +134,6 @@ def device_kernel(call: Call, name: str) -> str:
 def host_function(call: Call, name: str) -> str:
     """The call for `n` values, one after the other."""
     head = ", ".join(filter(None, (_parameters(call), "int n")))
-    return f'extern "C" void {name}({head}) {{ for (int i = 0; i < n; i++) {{\n{_body(call)} }} }}\n'
+    return (
+        f'extern "C" void {name}({head}) {{ for (int i = 0; i < n; i++) {{\n{_body(call)} }} }}\n'
+    )

@@ -89,6 +89,21 @@ def declared(nvcc: Path, folder: Path, chosen: Sequence[Function]) -> list[Row]:
     return rows
 
 
+def merged(tried: Sequence[Row], by_hand: Sequence[Row]) -> list[Row]:
+    """Both, less the declarations that could not be tried and that a program by hand calls. A
+    function that several programs call has the row of the worst.
+    """
+    covered: dict[tuple[str, str], Row] = {}
+    for row in by_hand:
+        before = covered.get((row.page, row.name))
+        covered[row.page, row.name] = row if before is None or before.verdict == "right" else before
+
+    def left(row: Row) -> bool:
+        return row.verdict != "not tried" or (row.page, row.name.split("(")[0]) not in covered
+
+    return [*filter(left, tried), *covered.values()]
+
+
 def by_hand(nvcc: Path, folder: Path, programs: Iterable[Program] = PROGRAMS) -> list[Row]:
     """A row for each function that the programs of groups/ call. Raises ChildProcessError."""
     rows: list[Row] = []

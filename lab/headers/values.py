@@ -93,7 +93,24 @@ def edges(kind: str) -> list[int]:
     if kind[0] in "iu" and kind[1:].isdigit():
         bits = int(kind[1:])
         top, mask = 1 << bits - 1, (1 << bits) - 1
-        chosen = [0, 1, 2, 3, 5, 7, 31, 32, 63, top - 1, top, top + 1, mask, mask - 1, 0x55, top >> 1]
+        chosen = [
+            0,
+            1,
+            2,
+            3,
+            5,
+            7,
+            31,
+            32,
+            63,
+            top - 1,
+            top,
+            top + 1,
+            mask,
+            mask - 1,
+            0x55,
+            top >> 1,
+        ]
         return [word & mask for word in chosen]
     if kind == "bool":
         return [0, 1] * (EDGES // 2)

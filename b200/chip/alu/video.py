@@ -9,7 +9,9 @@ from b200.chip.alu.build import SIGNED, build, is_signed
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, pure
 
-NAMES = tuple(f"v{what}{n}" for what in ("add", "sub", "avrg", "absdiff", "min", "max") for n in "24")
+NAMES = tuple(
+    f"v{what}{n}" for what in ("add", "sub", "avrg", "absdiff", "min", "max") for n in "24"
+)
 
 
 def _combined(what: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:

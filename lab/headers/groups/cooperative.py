@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lab.headers.groups.program import THREADS, Program
@@ -18,7 +20,7 @@ def _rows(x: np.ndarray, width: int) -> np.ndarray:
     return x[:THREADS].reshape(-1, width)
 
 
-def _each(rows: np.ndarray, width: int) -> np.ndarray:
+def _each(rows: Any, width: int) -> np.ndarray:
     """A number for each group, told by all its threads."""
     return np.repeat(rows, width).astype(np.uint32)
 
@@ -86,7 +88,7 @@ PROGRAMS = (
             [
                 _each((_rows(x & 3, 16) == 3).any(1), 16),
                 _each((_rows(x & 3, 16) < 3).all(1), 16),
-                _each(((_rows(x & 3, 16) == 1) << np.arange(16)).sum(1), 16),
+                _each((np.equal(_rows(x & 3, 16), 1) << np.arange(16)).sum(1), 16),
                 np.concatenate(
                     [((row[:, None] == row) << np.arange(16)).sum(1) for row in _rows(x & 3, 16)]
                 ),

@@ -32,7 +32,14 @@ def _runs(x: np.ndarray) -> np.ndarray:
 
 REDUCE = ("RAKING", "WARP_REDUCTIONS", "RAKING_COMMUTATIVE_ONLY")
 SCAN = ("RAKING", "RAKING_MEMOIZE", "WARP_SCANS")
-LOADS = ("DIRECT", "STRIPED", "VECTORIZE", "TRANSPOSE", "WARP_TRANSPOSE", "WARP_TRANSPOSE_TIMESLICED")
+LOADS = (
+    "DIRECT",
+    "STRIPED",
+    "VECTORIZE",
+    "TRANSPOSE",
+    "WARP_TRANSPOSE",
+    "WARP_TRANSPOSE_TIMESLICED",
+)
 
 PROGRAMS = (
     *(
@@ -124,8 +131,7 @@ PROGRAMS = (
         + _out()
         + _out(512, "p[i]")
         + " __syncthreads(); typedef cub::BlockMergeSort<unsigned, 128, 4> K; __shared__ K::TempStorage q;"
-        " K(q).Sort(v, ::cuda::std::greater<>{});"
-        + _out(1024),
+        " K(q).Sort(v, ::cuda::std::greater<>{});" + _out(1024),
         lambda x: np.concatenate(
             [np.sort(x), np.argsort(x, kind="stable"), np.sort(x)[::-1]]
         ).astype(np.uint32),
@@ -237,5 +243,3 @@ def _flags(x: np.ndarray) -> np.ndarray:
     heads = np.array([1, *(x[1:] != x[:-1])])
     tails = np.array([*(x[1:] != x[:-1]), 1])
     return np.concatenate([heads, tails, heads + 2 * tails]).astype(np.uint32)
-
-

@@ -68,9 +68,9 @@ PROGRAMS = (
         + """ unsigned v = in[t]; unsigned a = w.Sum(v); __syncwarp();
   unsigned b = w.Reduce(v, ::cuda::maximum<>{}); __syncwarp(); unsigned c = w.Reduce(v, ::cuda::minimum<>{});
   if (t % 32 == 0) { out[t / 32] = a; out[4 + t / 32] = b; out[8 + t / 32] = c; }""",
-        lambda x: np.concatenate(
-            [_rows(x).sum(1), _rows(x).max(1), _rows(x).min(1)]
-        ).astype(np.uint32),
+        lambda x: np.concatenate([_rows(x).sum(1), _rows(x).max(1), _rows(x).min(1)]).astype(
+            np.uint32
+        ),
     ),
     _of(
         "reduce_valid",
@@ -78,7 +78,9 @@ PROGRAMS = (
         "typedef cub::WarpReduce<unsigned, 16> W; __shared__ typename W::TempStorage m[8]; W w(m[t / 16]);"
         " unsigned a = w.Sum(in[t], 5); __syncwarp(); unsigned b = w.Sum(in[t]);"
         " if (t % 16 == 0) { out[t / 16] = a; out[8 + t / 16] = b; }",
-        lambda x: np.concatenate([_rows(x, 16)[:, :5].sum(1), _rows(x, 16).sum(1)]).astype(np.uint32),
+        lambda x: np.concatenate([_rows(x, 16)[:, :5].sum(1), _rows(x, 16).sum(1)]).astype(
+            np.uint32
+        ),
     ),
     _of(
         "segmented",
@@ -114,7 +116,9 @@ PROGRAMS = (
                 _scan(x),
                 _scan(x) - x[:THREADS],
                 np.maximum.accumulate(_rows(x), axis=1).reshape(-1),
-                np.concatenate([[3, *np.maximum.accumulate(np.maximum(r, 3))[:-1]] for r in _rows(x)]),
+                np.concatenate(
+                    [[3, *np.maximum.accumulate(np.maximum(r, 3))[:-1]] for r in _rows(x)]
+                ),
                 np.repeat(_rows(x)[:, 7], 32),
                 2 * _scan(x) - x[:THREADS] + np.repeat(_rows(x).sum(1), 32),
             ]
@@ -147,8 +151,9 @@ PROGRAMS = (
             " __shared__ L::TempStorage l[4]; __shared__ S::TempStorage s[4]; unsigned v[4];"
             " L(l[t / 32]).Load(in + 128 * (t / 32), v); __syncwarp(); for (int i = 0; i < 4; i++) v[i] += i;"
             " S(s[t / 32]).Store(out + 128 * (t / 32), v);",
-            lambda x, striped="STRIPED" in load: x
-            + (np.arange(512) // 32 % 4 if striped else np.arange(512) % 4).astype(np.uint32),
+            lambda x, striped="STRIPED" in load: (
+                x + (np.arange(512) // 32 % 4 if striped else np.arange(512) % 4).astype(np.uint32)
+            ),
         )
         for n, (load, store) in enumerate(
             (f"WARP_LOAD_{how}", f"WARP_STORE_{how}")

@@ -236,6 +236,33 @@ PROGRAMS = (
     ),
     _of(
         "intrinsics",
+        "wide_atomics",
+        "__u128AtomicCAS __u128AtomicCAS_block __u128AtomicCAS_system __u128AtomicExch"
+        " __u128AtomicExch_block __u128AtomicExch_system",
+        """__shared__ alignas(16) unsigned s[512]; unsigned* p = s + 4 * t; alignas(16) unsigned was[4] = {1, 2, 3, 4};
+  alignas(16) unsigned next[4] = {in[t], t, 5, 6}, old[4], other[4] = {9, 9, 9, 9}, back[4];
+  for (int i = 0; i < 4; i++) p[i] = was[i];
+  __u128AtomicCAS(p, was, next, old); out[t] = p[0] + 1000 * old[3]; __u128AtomicCAS_block(p, was, other, old);
+  out[128 + t] = old[1] + 1000 * p[1]; __u128AtomicCAS_system(p, next, was, old); out[256 + t] = p[2] + 10 * old[2];
+  __u128AtomicExch(p, other, old); __u128AtomicExch_block(p, next, back); __u128AtomicExch_system(p, was, other);
+  out[384 + t] = old[1] + 10 * back[1] + 100 * other[3] + 1000 * p[3];""",
+        lambda x: np.concatenate(
+            [x[:THREADS] + 4000, 1001 * T, np.full(THREADS, 53), np.full(THREADS, 4692)]
+        ).astype(np.uint32),
+    ),
+    _of(
+        "intrinsics",
+        "copies",
+        "__nv_memcpy_async_shared_global_4 __nv_memcpy_async_shared_global_8"
+        " __nv_memcpy_async_shared_global_16",
+        """__shared__ alignas(16) unsigned s[128]; if (t < 32) __nv_memcpy_async_shared_global_4(s + t, in + t, 4);
+  else if (t < 48) __nv_memcpy_async_shared_global_8(s + 32 + 2 * (t - 32), in + 32 + 2 * (t - 32), 8);
+  else if (t < 64) __nv_memcpy_async_shared_global_16(s + 64 + 4 * (t - 48), in + 64 + 4 * (t - 48), 8);
+  asm volatile("cp.async.wait_all;" ::: "memory"); __syncthreads(); out[t] = s[t];""",
+        lambda x: np.where((T >= 64) & (T % 4 > 1), 0, x[:THREADS]).astype(np.uint32),
+    ),
+    _of(
+        "intrinsics",
         "texts",
         "nan nanf clock clock64 __activemask",
         """out[t] = __float_as_uint(nanf("")) & 0x7fffffff; out[128 + t] = __double2hiint(nan("")) & 0x7fffffff;

@@ -14,7 +14,9 @@ from lab.headers.values import FLOATS, floats
 
 _FUSED = re.compile(r"__h(?:fma2?|cmadd)(?:_(?P<after>sat|relu|rn))?$")
 _WHOLE = re.compile(r"h2?(?P<what>trunc|ceil|floor|rint)$")
-_MATH = re.compile(r"h2?(?P<what>sqrt|rsqrt|rcp|log2|log10|log|exp2|exp10|exp|cos|sin|tanh)(?P<approx>_approx)?$")
+_MATH = re.compile(
+    r"h2?(?P<what>sqrt|rsqrt|rcp|log2|log10|log|exp2|exp10|exp|cos|sin|tanh)(?P<approx>_approx)?$"
+)
 WHOLE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "trunc": np.trunc,
     "ceil": np.ceil,
@@ -95,6 +97,3 @@ def expected(call: Call, given: Words) -> Expected | None:
         absolute = TANH[kind] if match["approx"] else 0.0
         return Expected({}, "long double", {"r": Near(exact, 1.0, absolute)})
     return None
-
-
-

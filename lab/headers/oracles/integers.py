@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from lab.headers.judge import Expected, Words, kind_of
 from lab.headers.programs import Call
 from lab.headers.values import THREADS, integers
 
-Function = Callable[..., int]
+Function = Callable[..., Any]
 FULL = 0xFFFFFFFF
 
 
@@ -243,7 +244,9 @@ def expected(call: Call, given: Words) -> Expected | None:
     columns = _whole_words(call, given)
     # min and max of mixed signs convert to the result's type first, as C++ does.
     if call.function.name in ("min", "max"):
-        columns = [np.array([_wrapped(v, bits, kind.kind[0] == "i") for v in c], object) for c in columns]
+        columns = [
+            np.array([_wrapped(v, bits, kind.kind[0] == "i") for v in c], object) for c in columns
+        ]
     words = [function(*row) & (1 << bits) - 1 for row in zip(*columns, strict=True)]
     found = np.array(words, np.uint64).astype(kind.word).reshape(THREADS, 1)
     return Expected({"r": found}, "integers")

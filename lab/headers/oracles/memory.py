@@ -50,7 +50,11 @@ def _updated(call: Call, given: Words, what: str) -> np.ndarray:
         columns = [integers(words, kind.kind).reshape(-1) for words in operands]
         found = [UPDATES[what](*row) for row in zip(*columns, strict=True)]
     mask = (1 << kind.word.itemsize * 8) - 1
-    return np.array([int(v) & mask for v in found], np.uint64).astype(kind.word).reshape(-1, kind.count)
+    return (
+        np.array([int(v) & mask for v in found], np.uint64)
+        .astype(kind.word)
+        .reshape(-1, kind.count)
+    )
 
 
 def expected(call: Call, given: Words) -> Expected | None:
@@ -66,5 +70,3 @@ def expected(call: Call, given: Words) -> Expected | None:
     if call.result != "void":
         words["r"] = given["p0"]
     return Expected(words, "CUDA guide, atomic functions")
-
-

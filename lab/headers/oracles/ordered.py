@@ -26,9 +26,7 @@ def _chosen(call: Call, given: Words, what: str, nan: bool) -> Expected:
     kind = kind_of(call, "r")
     exponent, mantissa = FLOATS[kind.kind]
     sign = 1 << exponent + mantissa
-    operands = [
-        _widened(given[f"p{n}"], kind_of(call, f"p{n}").kind, kind.kind) for n in (0, 1)
-    ]
+    operands = [_widened(given[f"p{n}"], kind_of(call, f"p{n}").kind, kind.kind) for n in (0, 1)]
     a, b = (words.astype(object) for words in operands)
     bad = [is_nan(words, kind.kind) for words in operands]
     keys = [np.where(x & sign, -1 - (x & sign - 1), x) for x in (a, b)]
@@ -55,7 +53,11 @@ def _classified(call: Call, given: Words, what: str) -> Expected:
 
 def expected(call: Call, given: Words) -> Expected | None:
     name = call.function.name
-    if call.result != "void" and kind_of(call, "r").kind in FLOATS and (match := _CHOSEN.match(name)):
+    if (
+        call.result != "void"
+        and kind_of(call, "r").kind in FLOATS
+        and (match := _CHOSEN.match(name))
+    ):
         return _chosen(call, given, match["what"], bool(match["nan"]))
     if match := _CLASS.match(name):
         return _classified(call, given, match["what"])

@@ -89,9 +89,7 @@ def fused(operands: list[float], kind: str) -> int:
 
 def _arithmetic(call: Call, given: Words, match: re.Match[str]) -> Expected:
     kind, mode = kind_of(call, "r"), MODES[match["mode"]]
-    columns = [
-        floats(given[f"p{n}"], kind.kind) for n in range(len(call.function.parameters))
-    ]
+    columns = [floats(given[f"p{n}"], kind.kind) for n in range(len(call.function.parameters))]
     found = [
         computed(match["what"], [float(x) for x in row], kind.kind, mode)
         for row in zip(*(column.reshape(-1) for column in columns), strict=True)

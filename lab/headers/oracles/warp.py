@@ -47,7 +47,11 @@ def _spread(call: Call, by_warp: list[int] | list[list[int]]) -> np.ndarray:
     kind = kind_of(call, "r")
     mask = (1 << kind.word.itemsize * 8) - 1
     rows = [row if isinstance(row, list) else [row] * 32 for row in by_warp]
-    return np.array([[v & mask for v in row] for row in rows], np.uint64).astype(kind.word).reshape(-1, 1)
+    return (
+        np.array([[v & mask for v in row] for row in rows], np.uint64)
+        .astype(kind.word)
+        .reshape(-1, 1)
+    )
 
 
 def _bits(flags: list[bool]) -> int:

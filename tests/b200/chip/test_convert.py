@@ -16,10 +16,10 @@ from b200.errors import Unsupported
 from b200.isa import grammar
 from b200.registry import FULL, find
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from lab.exact_rounding import nearest, value
 from tests.b200.chip.isa_support import execute, fake_warp, instruction
 from tests.b200.chip.test_floating import WIDTHS, patterns
 from tests.b200.chip.test_integer import FEW, LANES, cut, signed
-from lab.exact_rounding import nearest, value
 
 INTEGERS = [s + n for s in "us" for n in ("8", "16", "32", "64")]
 
