@@ -3,8 +3,8 @@
 Neither is wrong by itself: tiles may reach over an edge, and a kernel may leave out what it does
 not need. So each is reported only with its counterpart: boxes that lie wholly outside a tensor
 while parts of it are never loaded; rows that are loaded more than once and not whole; boxes that
-stand further apart than they are large; gaps between the ranges that bulk copies read; columns of an accumulator that nobody reads while parts of the
-output are never written.
+stand further apart than they are large; gaps between the ranges that bulk copies read; columns of
+an accumulator that nobody reads while parts of the output are never written.
 """
 
 from __future__ import annotations
@@ -288,8 +288,12 @@ class Coverage:
         agent, ins = loads.first
         t, d = loads.tensormap, apart.dimension
         rows = "rows" if d == 1 else f"indices of dimension {d},"
-        more = f", and so on every {apart.step}" if apart.step and 2 * apart.step < t.dims[d] else ""
-        again = f"boxes stand {apart.step} apart" if apart.step else "the same boxes are loaded again"
+        more = (
+            f", and so on every {apart.step}" if apart.step and 2 * apart.step < t.dims[d] else ""
+        )
+        again = (
+            f"boxes stand {apart.step} apart" if apart.step else "the same boxes are loaded again"
+        )
         self.observer.found(
             "coverage",
             f"{rows} {apart.first}-{apart.last - 1} of {self.observer.operand(t.address)} are never"

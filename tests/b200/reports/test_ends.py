@@ -141,7 +141,9 @@ def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch)
         " import torch; print(mine, bool(found[0]), found[1], 'b200' in sys.modules,"
         " torch.cuda.get_device_name(), torch.__spec__.origin.endswith('__init__.py'))"
     )
-    done, _ = run(f"import subprocess; subprocess.run([sys.executable, '-c', {child!r}])\nlaunch(CLEAN)")
+    done, _ = run(
+        f"import subprocess; subprocess.run([sys.executable, '-c', {child!r}])\nlaunch(CLEAN)"
+    )
     assert done.stdout == "5 True False True NVIDIA B200 True\n", done.stderr
 
 
