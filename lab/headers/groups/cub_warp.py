@@ -162,7 +162,7 @@ PROGRAMS = (
     ),
     _of(
         "merge_sort",
-        "WarpMergeSort::Sort WarpMergeSort::StableSort",
+        "WarpMergeSort::StableSort",
         _cub("WarpMergeSort<unsigned, 4, 32, unsigned>")
         + """ unsigned k[4], v[4]; for (int i = 0; i < 4; i++) { k[i] = in[4 * t + i]; v[i] = 4 * (t % 32) + i; }
   w.StableSort(k, v, ::cuda::std::less<>{});

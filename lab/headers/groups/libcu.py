@@ -57,7 +57,7 @@ PROGRAMS = (
     _of(
         "cuda::barrier",
         "barrier_tries",
-        "ptx::mbarrier_try_wait try_wait_for try_wait_parity_for barrier_native_handle max",
+        "try_wait_for try_wait_parity_for barrier_native_handle max",
         f"""{BARRIER} __shared__ unsigned s[128]; if (t == 0) init(&b, 128); __syncthreads();
   s[t] = in[t]; auto token = b.arrive();
   while (!b.try_wait_for(std::move(token), cuda::std::chrono::microseconds(5))) {{ }}
@@ -92,7 +92,7 @@ PROGRAMS = (
     _of(
         "cuda::pipeline",
         "pipeline_own",
-        "make_pipeline producer_acquire producer_commit consumer_wait consumer_release quit",
+        "make_pipeline producer_acquire producer_commit consumer_wait consumer_release",
         """auto p = cuda::make_pipeline(); __shared__ unsigned s[2][128];
   for (int i = 0; i < 3; i++) { p.producer_acquire();
     cuda::memcpy_async(s[i & 1] + t, in + 128 * i + t, sizeof(unsigned), p); p.producer_commit();
@@ -124,7 +124,7 @@ PROGRAMS = (
     _of(
         "cuda::pipeline",
         "pipeline_roles",
-        "pipeline_role::producer pipeline_role::consumer",
+        "pipeline_role::producer pipeline_role::consumer quit",
         f"""__shared__ {STATE} state; auto g = cg::this_thread_block();
   auto role = t < 32 ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
   auto p = cuda::make_pipeline(g, &state, role); __shared__ unsigned s[2][32];
