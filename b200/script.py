@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import b200
-from b200 import last_words, second_run
+from b200 import last_words, second_run, started
 from b200.checker.finding import explained
 from b200.command_line import USAGE, cannot_write, no_program
 from b200.hopper.errors import HopperError
@@ -93,6 +93,8 @@ def _program(options: argparse.Namespace, kept: Journal) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     plain = not (options.pack or options.time or options.device == "hopper")
     journal.announce(kept, {"check": options.check, "schedule": options.schedule} if plain else {})
+    if plain:
+        started.follow()
     try:
         gpu = _install(options)
     except HopperError as error:
@@ -105,13 +107,19 @@ def _program(options: argparse.Namespace, kept: Journal) -> int:
     with telling_where(gpu):
         status, failure, stopped, told = _status_of(options)
     end = _end(status, failure, told) | {"stopped": stopped}
-    launched = recording.count > 0
+    launched = recording.count > 0 or _launched(kept)
     idle = "" if status or launched or options.may_launch_nothing else _only_defines(options)
     said = list(_last_words(gpu, launched, status, idle))
     written = _write_ptx(options.ptx, gpu.programs) if options.ptx else True
     open_end.pop_all()
     kept.add(end | {"said": said, "idle": bool(idle), "unwritten": not written})
     return status
+
+
+def _launched(kept: Journal) -> bool:
+    """Whether a process of the run has launched a kernel."""
+    found, _ = kept.read()
+    return any(r["record"] in (records.LAUNCH, records.FAILED, records.SO_FAR) for r in found)
 
 
 def _end(status: int, failure: str, told: list[str]) -> records.Record:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import b200
+from b200 import started
 from b200.checker.finding import ERROR
 from b200.program.names import from_here
 from b200.reports import choice, document, journal, records, words
@@ -103,6 +104,7 @@ class Session:
         kept = found[0] if found is not None else Journal.new()
         if found is None:
             journal.announce(kept, self.settings)
+            started.follow()
         return kept
 
     def _install(self, settings: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ corpus.py      public programs, run as they are
 emulation/     how fast the emulator is, of two source trees
 evidence/      what the kernel takes for granted, and who has relied on it
 h200/          rigs on an H200 that feed the clock's constants, and its model
+exact_rounding.py  exact rationals rounded to binary formats
+headers/       every function of CUDA's headers as a program of its own
 host_path.py   what a call of the kernel costs on the host
 mutations/     mutations of the kernel's PTX: how many are caught
 packs/         the kernel's launches in files, for a Hopper GPU
@@ -35,6 +37,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "h200_dependent": ("lab.h200.dependent_model", "launches that overlap by an H200's clock"),
     "h200_model": ("lab.h200.model", "load pipelines of packs by the clock of an H200"),
     "house": ("lab.house", "which modules stand on which, and circles"),
+    "headers": ("lab.headers", "every function of CUDA's headers, its words judged"),
     "host_path": ("lab.host_path", "what a call costs on the host"),
     "measured": ("lab.boards.measured", "times of a board or profile beside the modelled"),
     "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),

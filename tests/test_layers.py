@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "b200.spaces",
         "b200.sparse",
         "b200.supervised",
+        "b200.started",  # tells the programs that a program starts; the standard library alone
     ),
     ("b200.occupancy",),  # of what hardware says
     ("b200.program",),
@@ -53,7 +54,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200",),  # composes; only commands stand above it
     ("b200.script", "b200.run_arguments", "b200.machine_info"),  # `b200 run`
     ("b200.testing", "b200.compiled"),  # `pytest --b200`, `b200 exec`
-    ("b200.__main__", "b200.spawned_process", "b200.pytest_plugin"),
+    (
+        "b200.__main__",
+        "b200.spawned_process",
+        "b200.started.sitecustomize",
+        "b200.pytest_plugin",
+    ),
 )
 # Hosts of other programs than the DSL's and torch's. They are there where somebody asks for them: the
 # composition for `install`, and `b200 run`.
@@ -84,7 +90,12 @@ SUBMISSION_PACKAGES = {"torch", "cutlass", "cuda"}  # what the leaderboards' run
 OURS = {"b200", *AROUND}
 # `b200 run SCRIPT` puts there what `python SCRIPT` would; a spawned process has no path yet when it
 # is told to install.
-PATH_EDITS = {"b200.script", "b200.spawned_process", "b200.compiled.startup.sitecustomize"}
+PATH_EDITS = {
+    "b200.script",
+    "b200.spawned_process",
+    "b200.started.sitecustomize",
+    "b200.compiled.startup.sitecustomize",
+}
 
 
 def layer(module: str) -> tuple[int, str]:

@@ -84,6 +84,9 @@ FILES: dict[str, File] = {
         ("-m", "lab", "conformance", "--ptxas", "ptxas", "--ptxas", PTXAS, "--out", OUT),
         needs="the newest ptxas beside CUDA 13.0's (pip download nvidia-cuda-nvcc)",
     ),
+    "headers.json": File(
+        ("program", "chip"), ("-m", "lab", "headers", "--out", OUT), needs="nvcc of CUDA 13.0"
+    ),
     **CALIBRATED,
     "ladder.jsonl": File(digest.MODELLED, needs="the published kernels and their times"),
     "compare.jsonl": File(PEERS, needs="the published kernels"),

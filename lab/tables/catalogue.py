@@ -20,6 +20,7 @@ from lab.tables import (
     beliefs,
     evidence,
     h200,
+    headers,
     instructions,
     markdown,
     others,
@@ -339,6 +340,11 @@ TABLES = {
         " --out docs/results/conformance.json",
         ("conformance.json",),
         instructions.conformance,
+    ),
+    "headers": Table(
+        "python -m lab headers --out docs/results/headers.json",
+        ("headers.json",),
+        headers.headers,
     ),
     "mutations": Table(
         "python -m lab mutations --count 180 --seed 1 --jobs 16 "

@@ -168,6 +168,16 @@ def _box(k: Source, address: str, coords: str, nbytes: int = 256):
 
 def every_tile(bug: bool) -> Source:
     """Each CTA loads a tile of 4 x 32 integers; the bug names the row before the column."""
+    return _tiles("{%r52, %r51}" if bug else "{%r51, %r52}", 4)
+
+
+def rows_apart(bug: bool) -> Source:
+    """Each CTA loads a tile of 4 x 32 integers; the bug goes on by 8 rows."""
+    return _tiles("{%r51, %r52}", 8 if bug else 4)
+
+
+def _tiles(coordinates: str, rows: int) -> Source:
+    """Two tiles side by side for every `rows` rows, a CTA each."""
     k = Source(".param .align 64 .b8 map[128], .param .u64 out", 128)
     k("mov.u32 %r0, %tid.x;")
     k("mov.u32 %r1, dyn;")
@@ -178,8 +188,8 @@ def every_tile(bug: bool) -> Source:
     k("and.b32 %r51, %r50, 1;")
     k("shl.b32 %r51, %r51, 5;")
     k("shr.u32 %r52, %r50, 1;")
-    k("shl.b32 %r52, %r52, 2;")
-    k.only(0, lambda: _box(k, "%rd1", "{%r52, %r51}" if bug else "{%r51, %r52}", 512))
+    k(f"mul.lo.u32 %r52, %r52, {rows};")
+    k.only(0, lambda: _box(k, "%rd1", coordinates, 512))
     k("bar.sync 0;")
     k.wait("%r1+1024", 0)
     _own_word(k)
@@ -457,6 +467,17 @@ PLANTED = [
         lambda: [tensormap(box=(32, 4)), torch.zeros(1024, dtype=torch.int32)],
         lambda a: SOURCE.reshape(4, 4, 2, 32).transpose(1, 2).reshape(-1),
         grid=(8, 1, 1),
+    ),
+    PlantedBug(
+        "rows_between_boxes",
+        "boxes of 4 rows stand 8 rows apart",
+        rows_apart,
+        "coverage",
+        ("rows 4-7 of", "are never loaded", "boxes stand 8 apart", "a box has 4 of 16 rows"),
+        ("load",),
+        lambda: [tensormap(box=(32, 4)), torch.zeros(512, dtype=torch.int32)],
+        lambda a: SOURCE.reshape(4, 4, 2, 32).transpose(1, 2)[:2].reshape(-1),
+        grid=(4, 1, 1),
     ),
     wrong_map(
         "one_stride_too_many",

@@ -2,15 +2,16 @@
 
 Neither is wrong by itself: tiles may reach over an edge, and a kernel may leave out what it does
 not need. So each is reported only with its counterpart: boxes that lie wholly outside a tensor
-while parts of it are never loaded; rows that are loaded more than once and not whole; gaps between
-the ranges that bulk copies read; columns of an accumulator that nobody reads while parts of the
-output are never written.
+while parts of it are never loaded; rows that are loaded more than once and not whole; boxes that
+stand further apart than they are large; gaps between the ranges that bulk copies read; columns of
+an accumulator that nobody reads while parts of the output are never written.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,17 @@ from b200.checker.tensor.partly_written import Partly
 from b200.chip.tensors import LiveTensors
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
+
+
+class Apart(NamedTuple):
+    """Indices [first, last) of dimension `dimension` that no box touches. step: at which they are
+    left out again, 0 where boxes stand at one index alone.
+    """
+
+    dimension: int
+    first: int
+    last: int
+    step: int
 
 
 class Loads:
@@ -68,6 +80,24 @@ class Loads:
         for box in self.boxes:
             left[tuple(slice(max(0, a), max(0, a + n)) for a, n in zip(box, t.box))] = False
         return int(np.count_nonzero(left))
+
+    def apart(self) -> Apart | None:
+        """What boxes that stand too far apart leave out of an outer dimension: their starts are the
+        multiples of a step up to the dimension's end, and the step is more than the box. Or the
+        same boxes are loaded as often as other ones would be needed.
+        """
+        t = self.tensormap
+        if any(step != 1 for step in t.steps):
+            return None
+        for d in range(1, t.rank):
+            size, end = t.box[d], t.dims[d]
+            starts = sorted({box[d] for box in self.boxes})
+            step = starts[1] if len(starts) > 1 else end
+            regular = starts == list(range(0, end, step)) and step > size
+            again = len(starts) > 1 or set(self.boxes.values()) == {-(-end // size)}
+            if size > 1 and regular and again:
+                return Apart(d, size, min(step, end), step if len(starts) > 1 else 0)
+        return None
 
     def skipped(self) -> tuple[int, int] | None:
         """The first range [from, to) of the innermost dimension, in elements, that no box has
@@ -213,6 +243,8 @@ class Coverage:
                 self._skipped(loads, gap)
             elif loads.alike is not None and (missed := loads.missed()):
                 self._alike(loads, missed, *loads.alike)
+            elif (apart := loads.apart()) is not None:
+                self._apart(loads, apart)
         for base, spans in self.copies.items():
             self._gaps(base, spans)
         if self.observer.products.unread:
@@ -247,6 +279,29 @@ class Coverage:
                 f"elements [{gap[0]}, {gap[1]}) of the innermost dimension, of {t.dims[0]}",
                 "missing: loads with these coordinates (a k-tile is left out, or the same one is "
                 "loaded again)",
+            ),
+            ins,
+            severity=NOTE,
+        )
+
+    def _apart(self, loads: Loads, apart: Apart):
+        agent, ins = loads.first
+        t, d = loads.tensormap, apart.dimension
+        rows = "rows" if d == 1 else f"indices of dimension {d},"
+        more = (
+            f", and so on every {apart.step}" if apart.step and 2 * apart.step < t.dims[d] else ""
+        )
+        again = (
+            f"boxes stand {apart.step} apart" if apart.step else "the same boxes are loaded again"
+        )
+        self.observer.found(
+            "coverage",
+            f"{rows} {apart.first}-{apart.last - 1} of {self.observer.operand(t.address)} are never"
+            f" loaded{more}: {again}",
+            (
+                f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
+                f"a box has {t.box[d]} of {t.dims[d]} {rows.partition(' ')[0]}",
+                "missing: a box as large as the tile, or loads with the coordinates between",
             ),
             ins,
             severity=NOTE,

@@ -265,12 +265,12 @@ def isspacep(ins: Instr) -> Pure:
     uniform="args",
 )
 def isspacep_cta(ins: Instr) -> Run:
-    """isspacep for the executing CTA's own shared memory: the address names no CTA or this one."""
+    """isspacep for the executing CTA's own shared memory: the address names its rank."""
 
     def run(w, mask, address):
-        own = (SHARED_WINDOW >> RANK_SHIFT, (SHARED_WINDOW >> RANK_SHIFT) | w.cta.rank)
+        own = (SHARED_WINDOW >> RANK_SHIFT) | w.cta.rank
         if isinstance(address, np.ndarray):
-            return as_mask(np.isin(address >> RANK_SHIFT, own))
-        return FULL if address >> RANK_SHIFT in own else 0
+            return as_mask(address >> RANK_SHIFT == own)
+        return FULL if address >> RANK_SHIFT == own else 0
 
     return run

@@ -165,7 +165,8 @@ def _unpacked(small: str, target: str, relu: bool) -> np.ndarray:
         codes = np.stack((pairs & 15, pairs >> 4), 1).reshape(-1)
     else:
         codes = np.arange(65536, dtype=np.uint16).view(np.uint8)
-    r = encode(formats.decode(codes, small), form)
+    with np.errstate(invalid="ignore"):  # infinities and NaNs of the small format
+        r = encode(formats.decode(codes, small), form)
     return (rectify(r, form) if relu else r).view(np.uint32)
 
 

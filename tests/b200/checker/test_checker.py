@@ -141,6 +141,25 @@ def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
         assert loads.missed() == elements
 
 
+@pytest.mark.parametrize(
+    "starts, times, left_out",
+    [
+        ((0, 64), 1, (1, 16, 64, 64)),  # tiles of 64 rows, boxes of 16
+        ((0,), 8, (1, 16, 128, 0)),  # as often as eight boxes would be needed
+        ((0,), 1, None),  # one tile is all that is wanted
+        ((0, 16, 32, 48, 64, 80, 96, 112), 1, None),
+        ((0, 16), 2, None),  # a part of the tensor, without gaps
+        ((0, 48), 1, None),  # in no order: pages, rows by index
+        ((32, 96), 1, None),
+    ],
+)
+def test_rows_that_boxes_leave_out(starts, times, left_out):
+    loads = Loads(TensorMap(0, 2, (64, 128), (256,), (64, 16)), (None, None))
+    for row in starts * times:
+        loads.add(None, None, (0, row))
+    assert loads.apart() == left_out
+
+
 def test_a_box_that_two_ctas_of_a_cluster_load():
     def agent(cluster: int, rank: int):
         return SimpleNamespace(

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.exact_rounding import nearest, value
 from tests.b200.chip.isa_support import execute
 from tests.b200.chip.test_floating import FEW, exact, patterns
-from tests.oracles.exact_rounding import nearest, value
 from tests.oracles.formats import SMALL, magnitudes, nearest_code
 
 # Of NaN: e4m3's own, e5m2's canonical one; formats without one have their largest number.

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from b200.errors import Unsupported
 from b200.registry import find
+from lab.exact_rounding import nearest, value
 from tests.b200.chip.isa_support import execute, instruction
 from tests.b200.chip.test_integer import FEW
-from tests.oracles.exact_rounding import nearest, value
 
 WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}

@@ -115,6 +115,38 @@ if __name__ == "__main__":
     assert done.stderr.count("in process") == 4
 
 
+STARTED = """
+import subprocess
+for end in (0, 9):
+    subprocess.run([sys.executable, "-c", CHILD, str(end)])
+"""
+
+
+def test_python_programs_that_it_starts(run):
+    """By subprocess: they have the B200 as soon as they import torch, and are in the report."""
+    child = LAUNCH + "launch(RACE)\nif sys.argv[1] == '9': os.kill(os.getpid(), 9)\n"
+    done, report = run(f"CHILD = {child!r}" + STARTED)
+    assert done.returncode == 1 and done.stderr.count(TOLD) == 1, done.stderr
+    (finding,) = report["findings"]
+    assert finding["times"] == 2 and report["launches"] == 2
+    assert "no kernel was launched" not in done.stderr
+
+
+def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch):
+    """The one that ours hides runs first; whether torch is there can be asked, and costs nothing."""
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = 5\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = (
+        "import importlib.util, sys; found = importlib.util.find_spec('torch'), 'b200' in sys.modules;"
+        " import torch; print(mine, bool(found[0]), found[1], 'b200' in sys.modules,"
+        " torch.cuda.get_device_name(), torch.__spec__.origin.endswith('__init__.py'))"
+    )
+    done, _ = run(
+        f"import subprocess; subprocess.run([sys.executable, '-c', {child!r}])\nlaunch(CLEAN)"
+    )
+    assert done.stdout == "5 True False True NVIDIA B200 True\n", done.stderr
+
+
 def test_sigterm_in_the_midst_of_a_launch(tmp_path):
     """To the process that was started, and it alone, as a job's time limit does."""
     (tmp_path / "script.py").write_text(LAUNCH + "print('up', flush=True)\nlaunch(ENDLESS)\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 # name: (bits, mantissa bits, bias)
@@ -23,6 +24,15 @@ def value(pattern: int, name: str) -> Fraction | None:
     significand = fraction + (1 << mantissa if field else 0)
     x = Fraction(significand) * Fraction(2) ** (max(field, 1) - bias - mantissa)
     return -x if pattern >> (bits - 1) else x
+
+
+def special(x: float, name: str) -> int:
+    """Pattern of an infinity, a NaN or a zero of either sign."""
+    bits, mantissa, _, infinity = parts(name)
+    if math.isnan(x):
+        return infinity | 1 << (mantissa - 1)
+    sign = 1 << (bits - 1) if math.copysign(1.0, x) < 0 else 0
+    return sign | (infinity if math.isinf(x) else 0)
 
 
 def nearest(x: Fraction, name: str, mode: str = "rn", negative_zero: bool = False) -> int:
