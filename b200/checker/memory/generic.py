@@ -317,8 +317,6 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                     observer.unwritten.writes(part.at, nbytes)
                     if not strong and observer.globals.shadows:
                         before = observer.globals.contested(observer.agent(w), part.at, nbytes)
-                        if before is not None and observer.following is not None:
-                            observer.following.contested = True
         result = run(w, mask, address, *rest)
         for part in parts:
             after(w, part, rest, before)

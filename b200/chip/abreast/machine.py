@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.ledger import Ledger
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, special_registers, thread_registers
@@ -148,12 +148,12 @@ class AbreastMachine(Machine):
         return bool(((words == 0) | (words == FULL)).all())
 
     def alike(self, mask: int) -> int:
-        """The lanes that a mask has of each CTA. Raises NotAbreast if they differ."""
+        """The lanes that a mask has of each CTA. Raises CtasDiffer if they differ."""
         lanes = self._alike.get(mask)
         if lanes is None:
             lanes = self._alike[mask] = mask & FULL
             if mask != lanes * self.every_cta:
-                raise NotAbreast("CTAs go different ways")
+                raise CtasDiffer("CTAs go different ways")
         return lanes
 
     # --- what instructions use --------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
+from b200.chip.abreast.dropped import CtasDiffer, NotAbreast, ReadAndWritten
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.abreast.writer import AbreastWriter, look_for_refusal
 from b200.chip.launch import Launch
@@ -108,12 +108,11 @@ class SideBySide(InOrder):
         left = launch.grid[0] * launch.grid[1] * launch.grid[2] - machine.started
         if not self._pays(code, left):
             return False
-        n = how_many(left, self.most)
-        views = [watcher.abreast() for watcher in machine.watchers]
-        if n < 2 or any(view is None for view in views):
+        n, views = how_many(left, self.most), self._views()
+        if n < 2 or views is None:
             return False
         chunk = self._taken(n)
-        why = self._try(code, chunk, [view for view in views if view is not None], launch)
+        why = self._try(code, chunk, views, launch)
         if why is None:
             self.ran += n
             return True
@@ -122,13 +121,22 @@ class SideBySide(InOrder):
         machine.next_cluster = chunk[0]
         return False
 
+    def _views(self) -> list[Abreast] | None:
+        """The watchers' views of the next CTAs; None if these may not run abreast."""
+        views = [watcher.abreast() for watcher in self.machine.watchers]
+        found = [view for view in views if view is not None]
+        return found if len(found) == len(views) else None
+
     def _try(
-        self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
+        self, code: Translated, chunk: list[Cluster], views: list[Abreast] | None, launch: Launch
     ) -> BaseException | None:
         """Run clusters abreast; why they cannot, or None. Without a watcher nobody has told of the
-        allocations that are read and written: they are found by trying.
+        allocations that are read and written: they are found by trying. Nor has the first cluster
+        told whether the others differ from it.
         """
         for _ in range(TRIES):
+            if views is None:
+                break
             try:
                 self._run(code, chunk, views, launch)
                 return None
@@ -136,6 +144,10 @@ class SideBySide(InOrder):
                 if any(view.writer_type is not None for view in views):
                     return found
                 self._in_place |= {found.base}
+            except CtasDiffer as why:
+                if not any([view.differ() for view in views]):
+                    return why
+                views = self._views()
             except (NotAbreast, Unsupported) as why:
                 return why
         return NotAbreast("too many allocations are read and written")
