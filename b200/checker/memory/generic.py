@@ -62,7 +62,18 @@ def _parts(space: str, mask: int, address) -> list[Part]:
     """An access by the space that each lane's address lies in: one part, unless generic addresses
     of a warp differ in it.
     """
-    at = lane_addresses(mask, address)
+    if not isinstance(address, np.ndarray):
+        return _parts_of_one(space, mask, address)
+    return _parts_at(space, mask, lane_addresses(mask, address))
+
+
+@lru_cache(maxsize=4096)
+def _parts_of_one(space: str, mask: int, address: int) -> list[Part]:
+    """Of an access by lanes that have one address: in most loops the same ones again and again."""
+    return _parts_at(space, mask, lane_addresses(mask, address))
+
+
+def _parts_at(space: str, mask: int, at: np.ndarray) -> list[Part]:
     if space != "generic":
         if space.startswith("shared"):
             return [Part("shared", mask, at & SHARED_BITS)]

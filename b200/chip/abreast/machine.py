@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
-from b200.chip.abreast.ledger import Ledger
+from b200.chip.abreast.ledger import Ledger, typed_items
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, special_registers, thread_registers
 from b200.chip.machine import Machine
@@ -93,7 +93,8 @@ class AbreastMachine(Machine):
     """n clusters of one CTA each as one machine; `lead` is the CTA that stands for all.
 
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
-    local_offset: where that of each lane begins. smem_items: item size -> first item of each CTA.
+    local_offset: where that of each lane begins. smem_items: item size -> shared memory [CTAs, items].
+    smem_begins: item size -> the first item of each CTA.
     in_place: as of the ledger.
     """
 
@@ -220,7 +221,10 @@ class AbreastMachine(Machine):
         self.smem = Region(0, memory.reshape(-1), "shared memory")
         begins = np.arange(self.n, dtype=np.int64) * stride
         self.smem_offset = np.repeat(begins, 32)
-        self.smem_items = {size: begins // size for size in (1, 2, 4, 8)}
+        self.smem_begins = {size: begins // size for size in (1, 2, 4, 8)}
+        self.smem_items = {
+            size: typed_items(self.smem, size).reshape(self.n, -1) for size in self.smem_begins
+        }
         ctas = [self._cta(launch, cluster, row) for cluster, row in zip(self.clusters, memory)]
         first = self.clusters[0]
         cluster = Cluster(launch, first.index, first.shape)
