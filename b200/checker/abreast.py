@@ -31,6 +31,7 @@ from b200.checker.memory.thread_order import (
     ThreadOrder,
     smallest_access,
 )
+from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import Touch, copy_operands, plain
 from b200.checker.vector_clocks import Agent
 from b200.chip.abreast.accesses import Place, chosen_lanes
@@ -91,7 +92,7 @@ class FollowAbreast(Abreast):
         self.accesses_in_order: list[_Access] = []
         self.unsure: list[_Access] = []  # loads that may read what nobody has written
         self.operations: dict[Fragment, list[Operation]] = {}  # of the present instruction
-        self.copied: dict[Fragment, dict] = {}  # as Trail.copied
+        self.copied: dict[Fragment, LatestCopies] = {}
         self._undo: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._telling = False
 
@@ -252,7 +253,7 @@ class FollowAbreast(Abreast):
                 raise NotAbreast("an allocation is read and written")
             if not self.observer.unwritten.is_known(region):
                 raise NotAbreast("a copy may read what nobody has written")
-        return copy_operands(self.copied.setdefault(seat, {}), ins, copy)
+        return copy_operands(self.copied.setdefault(seat, LatestCopies()), ins, copy)
 
     def exits(self, state, lanes: int) -> None:
         """Lanes of a warp have exited."""

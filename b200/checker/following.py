@@ -66,6 +66,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from b200.checker.launches.dependent_launch import Seen
+from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import OPERATIONS, UNRULED, Look, Touch
 from b200.chip.operations import Operation
 from b200.effects import Access
@@ -242,8 +243,8 @@ class Trail:
 
     tell, note: calls to rules that see all clusters, kept until the cluster has ended. latest:
     (warp, instruction) -> the place in global memory that the instruction named last. copied: warp
-    -> destination -> what a cp.async has copied there last. meetings: warp -> its steps but for
-    accesses of memory, in its own order; None where nobody asks.
+    -> what its cp.async have copied last. meetings: warp -> its steps but for accesses of memory,
+    in its own order; None where nobody asks.
     """
 
     __slots__ = tuple("following cluster node tell note latest copied meetings follows".split())
@@ -254,7 +255,7 @@ class Trail:
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
-        self.copied: dict[tuple[int, int], dict] = {}
+        self.copied: dict[tuple[int, int], LatestCopies] = {}
         self.meetings: dict[int, list[tuple]] | None = {} if following.traces.judged else None
 
     def step(self, step: tuple) -> None:

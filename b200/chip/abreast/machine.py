@@ -93,8 +93,8 @@ class AbreastMachine(Machine):
     """n clusters of one CTA each as one machine; `lead` is the CTA that stands for all.
 
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
-    local_offset: where that of each lane begins. smem_items: item size -> shared memory [CTAs, items].
-    smem_begins: item size -> the first item of each CTA.
+    local_offset: where that of each lane begins. smem_items: item size -> shared memory as items,
+    [CTAs, items]. smem_begins: item size -> the first item of each CTA.
     in_place: as of the ledger.
     """
 
