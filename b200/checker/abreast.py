@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from b200.checker.following import Departed, Trail
 from b200.checker.memory import generic
 from b200.checker.memory.global_conflicts import WEAK
 from b200.checker.memory.global_memory import UNIT
-from b200.checker.memory.global_reads import ReadsAbreast
+from b200.checker.memory.global_reads import ReadsAbreast, rows_of
 from b200.checker.memory.one_address import differ
 from b200.checker.memory.thread_order import (
     SEVERAL,
@@ -54,14 +55,14 @@ ITEMS = {2: np.uint32, 4: np.uint64, 8: np.complex128}
 
 class _Access(NamedTuple):
     """A load or store of global memory. lanes: of all CTAs. ctas: the numbers of the CTAs that make
-    it, None for all. at: int64 [CTAs, lanes], or [CTAs, 1] if all lanes of a CTA have one address,
-    or [1, 1] if all CTAs have. Where CTAs have fewer lanes than others, they repeat an address.
+    it. at: their addresses, int64 [CTAs, lanes], or [CTAs, 1] if all lanes of a CTA have one, or
+    [1, 1] if all CTAs have. Where CTAs have fewer lanes than others, they repeat an address.
     """
 
     ins: Instr
     warp: Fragment
     lanes: int
-    ctas: np.ndarray | None
+    ctas: np.ndarray
     at: np.ndarray
     nbytes: int
     region: Region
@@ -69,13 +70,6 @@ class _Access(NamedTuple):
     @property
     def write(self) -> bool:
         return isinstance(self.ins.effect, Stores)
-
-    def row(self, i: int) -> np.ndarray | None:
-        """The addresses of CTA i, None if it does not make the access."""
-        if self.ctas is None:
-            return self.at[i if len(self.at) > 1 else 0]
-        found = np.flatnonzero(self.ctas == i)
-        return self.at[found[0]] if found.size else None
 
 
 class FollowAbreast(Abreast):
@@ -168,10 +162,11 @@ class FollowAbreast(Abreast):
         at = at if varies else at[:, :1]
         self._global(_Access(ins, w, lanes, ctas, at, place.nbytes, place.region))
 
-    def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray | None, np.ndarray]:
+    def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:
         """The lanes, the CTAs and the addresses of an access, as in _Access."""
-        lanes, at = self.machine.alike(mask), place.at
-        return lanes, None, at.reshape(1 if at.size == 1 else self.machine.n, -1)
+        machine, at = self.machine, place.at
+        lanes = machine.alike(mask)
+        return lanes, machine.numbers, at.reshape(1 if at.size == 1 else machine.n, -1)
 
     def _look_at_values(self, ins: Instr, mask: int, place: Place, values: tuple) -> None:
         """Lanes of a CTA must not store different values at one address."""
@@ -319,10 +314,9 @@ class FollowAbreast(Abreast):
     def _each(self, accesses: list[_Access]) -> Iterator[tuple[_Access, Agent, np.ndarray]]:
         """(access, agent, its addresses) of each CTA, in the order of the CTAs."""
         agents = {a.warp: self._agents(a.warp) for a in accesses}
-        for i in range(self.machine.n):
-            for access in accesses:
-                if (row := access.row(i)) is not None:
-                    yield access, agents[access.warp][i], row
+        rows = [row for a in accesses for row in rows_of(a.ctas, a.at, a)]
+        for i, at, access in sorted(rows, key=itemgetter(0)):
+            yield access, agents[access.warp][i], at
 
     def _tell(self) -> None:
         """Tell the rules for all clusters what these have done, in the order of the clusters."""
@@ -344,11 +338,9 @@ class FollowAbreast(Abreast):
         for access, agent, row in self._each(self.unsure):
             unwritten.lanes(agent, row, access.nbytes, access.ins)
 
-    def _reads(self, load: _Access) -> tuple[list[int], np.ndarray, int]:
-        agents = self._agents(load.warp)
-        if load.ctas is not None:
-            agents = [agents[i] for i in load.ctas]
-        return self.observer.globals.reads.numbers(agents, load.ins), load.at, load.nbytes
+    def _reads(self, load: _Access) -> tuple[list[int], np.ndarray, np.ndarray, int]:
+        numbers = self.observer.globals.reads.numbers(self._agents(load.warp), load.ins)
+        return numbers, load.ctas, load.at, load.nbytes
 
     def _tell_in_place(self) -> None:
         """Note, one by one, the accesses to allocations that are read and written: among those of a
@@ -374,9 +366,8 @@ class FollowAbreast(Abreast):
         """Note stores of CTAs in the shadow, where nobody else has stored."""
         ins, warp, lanes, ctas, at, nbytes, region = store
         rules, given, agents = self.observer.globals, self.observer.given, self._agents(warp)
-        chosen = slice(None) if ctas is None else ctas
         if region.base not in given.whole:
-            for i, row in zip(range(len(agents))[chosen] if ctas is None else ctas, at):
+            for i, row in zip(ctas.tolist(), at):
                 given.look(agents[i], region, row - region.base, nbytes, ins, "writes")
         if nbytes < UNIT:
             return
@@ -387,7 +378,7 @@ class FollowAbreast(Abreast):
             numbers[key] = np.array(found, np.uint32)
         for agent in agents:
             agent.touched |= own
-        mine = numbers[key][chosen]
+        mine = numbers[key][ctas]
         offsets = at - region.base
         unit = next(
             u for u in (8, 4, 2) if not (int(np.bitwise_or.reduce(offsets, None)) | nbytes) % u
@@ -423,12 +414,11 @@ class ApartAbreast(FollowAbreast):
     def _take(self, ins: Instr, w: Fragment, lanes: int, operands: tuple) -> None:
         self.trail.meet(ins, w, lanes, operands)
 
-    def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray | None, np.ndarray]:
+    def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:
         words, at = self.machine.words(mask), place.at
-        lanes = int(np.bitwise_or.reduce(words))
+        lanes, ctas = int(np.bitwise_or.reduce(words)), np.flatnonzero(words)
         if at.size == 1:
-            return lanes, None, at.reshape(1, 1)
-        ctas = np.flatnonzero(words)
+            return lanes, ctas, at.reshape(1, 1)
         counts = np.array([word.bit_count() for word in words[ctas].tolist()])
         begins = np.cumsum(counts) - counts
         rows = np.repeat(at[begins, None], counts.max(), 1)

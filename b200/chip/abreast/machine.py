@@ -20,10 +20,9 @@ from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster, Region
 from b200.chip.watcher import Abreast
 from b200.hardware import SMEM_BASE
-from b200.program.analysis import EXIT
 from b200.program.module import Instr
 from b200.program.translated import Translated
-from b200.registry import FULL, Blocked
+from b200.registry import FULL
 
 POLLS = 4 * LONG  # blocks without any effect after which a warp that loads is taken to poll
 
@@ -37,30 +36,22 @@ class AbreastWarp(WarpState):
     memory: Region | None = None  # local memory of all lanes
 
 
-class AbreastOrder(InOrder):
-    """The turns of warps of n CTAs. Each block counts for each CTA that executes it."""
+class AbreastFragment(Fragment):
+    """Lanes of a warp of all n CTAs: each block counts for each CTA that executes it."""
 
+    __slots__ = ("counted",)
     machine: Any  # an AbreastMachine
 
-    def run_some(self, f: Fragment, pc: int, count: int) -> int | None:
-        machine = self.machine
-        blocks, hits, R = machine.code.blocks, machine.hits, f.R
-        self.left = left = bytearray(count)
-        for _ in left:
-            f.pc = pc
-            ctas = machine.ctas_in(f.mask)
-            hits[pc] += ctas
-            try:
-                pc = blocks[pc](f, R)
-            except Blocked:
-                hits[pc] -= ctas - 1  # whoever catches it takes back one
-                raise
-            if pc == EXIT or pc == f.reconv:
-                after = f.arrive_or_exit(pc)
-                if after is None:
-                    return None
-                pc = after
-        return pc
+    @property
+    def ctas(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.counted = self.machine.ctas_in(self.mask)
+        return self.counted
+
+
+class AbreastOrder(InOrder):
+    """The turns of warps of n CTAs."""
+
+    machine: Any  # an AbreastMachine
 
     def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
         raise NotAbreast(f"{type(error).__name__}: {error}") from None
@@ -109,6 +100,7 @@ class AbreastMachine(Machine):
         self.turns = AbreastOrder()
         super().__init__(machine.memory, self.turns)
         self.n = n = len(clusters)
+        self.numbers = np.arange(n)  # of the CTAs
         self.width, self.code = 32 * n, code
         self.clusters = [Cluster(c.grid, c.index, c.shape) for c in clusters]
         self.params, self.symbols = machine.params, machine.symbols
@@ -251,7 +243,7 @@ class AbreastMachine(Machine):
                 cta.warps.append(seat)
                 state.seats.append(Fragment(self, seat, seat.live))
             self.lead.warps.append(state)
-            self.order.enqueue(Fragment(self, state, state.live))
+            self.order.enqueue(AbreastFragment(self, state, state.live))
 
     def _cta(self, launch: Launch, cluster: Cluster, memory: np.ndarray) -> CTA:
         cta = CTA(cluster, 0, cluster.index, 0, self._seat)

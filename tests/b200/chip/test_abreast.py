@@ -633,6 +633,24 @@ def test_later_clusters_are_held_against_those_that_ran_abreast():
     assert "CTA (78, 0, 0)" in compare(body.format(""), check=True, ctas=80).said
 
 
+@pytest.mark.parametrize("place", ["%rd2 + 16", "%rd3 + -1280"], ids=["read", "stored"])
+def test_and_against_those_that_did_what_data_say(place):
+    """Some lanes of some CTAs read and store; CTA 78 stores at one of their places."""
+    body = f"""
+        ld.global.u32 %r10, [%rd4];
+        and.b32 %r11, %r10, 7;
+        setp.lt.u32 %p1, %r11, %r1;
+        @!%p1 bra L;
+        ld.global.u32 %r10, [%rd2 + 16];
+        ld.global.u32 %r12, [%rd4 + 4];
+        st.global.u32 [%rd3], %r12;
+        L: setp.eq.u32 %p1, %r1, 78;
+        setp.eq.u32.and %p1, %r2, 0, %p1;
+        @%p1 st.global.u32 [{place}], %r2;"""
+    found = compare(body, check=True, ctas=80)
+    assert found.order.ran and "CTA (78, 0, 0)" in found.said
+
+
 def test_a_launch_is_cut_such_that_few_are_left_over():
     assert [how_many(left, 64) for left in (1, 2, 15, 64, 130, 255)] == [0, 2, 15, 64, 64, 51]
 
