@@ -196,9 +196,11 @@ class FollowAbreast(Abreast):
         machine, order, region = self.machine, self.order, place.region
         index, size = place.index, place.items.itemsize
         if index.size == machine.n and place.at.size == 1:  # one place of each CTA
-            words = machine.words(mask)
-            index, words = index[words != 0], words[words != 0]
-            who = np.where(words & words - 1, SEVERAL, np.log2(words).astype(np.int64) + 1)
+            who = SEVERAL
+            if mask != machine.all_lanes:
+                words = machine.words(mask)
+                index, words = index[words != 0], words[words != 0]
+                who = np.where(words & words - 1, SEVERAL, np.log2(words).astype(np.int64) + 1)
         else:
             chosen = chosen_lanes(mask, machine.width)
             who = order.lanes if chosen is None else order.lanes[chosen]

@@ -15,6 +15,7 @@ what is not (NotInOrder) may be a race or not, which the rules say where the CTA
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -106,10 +107,11 @@ class ThreadOrder:
 
     # --- accesses ---------------------------------------------------------------------------------
     def access(
-        self, warp: int, cells: Cells, index: np.ndarray, who: np.ndarray, write: bool, shared: bool
+        self, warp: int, cells: Cells, index: np.ndarray, who: Any, write: bool, shared: bool
     ) -> None:
         """Threads of a warp access cells. index: [cells of a thread, threads]. who: the lane of
-        each thread. shared: whether nothing is there before it is written. Raises NotInOrder.
+        each thread, or SEVERAL. shared: whether nothing is there before it is written. Raises
+        NotInOrder.
         """
         now = self._time[warp]
         mine = warp << LANES | who

@@ -26,6 +26,9 @@ SWITCH = "B200_ABREAST"
 # Instructions that CTAs have to execute for each one of the kernel's text before it pays to write
 # the kernel for several: that takes some 0.2 ms an instruction, where 2 us are what one costs.
 PAYS = 100
+# Where CTAs differ, they are run once more by ways of their own. So few of them, only if that was
+# seen before so large a part of the run was over: else two runs cost what they might gain.
+FEW, EARLY = 8, 0.25
 
 
 def most_abreast() -> int:
@@ -145,7 +148,8 @@ class SideBySide(InOrder):
                     return found
                 self._in_place |= {found.base}
             except CtasDiffer as why:
-                if not any([view.differ() for view in views]):
+                late = self._executed(code, self._hits) > EARLY * len(chunk) * self._each(code)
+                if late and len(chunk) < FEW or not any([view.differ() for view in views]):
                     return why
                 views = self._views()
             except (NotAbreast, Unsupported) as why:
@@ -156,9 +160,16 @@ class SideBySide(InOrder):
         """Whether the CTAs to come will execute enough to write the kernel anew, as far as those
         before tell.
         """
-        sizes = [len(block.ops) for block in code.structure]
-        done = sum(size * hits for size, hits in zip(sizes, self.machine.hits, strict=True))
-        return done * left > self.pays * sum(sizes) * self.machine.started
+        text = sum(len(block.ops) for block in code.structure)
+        return self._each(code) * left > self.pays * text
+
+    def _each(self, code: Translated) -> float:
+        """How many instructions a CTA has executed, in the mean of those before."""
+        return self._executed(code, self.machine.hits) / self.machine.started
+
+    @staticmethod
+    def _executed(code: Translated, hits: list[int]) -> int:
+        return sum(len(block.ops) * n for block, n in zip(code.structure, hits, strict=True))
 
     def _taken(self, n: int) -> list[Cluster]:
         """The next n clusters."""
@@ -177,6 +188,7 @@ class SideBySide(InOrder):
         written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
         in_place = self._in_place.union(*(view.in_place for view in views))
         abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place)
+        self._hits = abreast.hits
         for view in views:
             view.begins(abreast)
         try:

@@ -16,7 +16,7 @@ from b200.errors import EmulatorError
 from tests.b200.ptx_support import kernel, run
 from tests.planted_bugs.reports import ADDRESS
 
-CTAS, THREADS = 7, 64
+CTAS, THREADS = 9, 64
 
 # %rd1 `out`, %rd2 `given`, %r1 the CTA, %r2 the thread, %r3 shared memory, %r4 the thread's number
 # in the grid, %r5 its own word of shared memory, %rd3 and %rd4 its own words of `out` and `given`.
