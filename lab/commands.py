@@ -36,6 +36,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "h200_model": ("lab.h200.model", "load pipelines of packs by the clock of an H200"),
     "house": ("lab.house", "which modules stand on which, and circles"),
     "host_path": ("lab.host_path", "what a call costs on the host"),
+    "kinds": ("lab.emulation.kinds", "CPU time by kind of program, beside Triton's interpreter"),
     "measured": ("lab.boards.measured", "times of a board or profile beside the modelled"),
     "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),
     "packs": ("lab.packs", "the kernel's launches in files, for a Hopper GPU"),

@@ -54,9 +54,9 @@ ITEMS = {2: np.uint32, 4: np.uint64, 8: np.complex128}
 
 
 class _Access(NamedTuple):
-    """A load or store of global memory. lanes: of all CTAs. ctas: the numbers of the CTAs that make
-    it. at: their addresses, int64 [CTAs, lanes], or [CTAs, 1] if all lanes of a CTA have one, or
-    [1, 1] if all CTAs have. Where CTAs have fewer lanes than others, they repeat an address.
+    """A load or store of global memory. lanes: of each CTA, 0 where they differ. ctas: the numbers
+    of the CTAs that make it. at: their addresses, int64 [CTAs, lanes], or [CTAs, 1] if all lanes of
+    a CTA have one, or [1, 1] if all CTAs have. A CTA of fewer lanes than others repeats an address.
     """
 
     ins: Instr
@@ -332,6 +332,8 @@ class FollowAbreast(Abreast):
         for store in stores:
             self._stored(store, numbers)
         narrow = [store for store in stores if store.nbytes < UNIT]
+        if not all(store.lanes for store in narrow):
+            raise NotAbreast("other lanes of each CTA store bytes")
         for (ins, _, lanes, *_, nbytes, _), agent, row in self._each(narrow and stores):
             rules.lanes.access(agent, lanes, row, nbytes, ins, True)
         for region in dict.fromkeys(load.region for load in loads):
@@ -418,7 +420,7 @@ class ApartAbreast(FollowAbreast):
 
     def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:
         words, at = self.machine.words(mask), place.at
-        lanes, ctas = int(np.bitwise_or.reduce(words)), np.flatnonzero(words)
+        lanes, ctas = int(words[0]) if (words == words[0]).all() else 0, np.flatnonzero(words)
         if at.size == 1:
             return lanes, ctas, at.reshape(1, 1)
         counts = np.array([word.bit_count() for word in words[ctas].tolist()])
@@ -426,8 +428,6 @@ class ApartAbreast(FollowAbreast):
         rows = np.repeat(at[begins, None], counts.max(), 1)
         owner = np.repeat(np.arange(ctas.size), counts)
         rows[owner, np.arange(at.size) - begins[owner]] = at
-        if place.nbytes < UNIT and (counts != counts[0]).any():
-            raise NotAbreast("bytes that other lanes of each CTA access")
         return lanes, ctas, rows
 
     def _own(self, ins: Instr, w: Fragment, mask: int, place: Place, varies: bool) -> None:

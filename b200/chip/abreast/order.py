@@ -31,9 +31,12 @@ PAYS = 100
 FEW, EARLY = 8, 0.25
 
 
-def most_abreast() -> int:
-    """How many CTAs may run abreast, by the environment: B200_ABREAST."""
-    return min(int(os.environ.get(SWITCH, MOST)), MOST)
+def by_environment() -> tuple[int, int]:
+    """How many CTAs may run abreast, and what makes it pay, by B200_ABREAST: "MOST" or
+    "MOST:PAYS".
+    """
+    most, _, pays = os.environ.get(SWITCH, f"{MOST}:{PAYS}").partition(":")
+    return min(int(most), MOST), int(pays or PAYS)
 
 
 @dataclass(eq=False)
@@ -53,13 +56,15 @@ class _Upcoming:
 
 
 class SideBySide(InOrder):
-    """most: how many CTAs may run abreast; None: as the environment says. pays: how many
-    instructions make it worth while, for each one of the text.
+    """most: how many CTAs may run abreast. pays: how many instructions make it worth while, for
+    each one of the text. None: as the environment says.
     """
 
-    def __init__(self, most: int | None = None, pays: int = PAYS):
+    def __init__(self, most: int | None = None, pays: int | None = None):
         super().__init__()
-        self.most, self.pays = most_abreast() if most is None else most, pays
+        of_all = by_environment()
+        self.most = of_all[0] if most is None else most
+        self.pays = of_all[1] if pays is None else pays
         self.ran, self.dropped = 0, ""  # CTAs of the launch that ran abreast; why others did not
         self._refusals: dict[Translated, str] = {}
         self._given_up: dict[Translated, str] = {}

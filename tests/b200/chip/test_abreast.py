@@ -476,6 +476,15 @@ BUGS_APART = {
         {STORE}""",
 }
 BUGS = {
+    "bytes of other lanes": f"""
+        {LOAD}
+        xor.b32 %r11, %r1, %r2;
+        and.b32 %r11, %r11, 7;
+        setp.eq.u32 %p1, %r11, 0;
+        cvt.u64.u32 %rd5, %r4;
+        add.u64 %rd5, %rd1, %rd5;
+        @%p1 st.global.u8 [%rd5], %r10;
+        @%p1 st.global.u8 [%rd5], %r4;""",
     "a race everywhere": f"{LOAD} st.shared.u32 [%r5], %r10; {OTHER} {STORE}",
     "a race in CTA 5": f"""
         {LOAD}
@@ -598,7 +607,8 @@ BUGS = {
 }
 
 SOUND = ALIKE | APART
-RIGHT = ("a flag between CTAs",)  # no bug, but no CTA may be carried out beside another
+# no bugs, but no CTA may be carried out beside another, or none is
+RIGHT = ("a flag between CTAs", "bytes of other lanes")
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
@@ -666,3 +676,5 @@ def test_it_has_to_pay(monkeypatch):
     assert most.ran == 0
     monkeypatch.setenv("B200_ABREAST", "0")
     assert SideBySide().most == 0
+    monkeypatch.setenv("B200_ABREAST", "16:7")
+    assert (SideBySide().most, SideBySide().pays) == (16, 7)
