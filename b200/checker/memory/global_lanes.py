@@ -22,13 +22,17 @@ KEPT = 32  # accesses of a warp that are remembered
 
 
 class Access(NamedTuple):
-    """A plain access of one turn. at: an address for each lane of the mask, or one for all."""
+    """A plain access of one turn. at: an address for each lane of the mask, or one for all. low,
+    high: the lowest, and the end of the highest.
+    """
 
     ins: Instr
     mask: int
     at: np.ndarray
     nbytes: int
     write: bool
+    low: int
+    high: int
 
     @property
     def shared(self) -> bool:
@@ -47,16 +51,14 @@ class GlobalLanes:
         self, agent: Agent, mask: int, at: np.ndarray, nbytes: int, ins: Instr, write: bool
     ) -> None:
         """Lanes of a warp read or write, `nbytes` each."""
-        new = Access(ins, mask, at, nbytes, write)
+        new = Access(ins, mask, at, nbytes, write, int(at.min()), int(at.max()) + nbytes)
         turn, before = self.latest.get(agent, (-1, []))
         if turn != agent.turn:
             self.latest[agent] = agent.turn, [new]
             return
-        low, high = int(at.min()), int(at.max()) + nbytes
         for old in before:
-            if write or old.write:
-                if int(old.at.min()) < high and low < int(old.at.max()) + old.nbytes:
-                    self._check(agent, old, new)
+            if (write or old.write) and old.low < new.high and new.low < old.high:
+                self._check(agent, old, new)
         if len(before) >= KEPT:
             del before[0]
         before.append(new)
