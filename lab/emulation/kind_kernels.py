@@ -4,6 +4,7 @@ python -m b200 run lab/emulation/kind_kernels.py NAME
 TRITON_INTERPRET=1 python lab/emulation/kind_kernels.py NAME
 """
 
+# pyright: reportArgumentType=false
 from __future__ import annotations
 
 import json

@@ -41,9 +41,11 @@ HEAD = (
 )
 
 
-def measured(name: str, interpreted: bool = False, **environment: str) -> dict[str, Any]:
-    """What a process says of a kernel: {"seconds", "instructions"}."""
+def measured(name: str, switch: str = "", interpreted: bool = False) -> dict[str, Any]:
+    """What a process says of a kernel: {"seconds", "instructions"}. switch: of CTAs abreast."""
     run = [] if interpreted else ["-m", "b200", "run"]
+    environment = {"TRITON_INTERPRET": "1"} if interpreted else {}
+    environment |= {SWITCH: switch} if switch else {}
     done = subprocess.run(
         [sys.executable, *run, str(KERNELS), name],
         env={**os.environ, **environment},
@@ -56,8 +58,7 @@ def measured(name: str, interpreted: bool = False, **environment: str) -> dict[s
 
 
 def row(name: str) -> tuple[str, ...]:
-    checked, alone = measured(name), measured(name, **{SWITCH: "0"})
-    other = measured(name, interpreted=True, TRITON_INTERPRET="1")
+    checked, alone, other = measured(name), measured(name, "0"), measured(name, interpreted=True)
     n = checked["instructions"]
     return (
         KINDS[name],
