@@ -39,6 +39,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "house": ("lab.house", "which modules stand on which, and circles"),
     "headers": ("lab.headers", "every function of CUDA's headers, its words judged"),
     "host_path": ("lab.host_path", "what a call costs on the host"),
+    "kinds": ("lab.emulation.kinds", "CPU time by kind of program, beside Triton's interpreter"),
     "measured": ("lab.boards.measured", "times of a board or profile beside the modelled"),
     "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),
     "packs": ("lab.packs", "the kernel's launches in files, for a Hopper GPU"),

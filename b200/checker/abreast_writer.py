@@ -14,7 +14,7 @@ from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.forms import flat_kinds, form_of
 from b200.chip.abreast.writer import AbreastWriter
 from b200.chip.fragment import Fragment
-from b200.effects import Access, Copies, Stores
+from b200.effects import Access, Copies, MeetsInCta, MeetsInWarp, Stores
 from b200.program.analysis import Op, destination_count
 from b200.program.module import Instr
 from b200.registry import Run
@@ -57,11 +57,12 @@ class CheckedAbreastWriter(AbreastWriter):
         uniform = [not self.alone.operand_varies(o) for o in operands[:count]]
 
         def step(w, mask, *args):
-            rows = list(zip(kinds, args, uniform))
-            view_of(w).takes(ins, w, mask, rows)
+            view_of(w).takes(ins, w, mask, list(zip(kinds, args, uniform)))
             return run(w, mask, *args)
 
-        return step
+        if isinstance(ins.effect, MeetsInCta) and ins.effect.waits:
+            return _waiting(step)
+        return _together(step) if isinstance(ins.effect, MeetsInWarp) else step
 
     def _vector(self, group, args, mask):
         made = group[0].made
@@ -69,6 +70,28 @@ class CheckedAbreastWriter(AbreastWriter):
             return super()._vector(group, args, mask)
         function = self._constant(watched([op.ins for op in group], made, _overflows))
         return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
+
+
+def _waiting(run: Run) -> Run:
+    """The run function of a barrier of the CTA, which orders what comes before and after it."""
+
+    def wait(w, mask, number, *rest):
+        if w.token is None:
+            view_of(w).waits(w, number)
+        run(w, mask, number, *rest)
+        view_of(w).passes(w)
+
+    return wait
+
+
+def _together(run: Run) -> Run:
+    """The run function of bar.warp.sync, which does so for the lanes of a warp."""
+
+    def meet(w, mask, *args):
+        run(w, mask, *args)
+        view_of(w).together(w, mask)
+
+    return meet
 
 
 def _issuing(ins: Instr, run: Run) -> Run:

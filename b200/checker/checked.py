@@ -19,6 +19,7 @@ from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.launches import grid_wait
 from b200.checker.launches.dependent_launch import DependentLaunch, InFlight
 from b200.checker.launches.other_queues import Beside
+from b200.checker.memory.thread_order import can_be_judged
 from b200.checker.observer import Observer
 from b200.checker.products import nans
 from b200.checker.tensor import partly_written
@@ -91,7 +92,8 @@ class Checker(Watcher):
         follow = self.follow and self.machine.order.plain and not self.keep_stores
         traces = None
         if follow and can_be_followed(code):
-            traces = self.traces.pop(self._key(code, arguments, dependence), None) or Traces()
+            kept = self.traces.pop(self._key(code, arguments, dependence), None)
+            traces = kept or Traces(can_be_judged(code))
             if dependence is not None and not dependence.can_be_followed(traces.seen):
                 traces = None
         self.observer = Observer(self, code, traces)

@@ -41,12 +41,13 @@ What this relies on, and why it is sound:
     it wrote is taken back, and nobody is told of it before its end. So 3 holds of it, too.
 7.  Clusters that read and write one allocation (in place) follow abreast only. Steps do not have
     the places in global memory, but here rules for a cluster look at them: a warp that stores where
-    another has read. So the distances between all accesses of a cluster to such an allocation must
-    be those of the checked one (Shapes), and their beginning the same in a granule: then the same
-    pairs of accesses meet, and the rules find the same. The one rule that looks at values there,
-    whether a store leaves what another warp has stored, must not have been asked (contested). And
-    nobody else, before or beside, may have been at the cluster's places: its values are then the
-    same in any order, and there is nothing to find between clusters.
+    another has read. So all accesses of a cluster to such an allocation must be in order, thread by
+    thread (thread_order.py): then there is nothing to find among them. And nobody else, before or
+    beside, may have been at the cluster's places: its values are then the same in any order, and
+    there is nothing to find between clusters.
+8.  Clusters that go ways of their own, as data decide which lanes store, and where, follow abreast
+    only, and if all their accesses are in order. What they do beside, each warp has done in a
+    checked cluster (met). Shared memory is read where it was written in the cluster.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (OPERATIONS, steps.py) does not say what its steps are: atomics, accesses that synchronise, edits of
@@ -58,7 +59,6 @@ there are none.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,8 +66,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from b200.checker.launches.dependent_launch import Seen
+from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import OPERATIONS, UNRULED, Look, Touch
 from b200.chip.operations import Operation
+from b200.effects import Access
 from b200.errors import Fault
 from b200.program.module import Instr
 
@@ -78,7 +80,6 @@ if TYPE_CHECKING:
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
-GRANULE = 16  # bytes: rules for global memory look at words, and at several of them as one
 
 
 class Departed(BaseException):
@@ -87,45 +88,15 @@ class Departed(BaseException):
     """
 
 
-class Shapes:
-    """Where a cluster accesses each allocation, from its first access there on: the distances from
-    that, in the order of the steps. An allocation has the number in which it was accessed first.
-    """
-
-    def __init__(self) -> None:
-        self.of: dict[int, tuple[int, int, Any]] = {}  # base -> number, first address, digest
-
-    def add(self, base: int, write: bool, at: np.ndarray, nbytes: int) -> None:
-        """Lanes access `nbytes` at each of the addresses (int64)."""
-        found = self.of.get(base)
-        if found is None:
-            first = int(at[0])
-            digest = hashlib.blake2b(bytes((first % GRANULE,)), digest_size=16)
-            found = self.of[base] = len(self.of), first, digest
-        _, first, digest = found
-        digest.update(f"{write} {nbytes} ".encode() + (at - first).tobytes())
-
-    def number(self, base: int, first: int) -> None:
-        """An allocation of which only the number is asked for is accessed."""
-        if base not in self.of:
-            self.of[base] = len(self.of), first, hashlib.blake2b()
-
-    def digests(self) -> dict[int, bytes]:
-        """Number of an allocation -> a digest of its shape."""
-        return {number: digest.digest() for number, _, digest in self.of.values()}
-
-
 class Left(NamedTuple):
     """The state that a cluster leaves to the rules for the whole launch. roles: (CTA rank, warp) ->
     what the warp was seen doing. unread, partly: as in Coverage. ranks: as DescriptorRanks.fields.
-    shapes: Shapes.digests.
     """
 
     roles: dict[tuple[int, int], frozenset[str]]
     unread: list[tuple]
     partly: list[Partly]
     ranks: dict[tuple, dict[int, int | None]]
-    shapes: dict[int, bytes]
 
 
 class Node:
@@ -169,13 +140,17 @@ class Remark(NamedTuple):
 class Traces:
     """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
     node -> the remarks on the clusters that ended there. seen: of the clusters, where launches
-    overlap. in_place: whether clusters read and write one allocation.
+    overlap. in_place: whether clusters read and write one allocation. judged: whether
+    they may go ways of their own (thread_order.py). apart: whether they do. met: what Trail.met has
+    told of checked clusters.
     """
 
-    def __init__(self):
+    def __init__(self, judged: bool = False):
+        self.judged = judged
         self.root, self.steps = Node(None), 0
         self.seen = Seen()
-        self.in_place = False
+        self.in_place = self.apart = False
+        self.met: set[tuple] = set()
         self.remarks: dict[Node, list[Remark]] = {}
 
 
@@ -192,7 +167,6 @@ class Following:
         self.written: set[int] = set()
         self.touched: set[Touch] = set()  # accesses of one address
         self.in_place: set[int] = set()  # bases of what is read and written
-        self.contested = False  # whether values have decided over a finding there
         self.on = True
         self.trails: dict[Cluster, Trail] = {}  # of the clusters that run
         self.follower: Trail | None = None
@@ -218,7 +192,7 @@ class Following:
         coverage, state = self.observer.coverage, self.observer.clusters.get(cluster)
         ranks = state.ranks if state is not None else {}
         unread, partly = of_cluster(coverage.unread), of_cluster(coverage.partly)
-        return Left(roles, unread, partly, ranks, self.trails[cluster].shapes.digests())
+        return Left(roles, unread, partly, ranks)
 
     def tell_left(self, left: Left) -> None:
         """Take over the state of a cluster of an earlier launch, which a cluster has followed to
@@ -269,10 +243,11 @@ class Trail:
 
     tell, note: calls to rules that see all clusters, kept until the cluster has ended. latest:
     (warp, instruction) -> the place in global memory that the instruction named last. copied: warp
-    -> destination -> what a cp.async has copied there last.
+    -> what its cp.async have copied last. meetings: warp -> its steps but for accesses of memory,
+    in its own order; None where nobody asks.
     """
 
-    __slots__ = tuple("following cluster node tell note latest copied shapes follows".split())
+    __slots__ = tuple("following cluster node tell note latest copied meetings follows".split())
 
     def __init__(self, following: Following, cluster: Cluster):
         self.following, self.cluster, self.node = following, cluster, following.traces.root
@@ -280,8 +255,8 @@ class Trail:
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
         self.latest: dict[tuple, Any] = {}
-        self.copied: dict[tuple[int, int], dict] = {}
-        self.shapes = Shapes()
+        self.copied: dict[tuple[int, int], LatestCopies] = {}
+        self.meetings: dict[int, list[tuple]] | None = {} if following.traces.judged else None
 
     def step(self, step: tuple) -> None:
         """The cluster is about to take a step. Raises Departed if it follows and no cluster has
@@ -303,6 +278,19 @@ class Trail:
     def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
         self.step((ins.key, w.cta.rank, w.index, who, operands))
+        if self.meetings is not None and not isinstance(ins.effect, Access):
+            self.meet(ins, w, who, operands)
+
+    def meet(self, ins: Instr, w, who: int, operands: tuple) -> None:
+        """A warp takes such a step, which is none where it goes on after a wait."""
+        if w.token is None:
+            assert self.meetings is not None
+            self.meetings.setdefault(w.index, []).append((ins.key, who, operands))
+
+    def met(self) -> tuple:
+        """Those of all warps."""
+        assert self.meetings is not None
+        return tuple((w, tuple(steps)) for w, steps in sorted(self.meetings.items()))
 
     def look(self, ins: Instr, w, who: int, look: Look, operation: Operation | None = None) -> None:
         """Take the step of an instruction that is about to be executed, or of an operation that it
@@ -312,8 +300,6 @@ class Trail:
         if look.touch is not None:
             if not self.following.touches(look.touch):
                 self.stop()
-            if not self.follows and self.following.on:
-                self._shape(look.touch)
         if self.follows:
             if look.differs is not None and look.differs():
                 raise Departed
@@ -323,12 +309,6 @@ class Trail:
                 self.note.append(look.note)
             if look.touch is not None and self.following.observer.dependence is not None:
                 self.tell.append(partial(self._beside_grids, ins, w, look.touch, operation))
-
-    def _shape(self, touch: Touch) -> None:
-        at = np.atleast_1d(np.asarray(touch.addresses, np.int64))
-        region = self.following.memory.find(int(at[0]), touch.nbytes)
-        if region is not None:
-            self.shapes.add(region.base, touch.write, at, touch.nbytes)
 
     def _beside_grids(self, ins: Instr, w, touch: Touch, operation: Operation | None) -> None:
         """Tell the rule of launches that overlap of an access to global memory."""
@@ -384,6 +364,8 @@ class Trail:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = following.left_by(self.cluster, roles)
             following.told.add(self.node)
+            if self.meetings is not None:
+                following.traces.met.add(self.met())
             if observer.dependence is not None:
                 following.traces.seen.add(observer.dependence.seen)
             return

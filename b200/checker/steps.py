@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from b200.checker.operations.latest_copies import LatestCopies
 from b200.chip.operations import (
     BulkLoad,
     BulkPrefetch,
@@ -194,21 +195,9 @@ def _st_async(trail: Trail, w, store: StAsync) -> Look:
     return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
 
 
-def copied_again(latest: dict[int, tuple], what: tuple, copy: CpAsync) -> np.ndarray:
-    """Which threads of a cp.async copy to a place what was copied there last. latest: destination
-    -> what that was, brought up to date. what: the same of all threads but for their sources.
-    """
-    found = []
-    for place, source in zip(copy.destinations.tolist(), copy.sources.tolist(), strict=True):
-        now = what, source
-        found.append(latest.get(place) == now)
-        latest[place] = now
-    return np.array(found, bool)
-
-
-def copy_operands(latest: dict[int, tuple], ins: Instr, copy: CpAsync) -> tuple:
-    """The operands of a cp.async that are part of its step. latest: as in copied_again."""
-    again = copied_again(latest, (ins.key, copy.nbytes), copy)
+def copy_operands(latest: LatestCopies, ins: Instr, copy: CpAsync) -> tuple:
+    """The operands of a cp.async that are part of its step. latest: those of the warp."""
+    again = latest.again((ins.key, copy.nbytes), copy)
     return copy.nbytes, copy.size, copy.destinations.tobytes(), again.tobytes()
 
 
@@ -217,7 +206,7 @@ def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
     observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
     agent, ins = observer.agent(w), observer.ins
     assert ins is not None
-    latest = trail.copied.setdefault((w.cta.rank, w.index), {})
+    latest = trail.copied.setdefault((w.cta.rank, w.index), LatestCopies())
     operands = copy_operands(latest, ins, copy)
     if not n:
         return Look(operands)

@@ -35,6 +35,7 @@ import numpy as np
 
 from b200.checker.memory.heard import Heard
 from b200.checker.memory.spoken import Spoken
+from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.scopes import CTA, DISTANCES
 from b200.registry import FULL, active
 
@@ -188,7 +189,7 @@ class Agent:
         self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
         # ld of global memory -> addresses of its latest executions, where warps are replicas
         self.loaded: dict[int, list[np.ndarray]] = {}
-        self.copies: dict = {}  # target of a cp.async -> what it last copied there, and when
+        self.copies = LatestCopies()
         self.turn = (
             0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         )

@@ -110,7 +110,12 @@ class Gathering(Waitable):
 
 
 class Fragment:
-    """Lanes of a warp that execute together. Units get a fragment as their argument `warp`."""
+    """Lanes of a warp that execute together. Units get a fragment as their argument `warp`.
+
+    ctas: for how many CTAs the block that begins counts. counted: for how many the present one has.
+    """
+
+    ctas = counted = 1
 
     __slots__ = tuple(
         """

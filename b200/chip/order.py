@@ -185,7 +185,7 @@ class InOrder:
             pc = self.run_blocks(f)
         except Blocked as blocked:
             spinning.progress()
-            machine.hits[f.pc] -= 1
+            machine.hits[f.pc] -= f.counted
             if blocked.waitable is None:
                 self.enqueue(f)
                 return False
@@ -249,7 +249,7 @@ class InOrder:
         self.left = left = bytearray(count)
         for _ in left:
             f.pc = pc
-            hits[pc] += 1
+            hits[pc] += f.ctas
             pc = blocks[pc](f, R)
             if pc == EXIT or pc == f.reconv:
                 after = f.arrive_or_exit(pc)

@@ -46,6 +46,10 @@ class Abreast:
     def exits(self, state: WarpState, lanes: int) -> None:
         """Lanes of a warp have exited."""
 
+    def differ(self) -> bool:
+        """The run was dropped, as CTAs differ: whether the watcher's next view allows that."""
+        return False
+
     def ends(self) -> None:
         """All CTAs have come to their end. Raises NotAbreast if it must not count."""
 

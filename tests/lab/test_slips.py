@@ -27,6 +27,7 @@ SLIPS = [
     ("conformance --ptxas no", "conformance: argument --ptxas: there is no ptxas no"),
     ("corpus", "the following arguments are required: folder"),
     ("corpus no", "there is no folder no"),
+    ("kinds ad", "unknown kernel 'ad'"),
     ("emulation_speed gem", "unknown problem 'gem'"),
     ("evidence nosuch", "unrecognized arguments: nosuch"),
     ("host_path nosuch", "unrecognized arguments: nosuch"),

@@ -63,7 +63,18 @@ def _parts(space: str, mask: int, address) -> list[Part]:
     """An access by the space that each lane's address lies in: one part, unless generic addresses
     of a warp differ in it.
     """
-    at = lane_addresses(mask, address)
+    if not isinstance(address, np.ndarray):
+        return _parts_of_one(space, mask, address)
+    return _parts_at(space, mask, lane_addresses(mask, address))
+
+
+@lru_cache(maxsize=4096)
+def _parts_of_one(space: str, mask: int, address: int) -> list[Part]:
+    """Of an access by lanes that have one address: in most loops the same ones again and again."""
+    return _parts_at(space, mask, lane_addresses(mask, address))
+
+
+def _parts_at(space: str, mask: int, at: np.ndarray) -> list[Part]:
     if space != "generic":
         if space.startswith("shared"):
             return [Part("shared", mask, at & SHARED_BITS)]
@@ -324,8 +335,6 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                     observer.unwritten.writes(part.at, nbytes)
                     if not strong and observer.globals.shadows:
                         before = observer.globals.contested(observer.agent(w), part.at, nbytes)
-                        if before is not None and observer.following is not None:
-                            observer.following.contested = True
         result = run(w, mask, address, *rest)
         for part in parts:
             after(w, part, rest, before)

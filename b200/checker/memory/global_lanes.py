@@ -23,7 +23,8 @@ KEPT = 32  # accesses of a warp that are remembered
 
 class Access(NamedTuple):
     """A plain access of one turn. at: an address for each lane of the mask, or one for all. epoch:
-    the warp's, up to which a bar.warp.sync of some lanes may order it.
+    the warp's, up to which a bar.warp.sync of some lanes may order it. low, high: the lowest
+    address, and the end of the highest.
     """
 
     ins: Instr
@@ -32,6 +33,8 @@ class Access(NamedTuple):
     nbytes: int
     write: bool
     epoch: int
+    low: int
+    high: int
 
     @property
     def shared(self) -> bool:
@@ -50,16 +53,15 @@ class GlobalLanes:
         self, agent: Agent, mask: int, at: np.ndarray, nbytes: int, ins: Instr, write: bool
     ) -> None:
         """Lanes of a warp read or write, `nbytes` each."""
-        new = Access(ins, mask, at, nbytes, write, agent.epoch)
+        low, high = int(at.min()), int(at.max()) + nbytes
+        new = Access(ins, mask, at, nbytes, write, agent.epoch, low, high)
         turn, before = self.latest.get(agent, (-1, []))
         if turn != agent.turn:
             self.latest[agent] = agent.turn, [new]
             return
-        low, high = int(at.min()), int(at.max()) + nbytes
         for old in before:
-            if write or old.write:
-                if int(old.at.min()) < high and low < int(old.at.max()) + old.nbytes:
-                    self._check(agent, old, new)
+            if (write or old.write) and old.low < new.high and new.low < old.high:
+                self._check(agent, old, new)
         if len(before) >= KEPT:
             del before[0]
         before.append(new)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -38,19 +40,25 @@ class Read:
 
 
 class ReadsAbreast:
-    """Reads of clusters that have run abreast. each: (a number for each cluster, their addresses
-    [clusters or 1, lanes], bytes at each) in the order of the steps.
+    """Reads of clusters that have run abreast. each: (a number for each cluster, which of them
+    read, their addresses [these or 1, lanes], bytes at each) in the order of the steps.
     """
 
-    def __init__(self, each: list[tuple[list[int], np.ndarray, int]]):
+    def __init__(self, each: list[tuple[list[int], np.ndarray, np.ndarray, int]]):
         self.each = each
-        self.nbytes = sum(at.nbytes for _, at, _ in each)
+        self.nbytes = sum(at.nbytes for *_, at, _ in each)
 
     def one_by_one(self) -> Iterator[tuple[int, np.ndarray, int]]:
         """The reads as if the clusters had come one after the other."""
-        for i in range(len(self.each[0][0])):
-            for numbers, at, nbytes in self.each:
-                yield numbers[i], at[i if len(at) > 1 else 0], nbytes
+        rows = [r for read in self.each for r in rows_of(read[1], read[2], read)]
+        for i, at, (numbers, *_, nbytes) in sorted(rows, key=itemgetter(0)):
+            yield numbers[i], at, nbytes
+
+
+def rows_of(clusters: np.ndarray, at: np.ndarray, of: Any) -> Iterator[tuple[int, np.ndarray, Any]]:
+    """(number of a cluster, its addresses, of) for each cluster of an access of several."""
+    for i, row in zip(clusters.tolist(), np.broadcast_to(at, (clusters.size, at.shape[1]))):
+        yield i, row, of
 
 
 class GlobalReads:

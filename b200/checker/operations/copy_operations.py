@@ -20,7 +20,6 @@ from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
-from b200.checker.steps import copied_again
 from b200.checker.vector_clocks import NEVER, Agent, Stream
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
@@ -301,7 +300,7 @@ class CopyOperations:
         stream = agent.stream("cp_async")
         what = ins.key, copy.nbytes, len(stream.marks), agent.now()
         # lanes that copy the same bytes to one place do no harm
-        places = copy.destinations[~copied_again(agent.copies, what, copy)]
+        places = copy.destinations[~agent.copies.again(what, copy)]
         if np.unique(places).size == places.size:
             places = places[None, :] if places.size else ()
         else:

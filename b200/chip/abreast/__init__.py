@@ -15,9 +15,10 @@ What makes it right:
     back, and the CTAs run one after the other, from their beginning. Reports of errors, and
     findings, come from that run.
 3.  With the checker, only CTAs that would follow run abreast: each step is the same in all of them,
-    and one that a checked CTA has taken (checker/abreast.py).
+    and one that a checked CTA has taken. Or data decide what they do, and the accesses of all their
+    threads are in order (checker/abreast.py).
 
 A dropped run has cost what a few of its CTAs cost one by one, and a kernel that was dropped is not
 tried again. B200_ABREAST=0 switches all of it off; another number is the most CTAs that run
-abreast.
+abreast; "64:0" runs the shortest launches so, too.
 """

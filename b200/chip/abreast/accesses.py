@@ -122,13 +122,11 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         machine = w.machine
         if address < SMEM_BASE or address + nbytes > machine.lead.smem_end or address % nbytes:
             raise NotAbreast("an access outside of shared memory, or one that is not aligned")
-        index = machine.smem_items[size] + address // size
-        place = Place(
-            space, None, typed_items(machine.smem, size), index, np.array([address]), nbytes
-        )
+        items, first = machine.smem_items[size], address // size
         if seen is not None:
-            seen(w, mask, place, ())
-        return results(np.repeat(place.items[_elements(index, n)], 32, 1))
+            index = machine.smem_begins[size] + first
+            seen(w, mask, Place(space, None, items, index, np.array([address]), nbytes), ())
+        return results(np.repeat(items[:, first : first + n].T, 32, 1))
 
     def results(found: np.ndarray):
         columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]

@@ -7,6 +7,10 @@ class NotAbreast(BaseException):
     """
 
 
+class CtasDiffer(NotAbreast):
+    """CTAs go different ways, or to places that differ in more than the CTA."""
+
+
 class ReadAndWritten(NotAbreast):
     """An allocation, by its base, is both read and written, and nobody had foreseen it."""
 

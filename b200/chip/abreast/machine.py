@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from b200.chip.abreast.dropped import NotAbreast
-from b200.chip.abreast.ledger import Ledger
+from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
+from b200.chip.abreast.ledger import Ledger, typed_items
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, special_registers, thread_registers
 from b200.chip.machine import Machine
@@ -20,10 +20,9 @@ from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster, Region
 from b200.chip.watcher import Abreast
 from b200.hardware import SMEM_BASE
-from b200.program.analysis import EXIT
 from b200.program.module import Instr
 from b200.program.translated import Translated
-from b200.registry import FULL, Blocked
+from b200.registry import FULL
 
 POLLS = 4 * LONG  # blocks without any effect after which a warp that loads is taken to poll
 
@@ -37,30 +36,22 @@ class AbreastWarp(WarpState):
     memory: Region | None = None  # local memory of all lanes
 
 
-class AbreastOrder(InOrder):
-    """The turns of warps of n CTAs. Each block counts for each CTA that executes it."""
+class AbreastFragment(Fragment):
+    """Lanes of a warp of all n CTAs: each block counts for each CTA that executes it."""
 
+    __slots__ = ("counted",)
     machine: Any  # an AbreastMachine
 
-    def run_some(self, f: Fragment, pc: int, count: int) -> int | None:
-        machine = self.machine
-        blocks, hits, R = machine.code.blocks, machine.hits, f.R
-        self.left = left = bytearray(count)
-        for _ in left:
-            f.pc = pc
-            ctas = machine.ctas_in(f.mask)
-            hits[pc] += ctas
-            try:
-                pc = blocks[pc](f, R)
-            except Blocked:
-                hits[pc] -= ctas - 1  # whoever catches it takes back one
-                raise
-            if pc == EXIT or pc == f.reconv:
-                after = f.arrive_or_exit(pc)
-                if after is None:
-                    return None
-                pc = after
-        return pc
+    @property
+    def ctas(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.counted = self.machine.ctas_in(self.mask)
+        return self.counted
+
+
+class AbreastOrder(InOrder):
+    """The turns of warps of n CTAs."""
+
+    machine: Any  # an AbreastMachine
 
     def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
         raise NotAbreast(f"{type(error).__name__}: {error}") from None
@@ -93,7 +84,8 @@ class AbreastMachine(Machine):
     """n clusters of one CTA each as one machine; `lead` is the CTA that stands for all.
 
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
-    local_offset: where that of each lane begins. smem_items: item size -> first item of each CTA.
+    local_offset: where that of each lane begins. smem_items: item size -> shared memory as items,
+    [CTAs, items]. smem_begins: item size -> the first item of each CTA.
     in_place: as of the ledger.
     """
 
@@ -108,6 +100,7 @@ class AbreastMachine(Machine):
         self.turns = AbreastOrder()
         super().__init__(machine.memory, self.turns)
         self.n = n = len(clusters)
+        self.numbers = np.arange(n)  # of the CTAs
         self.width, self.code = 32 * n, code
         self.clusters = [Cluster(c.grid, c.index, c.shape) for c in clusters]
         self.params, self.symbols = machine.params, machine.symbols
@@ -148,12 +141,12 @@ class AbreastMachine(Machine):
         return bool(((words == 0) | (words == FULL)).all())
 
     def alike(self, mask: int) -> int:
-        """The lanes that a mask has of each CTA. Raises NotAbreast if they differ."""
+        """The lanes that a mask has of each CTA. Raises CtasDiffer if they differ."""
         lanes = self._alike.get(mask)
         if lanes is None:
             lanes = self._alike[mask] = mask & FULL
             if mask != lanes * self.every_cta:
-                raise NotAbreast("CTAs go different ways")
+                raise CtasDiffer("CTAs go different ways")
         return lanes
 
     # --- what instructions use --------------------------------------------------------------------
@@ -220,7 +213,10 @@ class AbreastMachine(Machine):
         self.smem = Region(0, memory.reshape(-1), "shared memory")
         begins = np.arange(self.n, dtype=np.int64) * stride
         self.smem_offset = np.repeat(begins, 32)
-        self.smem_items = {size: begins // size for size in (1, 2, 4, 8)}
+        self.smem_begins = {size: begins // size for size in (1, 2, 4, 8)}
+        self.smem_items = {
+            size: typed_items(self.smem, size).reshape(self.n, -1) for size in self.smem_begins
+        }
         ctas = [self._cta(launch, cluster, row) for cluster, row in zip(self.clusters, memory)]
         first = self.clusters[0]
         cluster = Cluster(launch, first.index, first.shape)
@@ -247,7 +243,7 @@ class AbreastMachine(Machine):
                 cta.warps.append(seat)
                 state.seats.append(Fragment(self, seat, seat.live))
             self.lead.warps.append(state)
-            self.order.enqueue(Fragment(self, state, state.live))
+            self.order.enqueue(AbreastFragment(self, state, state.live))
 
     def _cta(self, launch: Launch, cluster: Cluster, memory: np.ndarray) -> CTA:
         cta = CTA(cluster, 0, cluster.index, 0, self._seat)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
+from b200.chip.abreast.dropped import CtasDiffer, NotAbreast, ReadAndWritten
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.abreast.writer import AbreastWriter, look_for_refusal
 from b200.chip.launch import Launch
@@ -26,11 +26,17 @@ SWITCH = "B200_ABREAST"
 # Instructions that CTAs have to execute for each one of the kernel's text before it pays to write
 # the kernel for several: that takes some 0.2 ms an instruction, where 2 us are what one costs.
 PAYS = 100
+# Where CTAs differ, they are run once more by ways of their own. So few of them, only if that was
+# seen before so large a part of the run was over: else two runs cost what they might gain.
+FEW, EARLY = 8, 0.25
 
 
-def most_abreast() -> int:
-    """How many CTAs may run abreast, by the environment: B200_ABREAST."""
-    return min(int(os.environ.get(SWITCH, MOST)), MOST)
+def by_environment() -> tuple[int, int]:
+    """How many CTAs may run abreast, and what makes it pay, by B200_ABREAST: "MOST" or
+    "MOST:PAYS".
+    """
+    most, _, pays = os.environ.get(SWITCH, f"{MOST}:{PAYS}").partition(":")
+    return min(int(most), MOST), int(pays or PAYS)
 
 
 @dataclass(eq=False)
@@ -50,13 +56,15 @@ class _Upcoming:
 
 
 class SideBySide(InOrder):
-    """most: how many CTAs may run abreast; None: as the environment says. pays: how many
-    instructions make it worth while, for each one of the text.
+    """most: how many CTAs may run abreast. pays: how many instructions make it worth while, for
+    each one of the text. None: as the environment says.
     """
 
-    def __init__(self, most: int | None = None, pays: int = PAYS):
+    def __init__(self, most: int | None = None, pays: int | None = None):
         super().__init__()
-        self.most, self.pays = most_abreast() if most is None else most, pays
+        of_all = by_environment()
+        self.most = of_all[0] if most is None else most
+        self.pays = of_all[1] if pays is None else pays
         self.ran, self.dropped = 0, ""  # CTAs of the launch that ran abreast; why others did not
         self._refusals: dict[Translated, str] = {}
         self._given_up: dict[Translated, str] = {}
@@ -108,12 +116,11 @@ class SideBySide(InOrder):
         left = launch.grid[0] * launch.grid[1] * launch.grid[2] - machine.started
         if not self._pays(code, left):
             return False
-        n = how_many(left, self.most)
-        views = [watcher.abreast() for watcher in machine.watchers]
-        if n < 2 or any(view is None for view in views):
+        n, views = how_many(left, self.most), self._views()
+        if n < 2 or views is None:
             return False
         chunk = self._taken(n)
-        why = self._try(code, chunk, [view for view in views if view is not None], launch)
+        why = self._try(code, chunk, views, launch)
         if why is None:
             self.ran += n
             return True
@@ -122,13 +129,22 @@ class SideBySide(InOrder):
         machine.next_cluster = chunk[0]
         return False
 
+    def _views(self) -> list[Abreast] | None:
+        """The watchers' views of the next CTAs; None if these may not run abreast."""
+        views = [watcher.abreast() for watcher in self.machine.watchers]
+        found = [view for view in views if view is not None]
+        return found if len(found) == len(views) else None
+
     def _try(
-        self, code: Translated, chunk: list[Cluster], views: list[Abreast], launch: Launch
+        self, code: Translated, chunk: list[Cluster], views: list[Abreast] | None, launch: Launch
     ) -> BaseException | None:
         """Run clusters abreast; why they cannot, or None. Without a watcher nobody has told of the
-        allocations that are read and written: they are found by trying.
+        allocations that are read and written: they are found by trying. Nor has the first cluster
+        told whether the others differ from it.
         """
         for _ in range(TRIES):
+            if views is None:
+                break
             try:
                 self._run(code, chunk, views, launch)
                 return None
@@ -136,6 +152,11 @@ class SideBySide(InOrder):
                 if any(view.writer_type is not None for view in views):
                     return found
                 self._in_place |= {found.base}
+            except CtasDiffer as why:
+                late = self._executed(code, self._hits) > EARLY * len(chunk) * self._each(code)
+                if late and len(chunk) < FEW or not any([view.differ() for view in views]):
+                    return why
+                views = self._views()
             except (NotAbreast, Unsupported) as why:
                 return why
         return NotAbreast("too many allocations are read and written")
@@ -144,9 +165,16 @@ class SideBySide(InOrder):
         """Whether the CTAs to come will execute enough to write the kernel anew, as far as those
         before tell.
         """
-        sizes = [len(block.ops) for block in code.structure]
-        done = sum(size * hits for size, hits in zip(sizes, self.machine.hits, strict=True))
-        return done * left > self.pays * sum(sizes) * self.machine.started
+        text = sum(len(block.ops) for block in code.structure)
+        return self._each(code) * left > self.pays * text
+
+    def _each(self, code: Translated) -> float:
+        """How many instructions a CTA has executed, in the mean of those before."""
+        return self._executed(code, self.machine.hits) / self.machine.started
+
+    @staticmethod
+    def _executed(code: Translated, hits: list[int]) -> int:
+        return sum(len(block.ops) * n for block, n in zip(code.structure, hits, strict=True))
 
     def _taken(self, n: int) -> list[Cluster]:
         """The next n clusters."""
@@ -165,6 +193,7 @@ class SideBySide(InOrder):
         written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
         in_place = self._in_place.union(*(view.in_place for view in views))
         abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place)
+        self._hits = abreast.hits
         for view in views:
             view.begins(abreast)
         try:

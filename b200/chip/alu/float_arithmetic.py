@@ -62,17 +62,18 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Correctly rounded fp32 a * b + c of uint32 patterns.
 
     Rounding the float64 sum once more errs only where it lies exactly between two fp32 numbers (or
-    the result is subnormal): then the exact sum decides. A sum of 0 is exact, as the product is.
+    the result is subnormal): there the exact sum decides. A sum of 0 is exact, as the product is.
     """
     form = FLOATS["f32"]
     x, y, z = (u.view(np.float32).astype(np.float64) for u in (a, b, c))
     product = np.multiply(x, y, out=x)
     s = product + z
-    small = np.count_nonzero(np.abs(s, out=y) < LEAST_NORMAL)
-    if np.count_nonzero(s.view(np.int64) & BEHIND_F32 == TIE) or (
-        small and small != s.size - np.count_nonzero(s)
-    ):
-        s = add_odd(product, z)
+    small = np.abs(s, out=y) < LEAST_NORMAL
+    tie = s.view(np.int64) & BEHIND_F32 == TIE
+    some = np.count_nonzero(small)
+    if np.count_nonzero(tie) or some and some != s.size - np.count_nonzero(s):
+        unsure = tie | small
+        s[unsure] = add_odd(product[unsure], z[unsure])
     return canonical(s.astype(np.float32), form)
 
 
