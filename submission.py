@@ -383,8 +383,7 @@ mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
-# An Int32 that all lanes have, in a way that ptxas knows. Else MMAs and copies move each operand to
-# a uniform register, or get loops over lanes.
+# An Int32 that all lanes have, in a way that ptxas knows: it goes to a uniform register.
 uniform = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 
 # Prefetches of what has no pointer type: the address of a parameter, a number of bytes.
@@ -646,8 +645,9 @@ class Cta:
     def __init__(self, plan: Plan, groups: list[Group], schedule: Sequence):
         self.plan, self.groups = plan, groups
         clusters, full_rounds, last, stages_if_idle = schedule
-        # Shared address of its memory, with its rank at bit 24.
-        self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
+        # Shared address of its memory, with its rank at bit 24. Of what is not known to be uniform
+        # ptxas makes it anew in each loop, and moves all operands of MMAs and copies (docs, SASS).
+        self.smem = uniform(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
         # Rank in the cluster: (k_rank * cluster_n + n_rank) * cta_group + pair_rank.
         self.rank = uniform(cute.arch.block_idx_in_cluster()) if plan.cluster > 1 else Int32(0)
         self.pair_rank = mod(self.rank, plan.cta_group)  # 0: the leader of the pair
@@ -670,10 +670,10 @@ class Cta:
     def run(self, warp_id):
         if warp_id == self.plan.load_warp_id:
             self.load_warp()
-        if warp_id == self.plan.load_warp_id + 1:
-            self.mma_warp()
-        if warp_id < self.plan.load_warp_id:
+        elif warp_id < self.plan.load_warp_id:
             self.epilogue_warp(warp_id)
+        else:
+            self.mma_warp()
 
     def tile_at(self, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
@@ -897,10 +897,9 @@ class Cta:
                 full = self.bar(plan.full, state.index, product)
                 cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
-                descriptors = self.descriptors(tile, state.index)
                 accumulate = select(j > 0, 1, 0)
                 with cute.arch.elect_one():
-                    self.issue_mmas(tile, tmem, descriptors, accumulate, product)
+                    self.issue_mmas(tile, tmem, state.index, accumulate, product)
                     empty = self.bar(plan.empty, state.index, product)
                     tcgen05.commit(empty, senders, self.mma_group)
             state = state.next()
@@ -909,19 +908,8 @@ class Cta:
             tcgen05.commit(self.bar(plan.acc_full, acc.index), pair_mask, self.mma_group)
         return state
 
-    def descriptors(self, tile: Tile, stage) -> tuple:
-        """The matrix descriptors of the first codes and of the first scales of a stage, and the
-        instruction descriptor. All lanes make them, in uniform registers: after elect_one an MMA
-        would take some 20 instructions to move its operands."""
-        offset = (self.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
-        start = Int64(uniform(offset >> 4))
-        idesc = (tile.width << 14) + (INSTRUCTION_DESCRIPTOR | self.plan.cta_group << 27)
-        if self.plan.persistent:  # else ptxas sees that it does not change
-            idesc = uniform(idesc)
-        return start + CODE_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
-
     @cute.jit
-    def issue_mmas(self, tile: Tile, tmem, descriptors, accumulate, product: int):
+    def issue_mmas(self, tile: Tile, tmem, stage, accumulate, product: int):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
         accumulate: 0 in the first k-tile, whose first MMA overwrites the sums. The first product
@@ -929,7 +917,10 @@ class Cta:
         whole k-tile for 128 cycles: so copies stand between MMAs. Beyond K all codes are zeros."""
         plan = self.plan
         tmem_base, acc_tmem = tmem
-        codes_desc, scales_desc, idesc = descriptors
+        offset = (self.smem & SMEM_OFFSET) + stage * plan.stage_bytes
+        codes_desc = Int64(offset >> 4) + CODE_DESCRIPTOR
+        scales_desc = Int64(offset >> 4) + SCALE_DESCRIPTOR
+        idesc = (tile.width << 14) + (INSTRUCTION_DESCRIPTOR | plan.cta_group << 27)
         own = plan.own[product]
         a, b = plan.exchange(own, plan.shared)
         copied = (a, b) if product == 0 else (own,)
@@ -1003,10 +994,7 @@ class Cta:
         """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
         tcgen05_fence_before()
         with cute.arch.elect_one():
-            # Not `in_leader`: with the bit cleared ptxas takes the MMA warp's uniform registers,
-            # and 95 instructions a k-tile in place of 69 (SASS of group 2).
-            acc_empty = self.bar(self.plan.acc_empty, acc.index).toint()
-            mbarrier_arrive_remote(mapa(acc_empty, self.rank & -self.plan.cta_group))
+            mbarrier_arrive_remote(self.in_leader(self.bar(self.plan.acc_empty, acc.index)))
 
     @cute.jit
     def finish_tile(self, tile: Tile, acc_tmem, acc: PipelineState):
