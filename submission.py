@@ -10,10 +10,9 @@ THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1
               of each
     gemv      the matrix: a            row 0 of b          c, transposed
 
-THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
-    over a CTA pair). With `swap_ab`, the default, its A is the own operand, and C is stored
-    transposed; else the shared one. Only `Config.exchange` says so. Behind it A, B, M, N, SFA and
-    SFB are the MMA's.
+THE MMA   has M on the 128 lanes of tensor memory, and N on its columns. With `swap_ab`, the
+    default, its A is the own operand, and C is stored transposed; else the shared one. Only
+    `Config.exchange` says so. Behind it A, B, M, N, SFA and SFB are the MMA's.
 
 ONE TILE   gemm with 128 tokens, 7168 rows of weights, K 16384: Config(cta_group=2, cluster_n=2)
     M is 7168, N 128. A pair of CTAs computes 256 x 64. The two pairs of a cluster need the same A:
@@ -97,6 +96,7 @@ TMEM_COLUMNS = 512
 MAX_GROUPS = 58  # of a group gemm: `Group` takes up to 560 bytes of 32,764 for kernel parameters
 
 CTA_M = 128  # rows of A of a CTA
+BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)  # rows of a box of B, preferred first
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
 C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # or torch.bfloat16, "bf16", 2
@@ -166,7 +166,6 @@ class Config:
 
     @property
     def cluster(self) -> int:
-        """CTAs of a cluster."""
         return self.ctas_per_split * self.split_k
 
     @property
@@ -228,10 +227,6 @@ def clusters_at_once(size: int) -> int:
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
     return found if expected / 2 <= found <= 2 * expected else expected
-
-
-# Rows of a box of B in the order of preference: about 64, then more, then fewer.
-BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
 
 
 class Operand(NamedTuple):
@@ -343,7 +338,7 @@ class Plan(Config):
         return hash((*vars(self).values(),))
 
 
-# ---- PTX that the DSL has no word for ------------------------------------------------------------
+# ---- PTX that the DSL has no word for, arithmetic, descriptors -----------------------------------
 
 TYPES = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}  # by constraint of inline assembly
 
@@ -447,9 +442,7 @@ def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, ac
 
 
 def tcgen05_ld(addresses, columns, transposable):
-    """32 lanes x `columns` columns from each address; a list of registers for each. One assembly
-    text has the loads and the wait.
-
+    """32 lanes x `columns` columns from each address, and the wait: a list of registers for each.
     transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes:
     register 4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
     Else 32x32b: register i is row lane, column i."""
@@ -474,9 +467,6 @@ def tensormap_address(atom, *, loc=None, ip=None):
     kind = cute_ir.PtrType.get(Int64.mlir_type, cute.AddressSpace.generic, 64)
     executable = cute_nvgpu_ir.atom_make_exec_tma(atom._trait.value, loc=loc, ip=ip)
     return cute_nvgpu_ir.get_tma_desc_addr(kind, executable, loc=loc, ip=ip).toint(loc=loc, ip=ip)
-
-
-# ---- device arithmetic, descriptors --------------------------------------------------------------
 
 
 def packed(values) -> list:
@@ -541,7 +531,7 @@ SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank
 INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 
-# ---- run-time values: what host, launch and kernel hand each other, what a CTA knows -------------
+# ---- kernel: what host, launch and kernel hand each other, what a CTA knows ----------------------
 
 
 class Words:
@@ -582,7 +572,7 @@ class Group(NamedTuple):
 
 
 def ring(depth) -> PipelineState:
-    """The first stage of a ring. Its consumer waits for the phase, its producer for the one before."""
+    """A ring's first stage: its consumer waits for the phase, its producer for the one before."""
     return PipelineState(depth, Int32(0), Int32(0), Int32(0))
 
 
@@ -605,9 +595,6 @@ class Tile:
         atoms = div_up(extent, ATOM_ROWS)
         first = div(first, ATOM_ROWS) + index
         return self.batch * atoms + cutlass.min(first, atoms - 1)
-
-
-# ---- kernel --------------------------------------------------------------------------------------
 
 
 class Cta:
@@ -1159,8 +1146,7 @@ class Kernel:
             box = (num_int16, K_BLOCKS, 1)
             size = (num_int16, k_blocks, l * div_up(stored, ATOM_ROWS))
             strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
-            smem = cute.make_layout(box)
-            scales.append(self.tma_atom(Int16, scale, size, strides, box, smem))
+            scales.append(self.tma_atom(Int16, scale, size, strides, box, cute.make_layout(box)))
         return codes + scales
 
     def tma_atom(self, dtype, address, size, strides, box, smem):
@@ -1180,6 +1166,7 @@ def compile_kernel(plan: Plan):
 # ---- host: input, launch -------------------------------------------------------------------------
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
+COMPILING = threading.Lock()  # one thread at a time compiles
 
 
 def unpack(data) -> tuple[Groups, output_t]:
@@ -1295,9 +1282,6 @@ def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple)
     return problem
 
 
-COMPILING = threading.Lock()
-
-
 def words_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
     """What takes the tensors of a group in the order of `Words`; and in that order of each group
     its number and its sizes."""
@@ -1325,7 +1309,7 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
     if device.type == "cuda":
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
-    with COMPILING:  # by one thread at a time
+    with COMPILING:
         kernel, (tensors_of, order) = kernel_for(problem, config)
     words = []
     for group, sizes in order:
@@ -1363,6 +1347,7 @@ class CostModel:
 COSTS = CostModel()
 ELEMENT_BYTES = 0.5 + 1 / 16  # its code, and its part of a scale
 CLOSE = 1.015  # estimates within this ratio are alike
+MODELLED = "modelled"  # what a row of the table stands on, unless a GPU has measured it
 
 
 def soft_max(values: Iterable[float], power: int) -> float:
@@ -1434,8 +1419,8 @@ def legal_configs(problem: Problem) -> list[Config]:
                 check(config, problem)
             except ValueError:
                 continue
-            waits = tile_count(config, problem) > clusters_at_once(config.cluster)  # for its turn
-            if waits or not config.persistent:
+            has_waves = tile_count(config, problem) > clusters_at_once(config.cluster)
+            if has_waves or not config.persistent:
                 found.append(config)
     return found
 
@@ -1451,9 +1436,6 @@ def by_estimate(problem: Problem) -> Config:
 
     limit = CLOSE * min(estimates.values())
     return min((config for config in estimates if estimates[config] <= limit), key=order)
-
-
-MODELLED = "modelled"
 
 
 class Pick(NamedTuple):
@@ -1504,8 +1486,7 @@ def pick(problem: Problem) -> Config:
 
 
 def launch(problem: Problem, groups: Groups, config: Config | None = None):
-    """Compute a problem on the tensors of each group, in its pick if no configuration is given;
-    TypeError or ValueError if one is illegal."""
+    """Compute a problem on the tensors of each group, in its pick if no configuration is given."""
     bind(problem, groups, config or pick(problem))()
 
 
