@@ -10,10 +10,9 @@ THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1
               of each
     gemv      the matrix: a            row 0 of b          c, transposed
 
-THE MMA   has M on the 128 lanes of tensor memory, and N on its columns, in any multiple of 8 (of 16
-    over a CTA pair). With `swap_ab`, the default, its A is the own operand, and C is stored
-    transposed; else the shared one. Only `Config.exchange` says so. Behind it A, B, M, N, SFA and
-    SFB are the MMA's.
+THE MMA   has M on the 128 lanes of tensor memory, and N on its columns. With `swap_ab`, the
+    default, its A is the own operand, and C is stored transposed; else the shared one. Only
+    `Config.exchange` says so. Behind it A, B, M, N, SFA and SFB are the MMA's.
 
 ONE TILE   gemm with 128 tokens, 7168 rows of weights, K 16384: Config(cta_group=2, cluster_n=2)
     M is 7168, N 128. A pair of CTAs computes 256 x 64. The two pairs of a cluster need the same A:
@@ -83,6 +82,7 @@ from cutlass._mlir.dialects import cute_nvgpu as cute_nvgpu_ir
 from cutlass._mlir.dialects import llvm
 from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.cutlass_dsl import dsl_user_op
+from cutlass.pipeline import PipelineState
 from cutlass.utils import HardwareInfo
 
 from task import input_t, output_t
@@ -96,6 +96,7 @@ TMEM_COLUMNS = 512
 MAX_GROUPS = 58  # of a group gemm: `Group` takes up to 560 bytes of 32,764 for kernel parameters
 
 CTA_M = 128  # rows of A of a CTA
+BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)  # rows of a box of B, preferred first
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
 C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # or torch.bfloat16, "bf16", 2
@@ -121,7 +122,7 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-# ---- problem, configuration ----------------------------------------------------------------------
+# ---- problem, configuration, plan ----------------------------------------------------------------
 
 
 class Shape(NamedTuple):
@@ -165,7 +166,6 @@ class Config:
 
     @property
     def cluster(self) -> int:
-        """CTAs of a cluster."""
         return self.ctas_per_split * self.split_k
 
     @property
@@ -227,12 +227,6 @@ def clusters_at_once(size: int) -> int:
     except Exception:  # whatever it is, the kernel runs without the answer
         pass
     return found if expected / 2 <= found <= 2 * expected else expected
-
-
-# ---- plan ----------------------------------------------------------------------------------------
-
-# Rows of a box of B in the order of preference: about 64, then more, then fewer.
-BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)
 
 
 class Operand(NamedTuple):
@@ -344,16 +338,16 @@ class Plan(Config):
         return hash((*vars(self).values(),))
 
 
-# ---- PTX that the DSL has no word for ------------------------------------------------------------
+# ---- PTX that the DSL has no word for, arithmetic, descriptors -----------------------------------
 
 TYPES = {"r": Int32, "l": Int64, "h": Int16, "f": Float32}  # by constraint of inline assembly
 
 
 @functools.cache
-def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
+def ptx(text: str, operands: str = "", results: str = ""):
     """A device function that issues `text`, in which $0... stand for results, then for operands.
-    operands, results: a letter of TYPES for each; of several results the function returns a list.
-    pure: it has no effect besides."""
+    operands, results: a letter of TYPES for each. Of several results the function returns a list.
+    """
     constraints = ",".join([*(f"={letter}" for letter in results), *operands])
 
     @dsl_user_op
@@ -363,8 +357,7 @@ def ptx(text: str, operands: str = "", results: str = "", pure: bool = False):
         values = [TYPES[letter](arg).ir_value(**where) for letter, arg in pairs]
         kinds = [TYPES[letter].mlir_type for letter in results]
         out_type = llvm.StructType.get_literal(kinds) if len(kinds) > 1 else next(iter(kinds), None)
-        effects = {"has_side_effects": not pure}
-        out = llvm.inline_asm(out_type, values, text, constraints, **effects, **where)
+        out = llvm.inline_asm(out_type, values, text, constraints, has_side_effects=True, **where)
         if len(kinds) < 2:
             return TYPES[results](out) if results else None
         parts = [llvm.extractvalue(kind, out, [i], **where) for i, kind in enumerate(kinds)]
@@ -383,8 +376,7 @@ mapa = ptx("mapa.shared::cluster.u32 $0, $1, $2;", "rr", "r")
 tcgen05_fence_before = ptx("tcgen05.fence::before_thread_sync;")
 tcgen05_fence_after = ptx("tcgen05.fence::after_thread_sync;")
 
-# An Int32 that all lanes have, in a way that ptxas knows. Else MMAs and copies move each operand to
-# a uniform register, or get loops over lanes.
+# An Int32 that all lanes have, in a way that ptxas knows: it goes to a uniform register.
 uniform = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 
 # Prefetches of what has no pointer type: the address of a parameter, a number of bytes.
@@ -408,15 +400,13 @@ stmatrix_x4_trans = ptx(
 )
 
 # Arithmetic. The first value goes to the low half.
-cvt_c_x2 = ptx(f"cvt.rn.{C_PTX}x2.f32 $0, $2, $1;", "ff", "r", pure=True)
-cvt_c = ptx(f"cvt.rn.{C_PTX}.f32 $0, $1;", "f", "h", pure=True)
-exp2_at_most_2_12 = ptx(
-    "min.f32 $0, $1, 0f41400000;\nex2.approx.ftz.f32 $0, $0;", "f", "f", pure=True
-)
-pack_x2 = ptx("mov.b64 $0, {$1, $2};", "ff", "l", pure=True)  # two fp32 side by side
-unpack_x2 = ptx("mov.b64 {$0, $1}, $2;", "l", "ff", pure=True)
-mul_x2 = ptx("mul.rn.f32x2 $0, $1, $2;", "ll", "l", pure=True)
-fma_x2 = ptx("fma.rn.f32x2 $0, $1, $2, $3;", "lll", "l", pure=True)
+cvt_c_x2 = ptx(f"cvt.rn.{C_PTX}x2.f32 $0, $2, $1;", "ff", "r")
+cvt_c = ptx(f"cvt.rn.{C_PTX}.f32 $0, $1;", "f", "h")
+exp2_at_most_2_12 = ptx("min.f32 $0, $1, 0f41400000;\nex2.approx.ftz.f32 $0, $0;", "f", "f")
+pack_x2 = ptx("mov.b64 $0, {$1, $2};", "ff", "l")  # two fp32 side by side
+unpack_x2 = ptx("mov.b64 {$0, $1}, $2;", "l", "ff")
+mul_x2 = ptx("mul.rn.f32x2 $0, $1, $2;", "ll", "l")
+fma_x2 = ptx("fma.rn.f32x2 $0, $1, $2, $3;", "lll", "l")
 
 
 def tma_load(to, tensormap, coordinates, barrier, cta_group, mask=None, policy=None):
@@ -452,9 +442,7 @@ def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, ac
 
 
 def tcgen05_ld(addresses, columns, transposable):
-    """32 lanes x `columns` columns from each address; a list of registers for each. One assembly
-    text has the loads and the wait.
-
+    """32 lanes x `columns` columns from each address, and the wait: a list of registers for each.
     transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes:
     register 4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
     Else 32x32b: register i is row lane, column i."""
@@ -481,9 +469,6 @@ def tensormap_address(atom, *, loc=None, ip=None):
     return cute_nvgpu_ir.get_tma_desc_addr(kind, executable, loc=loc, ip=ip).toint(loc=loc, ip=ip)
 
 
-# ---- device arithmetic, descriptors --------------------------------------------------------------
-
-
 def packed(values) -> list:
     """Each pair of values as two elements of C, in a register."""
     return [cvt_c_x2(low, high) for low, high in zip(values[::2], values[1::2])]
@@ -493,11 +478,9 @@ def silu(values):
     """x / (1 + e^-x) of each x, as x h / (1 + h^2) * h with h = e^(x/2); two share a reciprocal.
 
     To a relative (|x| + 8) 2^-23 for every finite x, since no step leaves the range of fp32 before
-    the result does. h is 2^12 at most, where 1 + h^-2 is 1, so products of two 1 + h^2 are below
-    2^50; at x = -104, where the result rounds to 0, it is 2^-75. Of the error |x| comes from the
-    rounded exponent, 4 from ex2.approx, whose result counts twice, 1 from rcp.approx, 3 from six
-    roundings. An absolute 2^-149 comes from results below 2^-126: 2^-21 in c, where the other
-    factor is the largest that fp32 has."""
+    the result does: h is 2^12 at most, where 1 + h^-2 is 1, and 2^-75 where the result rounds to 0.
+    Of the error |x| is the rounded exponent's, 4 ex2.approx's, whose result counts twice, 1
+    rcp.approx's, 3 that of six roundings. Below 2^-126 it is an absolute 2^-149."""
     found = []
     for values_x2 in zip(values[::2], values[1::2]):
         x = pack_x2(*values_x2)
@@ -548,7 +531,7 @@ SMEM_OFFSET = 0x3FFFF  # of a shared address, what lies inside the CTA; the rank
 INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 
-# ---- run-time values: what host, launch and kernel hand each other, what a CTA knows -------------
+# ---- kernel: what host, launch and kernel hand each other, what a CTA knows ----------------------
 
 
 class Words:
@@ -588,24 +571,9 @@ class Group(NamedTuple):
     l: Int32
 
 
-class PipelineState:
-    """Index and phase of a position in a ring of `depth` stages. Its consumer waits for the phase,
-    its producer for the one before."""
-
-    def __init__(self, index, phase, depth):
-        self.index, self.phase, self.depth = Int32(index), Int32(phase), depth
-
-    def next(self) -> "PipelineState":
-        is_last = self.index == self.depth - 1
-        index = select(is_last, 0, self.index + 1)
-        return PipelineState(index, select(is_last, self.phase ^ 1, self.phase), self.depth)
-
-    # The DSL's protocol of what a loop carries on.
-    def __extract_mlir_values__(self):
-        return [self.index.ir_value(), self.phase.ir_value()]
-
-    def __new_from_mlir_values__(self, values):
-        return PipelineState(Int32(values[0]), Int32(values[1]), self.depth)
+def ring(depth) -> PipelineState:
+    """A ring's first stage: its consumer waits for the phase, its producer for the one before."""
+    return PipelineState(depth, Int32(0), Int32(0), Int32(0))
 
 
 @dataclass(frozen=True)
@@ -629,9 +597,6 @@ class Tile:
         return self.batch * atoms + cutlass.min(first, atoms - 1)
 
 
-# ---- kernel --------------------------------------------------------------------------------------
-
-
 class Cta:
     """What a CTA knows at run time, and what its warps do.
 
@@ -646,15 +611,15 @@ class Cta:
     def __init__(self, plan: Plan, groups: list[Group], schedule: Sequence):
         self.plan, self.groups = plan, groups
         clusters, full_rounds, last, stages_if_idle = schedule
-        # Shared address of its memory, with its rank at bit 24.
-        self.smem = cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint()
+        # Shared address of its memory, with its rank at bit 24. Where ptxas knows the symbol, it
+        # makes the address anew at each use, and keeps what the loops need in vector registers.
+        self.smem = uniform(cute.arch.get_dyn_smem(cutlass.Uint8, 1024).toint())
         # Rank in the cluster: (k_rank * cluster_n + n_rank) * cta_group + pair_rank.
         self.rank = uniform(cute.arch.block_idx_in_cluster()) if plan.cluster > 1 else Int32(0)
         self.pair_rank = mod(self.rank, plan.cta_group)  # 0: the leader of the pair
         self.n_rank = mod(div(self.rank, plan.cta_group), plan.cluster_n)
-        self.k_rank = Int32(0)  # which part of a K split
-        if plan.split_k > 1:
-            self.k_rank = div(self.rank, plan.ctas_per_split)
+        # Which part of a K split.
+        self.k_rank = div(self.rank, plan.ctas_per_split) if plan.split_k > 1 else Int32(0)
         # Its cluster's place in a round, and in the last round; tiles, and stages that it fills.
         self.slot = self.last_slot = div(Int32(cute.arch.block_idx()[0]), plan.cluster)
         self.num_tiles, self.num_stages = Int32(1), Int32(plan.num_stages)
@@ -670,10 +635,10 @@ class Cta:
     def run(self, warp_id):
         if warp_id == self.plan.load_warp_id:
             self.load_warp()
-        if warp_id == self.plan.load_warp_id + 1:
-            self.mma_warp()
-        if warp_id < self.plan.load_warp_id:
+        elif warp_id < self.plan.load_warp_id:
             self.epilogue_warp(warp_id)
+        else:
+            self.mma_warp()
 
     def tile_at(self, i) -> Tile:
         """This CTA's part of its cluster's i-th tile.
@@ -764,23 +729,21 @@ class Cta:
             self.prepare_barriers()
         self.cluster_sync()
         cute.arch.barrier_arrive(barrier_id=SETUP_BARRIER, number_of_threads=plan.num_threads)
-        if const_expr(OVERLAPS_LAUNCHES):
-            cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_launch_dependents()
         with cute.arch.elect_one():
-            state = PipelineState(0, 0, self.num_stages)
+            state = ring(self.num_stages)
             for i in cutlass.range(self.num_tiles, unroll=1):
                 tile = self.tile_at(i)
                 for j in cutlass.range(tile.k_count, unroll=1):
-                    if const_expr(OVERLAPS_LAUNCHES):
-                        if j == 0:  # what the loop needs is computed by now
-                            cute.arch.griddepcontrol_wait()
+                    if j == 0:  # what the loop needs is computed by now
+                        cute.arch.griddepcontrol_wait()
                     self.load_stage(tile, tile.k_begin + j, state)
-                    state = state.next()
+                    state.advance()
             if const_expr(plan.ctas_per_split > 1):  # commits of other CTAs are on their way
                 for _ in cutlass.range(self.num_stages, unroll=1):
                     for product in cutlass.range_constexpr(plan.num_products):
                         self.wait_empty(state, product)
-                    state = state.next()
+                    state.advance()
         self.teardown_sync()
 
     def load_stage(self, tile: Tile, k_tile, state: PipelineState):
@@ -792,7 +755,11 @@ class Cta:
         for product, own in enumerate(plan.own):
             self.wait_empty(state, product)
             num_bytes = self.bytes_of(tile, own) + (shared_bytes if product == 0 else 0)
-            self.expect_full(state, product, num_bytes)
+            full = self.bar(plan.full, state.index, product)
+            if plan.cta_group == 2:
+                mbarrier_expect_remote(self.in_leader(full), num_bytes)
+            else:
+                cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
             self.load(tile, k_tile, state, own, product)
         self.load(tile, k_tile, state, plan.shared, 0)
 
@@ -810,13 +777,6 @@ class Cta:
         empty = self.bar(self.plan.empty, state.index, product)
         cute.arch.mbarrier_wait(empty, state.phase ^ 1)
 
-    def expect_full(self, state: PipelineState, product: int, num_bytes):
-        full = self.bar(self.plan.full, state.index, product)
-        if self.plan.cta_group == 2:
-            mbarrier_expect_remote(self.in_leader(full), num_bytes)
-        else:
-            cute.arch.mbarrier_arrive_and_expect_tx(full, num_bytes)
-
     @cute.jit
     def load(self, tile: Tile, k_tile, state: PipelineState, operand: Operand, product: int):
         """This CTA's rows of an operand of a k-tile, and all scales.
@@ -824,18 +784,17 @@ class Cta:
         CTAs that share A issue by turns and multicast to all. Scales are the next one's turn, so
         that no CTA issues both."""
         plan, number = self.plan, operand.number
-        mask = None
-        if const_expr(operand.is_a and plan.cluster_n > 1):
-            sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
-            mask = Int32(sharers) << (self.k_rank * plan.ctas_per_split + self.pair_rank)
+        sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
+        first = self.k_rank * plan.ctas_per_split + self.pair_rank
+        is_shared = operand.is_a and plan.cluster_n > 1
+        mask = Int32(sharers) << first if const_expr(is_shared) else None
         # Swapped these are the weights, of which one tile along N makes one read.
         is_read_once = operand.is_a and plan.swap_ab and plan.one_n_tile
         policy = Int64(EVICT_FIRST) if is_read_once else None
         barrier = self.in_leader(self.bar(plan.full, state.index, product))
         how = barrier, plan.cta_group, mask, policy
-        first_row = tile.m
-        if const_expr(not operand.is_a):
-            first_row = tile.n + self.pair_rank * div(tile.width, plan.cta_group)
+        b_row = tile.n + self.pair_rank * div(tile.width, plan.cta_group)
+        first_row = tile.m if const_expr(operand.is_a) else b_row
         stage = self.smem + state.index * plan.stage_bytes
         boxes, atoms = self.extent(tile, operand)
         for box in cutlass.range_constexpr(operand.boxes):
@@ -868,11 +827,11 @@ class Cta:
         self.cta_sync(SETUP_BARRIER)
         tmem_base = ld_shared_b32(address)
         num_tiles = select(self.pair_rank == 0, self.num_tiles, 0)  # of a pair the leader issues
-        state = PipelineState(0, 0, self.num_stages)
-        acc = PipelineState(0, 0, plan.num_acc_stages)
+        state = ring(self.num_stages)
+        acc = ring(plan.num_acc_stages)
         for i in cutlass.range(num_tiles, unroll=1):
             state = self.mma_tile(self.tile_at(i), tmem_base, acc, state)
-            acc = acc.next()
+            acc.advance()
         self.teardown_sync()
         allocated = cute.arch.retrieve_tmem_ptr(Float32, 16, holder)
         cute.arch.dealloc_tmem(allocated, plan.tmem_allocated, is_two_cta=is_pair)
@@ -888,40 +847,27 @@ class Cta:
             # The tcgen05_fence_after of this wait is that of the next one, for full[s][p].
             cute.arch.mbarrier_wait(self.bar(plan.acc_empty, acc.index), acc.phase ^ 1)
         tmem = tmem_base, tmem_base + acc.index * plan.acc_columns
-        senders = None
-        if const_expr(plan.ctas_per_split > 1):
-            senders = Int32((1 << plan.ctas_per_split) - 1)
-            senders = senders << (self.k_rank * plan.ctas_per_split)
+        count, senders = plan.ctas_per_split, None
+        if const_expr(count > 1):
+            senders = Int32((1 << count) - 1) << (self.k_rank * count)
         for j in cutlass.range(tile.k_count, unroll=1):
             for product in cutlass.range_constexpr(plan.num_products):
                 full = self.bar(plan.full, state.index, product)
                 cute.arch.mbarrier_wait(full, state.phase)
                 tcgen05_fence_after()
-                descriptors = self.descriptors(tile, state.index)
                 accumulate = select(j > 0, 1, 0)
                 with cute.arch.elect_one():
-                    self.issue_mmas(tile, tmem, descriptors, accumulate, product)
+                    self.issue_mmas(tile, tmem, state.index, accumulate, product)
                     empty = self.bar(plan.empty, state.index, product)
                     tcgen05.commit(empty, senders, self.mma_group)
-            state = state.next()
+            state.advance()
         pair_mask = Int32(3) << self.rank if const_expr(plan.cta_group == 2) else None
         with cute.arch.elect_one():
             tcgen05.commit(self.bar(plan.acc_full, acc.index), pair_mask, self.mma_group)
         return state
 
-    def descriptors(self, tile: Tile, stage) -> tuple:
-        """The matrix descriptors of the first codes and of the first scales of a stage, and the
-        instruction descriptor. All lanes make them, in uniform registers: after elect_one an MMA
-        would take some 20 instructions to move its operands."""
-        offset = (self.smem & SMEM_OFFSET) + stage * self.plan.stage_bytes
-        start = Int64(uniform(offset >> 4))
-        idesc = (tile.width << 14) + (INSTRUCTION_DESCRIPTOR | self.plan.cta_group << 27)
-        if self.plan.persistent:  # else ptxas sees that it does not change
-            idesc = uniform(idesc)
-        return start + CODE_DESCRIPTOR, start + SCALE_DESCRIPTOR, idesc
-
     @cute.jit
-    def issue_mmas(self, tile: Tile, tmem, descriptors, accumulate, product: int):
+    def issue_mmas(self, tile: Tile, tmem, stage, accumulate, product: int):
         """The MMAs of a k-tile for one product, each after the copies of its scales.
 
         accumulate: 0 in the first k-tile, whose first MMA overwrites the sums. The first product
@@ -929,7 +875,10 @@ class Cta:
         whole k-tile for 128 cycles: so copies stand between MMAs. Beyond K all codes are zeros."""
         plan = self.plan
         tmem_base, acc_tmem = tmem
-        codes_desc, scales_desc, idesc = descriptors
+        offset = (self.smem & SMEM_OFFSET) + stage * plan.stage_bytes
+        codes_desc = Int64(offset >> 4) + CODE_DESCRIPTOR
+        scales_desc = Int64(offset >> 4) + SCALE_DESCRIPTOR
+        idesc = (tile.width << 14) + (INSTRUCTION_DESCRIPTOR | plan.cta_group << 27)
         own = plan.own[product]
         a, b = plan.exchange(own, plan.shared)
         copied = (a, b) if product == 0 else (own,)
@@ -970,15 +919,18 @@ class Cta:
         self.lane = Int32(cute.arch.lane_idx())
         tmem_base = ld_shared_b32(self.smem + plan.tmem_address)
         quarter_tmem = tmem_base + ((self.quarter * 32) << LANE_BIT)
-        acc = PipelineState(0, 0, plan.num_acc_stages)
+        acc = ring(plan.num_acc_stages)
         for i in cutlass.range(self.num_tiles, unroll=1):
             tile = self.tile_at(i)
             self.finish_tile(tile, quarter_tmem + acc.index * plan.acc_columns, acc)
             if const_expr(plan.persistent):
                 # Only if a later tile takes this stage, so that each arrival is awaited.
                 if i + plan.num_acc_stages < self.num_tiles:
-                    self.release(acc)
-            acc = acc.next()
+                    tcgen05_fence_before()
+                    acc_empty = self.bar(plan.acc_empty, acc.index)
+                    with cute.arch.elect_one():
+                        mbarrier_arrive_remote(self.in_leader(acc_empty))
+            acc.advance()
         self.teardown_sync()
 
     def prefetch_tensormaps(self, tile: Tile):
@@ -998,15 +950,6 @@ class Cta:
         with cute.arch.elect_one():
             for operand in plan.own:
                 bulk_prefetch(tile.group.scales[operand.number] + offset, blocks * ATOM_BYTES)
-
-    def release(self, acc: PipelineState):
-        """Give an accumulator stage back to the MMA warp, of the leader of a pair."""
-        tcgen05_fence_before()
-        with cute.arch.elect_one():
-            # Not `in_leader`: with the bit cleared ptxas takes the MMA warp's uniform registers,
-            # and 95 instructions a k-tile in place of 69 (SASS of group 2).
-            acc_empty = self.bar(self.plan.acc_empty, acc.index).toint()
-            mbarrier_arrive_remote(mapa(acc_empty, self.rank & -self.plan.cta_group))
 
     @cute.jit
     def finish_tile(self, tile: Tile, acc_tmem, acc: PipelineState):
@@ -1134,7 +1077,7 @@ class Cta:
                 st_async_v4_f32(to + n * 128, *values[n : n + 4], barrier)
 
 
-# ---- launch --------------------------------------------------------------------------------------
+# ---- host: compiled launch -----------------------------------------------------------------------
 
 
 class Kernel:
@@ -1172,7 +1115,11 @@ class Kernel:
             clusters = cutlass.min(tiles, Int32(clusters_at_once(plan.cluster)))
         full_rounds = div(tiles - 1, clusters)  # those before the last one
         last = tiles - full_rounds * clusters  # tiles of the last round
-        schedule = [clusters, full_rounds, last, self.stages_if_idle(clusters, full_rounds, last)]
+        # Stages that a cluster without a tile in the last round fills: in proportion to its tiles,
+        # and up to two more where many have a last tile, since too few cost more than too many.
+        fewer = plan.num_stages * full_rounds * clusters + 2 * last * (full_rounds + 1)
+        idle = cutlass.min(div(fewer, clusters * (full_rounds + 1)), Int32(plan.num_stages))
+        schedule = [clusters, full_rounds, last, idle]
         self.kernel(maps, addresses, sizes, schedule).launch(
             grid=(clusters * plan.cluster, 1, 1),
             block=(plan.num_threads, 1, 1),
@@ -1181,13 +1128,6 @@ class Kernel:
             min_blocks_per_mp=1,
             use_pdl=OVERLAPS_LAUNCHES,
         )
-
-    def stages_if_idle(self, clusters, full_rounds, last):
-        """Stages that a cluster without a tile in the last round fills: in proportion to its tiles,
-        and up to two more where many have a last tile, since too few cost more than too many."""
-        stages, rounds = self.plan.num_stages, full_rounds + 1
-        fewer = stages * full_rounds * clusters + 2 * last * rounds
-        return cutlass.min(div(fewer, clusters * rounds), Int32(stages))
 
     def tensormaps(self, pairs, m, n, k, l, stored_n) -> list:
         """TMA atoms of the codes of each operand, which is [l][rows][k] in memory; then of the
@@ -1206,8 +1146,7 @@ class Kernel:
             box = (num_int16, K_BLOCKS, 1)
             size = (num_int16, k_blocks, l * div_up(stored, ATOM_ROWS))
             strides = (1, num_int16, cute.assume(Int64(k_blocks) * num_int16, num_int16))
-            smem = cute.make_layout(box)
-            scales.append(self.tma_atom(Int16, scale, size, strides, box, smem))
+            scales.append(self.tma_atom(Int16, scale, size, strides, box, cute.make_layout(box)))
         return codes + scales
 
     def tma_atom(self, dtype, address, size, strides, box, smem):
@@ -1224,34 +1163,30 @@ def compile_kernel(plan: Plan):
     return cute.compile(Kernel(plan), Words([words] * plan.num_groups))
 
 
-# ---- input ---------------------------------------------------------------------------------------
+# ---- host: input, launch -------------------------------------------------------------------------
 
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
-
-# Names of what `data` has, by how many that are: of a gemv or gemm, or of a dual. "_" is not used.
-NAMES = {
-    7: "a b _ _ sfa_permuted sfb_permuted c".split(),
-    10: "a b1 b2 _ _ _ sfa_permuted sfb1_permuted sfb2_permuted c".split(),
-}
-NAMES_OF_GROUP = "a b c sfa_permuted sfb_permuted".split()
+COMPILING = threading.Lock()  # one thread at a time compiles
 
 
 def unpack(data) -> tuple[Groups, output_t]:
     """For each group the tensors that count: codes, scales, c; and what is to be returned."""
-    count = len(data) if isinstance(data, (tuple, list)) else 0
-    if count in NAMES:
-        tensors = {name: tensor for name, tensor in zip(NAMES[count], data) if name != "_"}
-        return [tensors], tensors["c"]
-    parts = [data[0], data[2], data[3]] if count == 4 else []
-    if parts and all(isinstance(part, (tuple, list)) for part in parts):
-        items = [(*abc, *scales) for abc, scales in zip(data[0], data[2])]
-        is_whole = all(len(tensors) == len(NAMES_OF_GROUP) for tensors in items)
-        if is_whole and {len(items)} == set(map(len, parts)) != {0}:
-            groups = [dict(zip(NAMES_OF_GROUP, tensors)) for tensors in items]
-            return groups, [tensors["c"] for tensors in groups]
+    match data:
+        case a, b, _, _, sfa, sfb, c:  # gemv, gemm
+            return [{"a": a, "b": b, "sfa_permuted": sfa, "sfb_permuted": sfb, "c": c}], c
+        case a, b1, b2, _, _, _, sfa, sfb1, sfb2, c:  # dual gemm
+            scales = {"sfa_permuted": sfa, "sfb1_permuted": sfb1, "sfb2_permuted": sfb2}
+            return [{"a": a, "b1": b1, "b2": b2, **scales, "c": c}], c
+        case [*operands], _, [*scales], [*sizes] if len(operands) == len(scales) == len(sizes) > 0:
+            items = [(*abc, *pair) for abc, pair in zip(operands, scales)]
+            if all(len(tensors) == 5 for tensors in items):
+                names = "a", "b", "c", "sfa_permuted", "sfb_permuted"
+                groups = [dict(zip(names, tensors)) for tensors in items]
+                return groups, [tensors["c"] for tensors in groups]
+    found = f"{len(data)} items" if isinstance(data, (tuple, list)) else type(data).__name__
     raise TypeError(
         "data: expected 7 tensors (gemv, gemm), 10 (dual gemm) or 4 lists with an item for each "
-        f"group (group gemm), found {f'{count} items' if count else type(data).__name__}"
+        f"group (group gemm), found {found}"
     )
 
 
@@ -1347,11 +1282,6 @@ def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple)
     return problem
 
 
-# ---- host launch ---------------------------------------------------------------------------------
-
-COMPILING = threading.Lock()
-
-
 def words_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
     """What takes the tensors of a group in the order of `Words`; and in that order of each group
     its number and its sizes."""
@@ -1379,7 +1309,7 @@ def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]
     if device.type == "cuda":
         current = torch.cuda.current_device()
         expect(device.index == current, "c", f"cuda:{current}, the current device", device)
-    with COMPILING:  # by one thread at a time
+    with COMPILING:
         kernel, (tensors_of, order) = kernel_for(problem, config)
     words = []
     for group, sizes in order:
@@ -1417,16 +1347,12 @@ class CostModel:
 COSTS = CostModel()
 ELEMENT_BYTES = 0.5 + 1 / 16  # its code, and its part of a scale
 CLOSE = 1.015  # estimates within this ratio are alike
+MODELLED = "modelled"  # what a row of the table stands on, unless a GPU has measured it
 
 
 def soft_max(values: Iterable[float], power: int) -> float:
     """The largest value, and somewhat more where others are near: what overlaps is not free."""
     return sum(value**power for value in values) ** (1 / power)
-
-
-def waves_of(config: Config, problem: Problem) -> int:
-    """How often the chip is filled with clusters, one tile each."""
-    return ceil_div(tile_count(config, problem), clusters_at_once(config.cluster))
 
 
 def tile_cycles(plan: Plan, n: int, k: int) -> tuple[float, float]:
@@ -1460,21 +1386,19 @@ def estimate(config: Config, problem: Problem) -> float:
     """Rough SM cycles, to rank configurations: start, main loops against DRAM and L2, the last
     epilogue, and further waves of clusters."""
     plan = Plan(config, problem)
-    waves = waves_of(config, problem)
     tiles = []  # (main loop, epilogue) in the order in which clusters take them
     for group in longest_first(config, problem):
         shape = problem.groups[group]
         _, n = config.size(shape)
         width = config.n_step * ceil_div(min(n, config.tile_n), config.n_step)
         tiles += [tile_cycles(plan, width, shape.k)] * operator.mul(*config.tiles(shape))
-    # The longest tile of each round: at least what any cluster has.
-    at_once = clusters_at_once(config.cluster)
-    longest = tiles[::at_once]
+    # The longest tile of each round, or wave: at least what any cluster has.
+    longest = tiles[:: clusters_at_once(config.cluster)]
     main_loops = sum(main_loop for main_loop, _ in longest)
     dram, l2 = map(sum, zip(*(memory_cycles(plan, shape) for shape in problem.groups)))
     cycles = COSTS.start + longest[-1][1] + (COSTS.meet if config.cluster > 1 else 0)
     if not config.persistent:
-        cycles += (waves - 1) * COSTS.restart
+        cycles += (len(longest) - 1) * COSTS.restart
     return cycles + soft_max((main_loops, dram, l2), 5)
 
 
@@ -1488,15 +1412,15 @@ def legal_configs(problem: Problem) -> list[Config]:
         tiles = {64, 128, 192, 256} if n > 8 else {8}
         if 8 < n <= 256:  # one tile, not wider than it must be
             tiles |= {16 * ceil_div(n, 16), 32 * ceil_div(n, 32)}
-        pairs = (1, 2) if n > 8 and min(m_sizes) > CTA_M else (1,)
-        sharers = (1, 2, 4) if n > 8 else (1,)
-        levers = sorted(tiles), [swap_ab], pairs, CLUSTERS, sharers, (False, True)
+        pairs = (1, 2) if min(m_sizes) > CTA_M else (1,)
+        levers = sorted(tiles), [swap_ab], pairs, CLUSTERS, (1, 2, 4), (False, True)
         for config in itertools.starmap(Config, itertools.product(*levers)):
             try:
                 check(config, problem)
             except ValueError:
                 continue
-            if not config.persistent or waves_of(config, problem) > 1:
+            has_waves = tile_count(config, problem) > clusters_at_once(config.cluster)
+            if has_waves or not config.persistent:
                 found.append(config)
     return found
 
@@ -1505,16 +1429,13 @@ def by_estimate(problem: Problem) -> Config:
     """The configuration by the cost model: of those close to the best estimate, that with the
     fewest CTAs in a cluster, then the fewest levers besides the tile, then the best estimate."""
     estimates = {config: estimate(config, problem) for config in legal_configs(problem)}
+
+    def order(config: Config) -> tuple:
+        levers = vars(config).items() - vars(Config(tile_n=config.tile_n)).items()
+        return config.cluster, len(levers), estimates[config]
+
     limit = CLOSE * min(estimates.values())
-
-    def levers(config: Config) -> int:
-        return len(vars(config).items() - vars(Config(tile_n=config.tile_n)).items())
-
-    close = [config for config, cycles in estimates.items() if cycles <= limit]
-    return min(close, key=lambda config: (config.cluster, levers(config), estimates[config]))
-
-
-MODELLED = "modelled"
+    return min((config for config in estimates if estimates[config] <= limit), key=order)
 
 
 class Pick(NamedTuple):
@@ -1548,7 +1469,7 @@ PICKS: dict[Problem, Pick] = {
     ),
     Problem(1, tuple(Shape(m, 3072, 4096, 1) for m in (192, 320))): Pick(Config(tile_n=128)),
     Problem(1, tuple(Shape(m, 4096, 1536, 1) for m in (128, 384))): Pick(
-        Config(cta_group=2, cluster_n=2, persistent=True)
+        Config(tile_n=128, swap_ab=False)
     ),
 }
 
@@ -1565,8 +1486,7 @@ def pick(problem: Problem) -> Config:
 
 
 def launch(problem: Problem, groups: Groups, config: Config | None = None):
-    """Compute a problem on the tensors of each group, in its pick if no configuration is given;
-    TypeError or ValueError if one is illegal."""
+    """Compute a problem on the tensors of each group, in its pick if no configuration is given."""
     bind(problem, groups, config or pick(problem))()
 
 

@@ -16,6 +16,12 @@ def epilogue_warps(config: Config, problem: Problem) -> int:
     return 8 if problem.num_products * config.tile_n >= 128 else 4
 
 
+def waves_of(config: Config, problem: Problem) -> int:
+    """How often the chip is filled with clusters, one tile each."""
+    at_once = submission.clusters_at_once(config.cluster)
+    return submission.ceil_div(submission.tile_count(config, problem), at_once)
+
+
 def run(data: tuple, config: Config | None = None, schedule: str | None = None) -> Any:
     """The result of a checked launch in the emulator; AssertionError with the errors that it has."""
     gpu = b200.install(check=True, schedule=schedule)

@@ -19,7 +19,7 @@ import submission
 import task
 from lab.kernel_cases import LEVERS, dual, gemm, gemv, group, inputs, legal_pair, random_config
 from submission import Config, Plan
-from tests.submission.submission_support import epilogue_warps
+from tests.submission.submission_support import epilogue_warps, waves_of
 
 # A legal base, the change that makes it illegal, words of the reason.
 ILLEGAL = [
@@ -243,15 +243,15 @@ def test_the_driver_says_how_many_clusters_fit(monkeypatch, no_answers_yet):
     problem = gemm(4096, 128, 7168)
     config = Config(split_k=2, cluster_n=2)
     assert config.cluster == 4 and submission.tile_count(config, problem) == 32
-    assert submission.waves_of(config, problem) == 1
+    assert waves_of(config, problem) == 1
     submission.clusters_at_once.cache_clear()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (10, 0))
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr(submission, "HardwareInfo", Driver)
     Driver.asked.clear()
-    assert submission.waves_of(config, problem) == 2
-    assert submission.waves_of(submission.pick(problem), problem) == 1
+    assert waves_of(config, problem) == 2
+    assert waves_of(submission.pick(problem), problem) == 1
     assert len(Driver.asked) == len(set(Driver.asked))
 
 

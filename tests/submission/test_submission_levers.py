@@ -23,7 +23,7 @@ from lab.kernel_cases import (
     legal_pair,
 )
 from submission import Config
-from tests.submission.submission_support import run, verify
+from tests.submission.submission_support import run, verify, waves_of
 
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
 
@@ -50,7 +50,7 @@ def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, 
     """The pipelines' phases wrap, and a tile may be in another group than the one before."""
     config = Config(cta_group=pair, tile_n=tile, persistent=True)
     problem = group((100, 384, 320), (64, rows, 1088), (300, rows, 320))
-    plan, waves = submission.Plan(config, problem), submission.waves_of(config, problem)
+    plan, waves = submission.Plan(config, problem), waves_of(config, problem)
     assert plan.num_acc_stages == accumulators
     assert waves > 2 * accumulators  # one is taken a third time, in the phase of the first
     assert 2 * waves > plan.num_stages  # a tile has two k-tiles or five
@@ -60,7 +60,7 @@ def test_a_persistent_cluster_walks_several_tiles(four_sms, tile, accumulators, 
 def test_a_persistent_cluster_shares_weights_over_several_tiles(four_sms):
     config = Config(cluster_n=2, persistent=True)
     problem = gemm(384, 300, 832)
-    plan, waves = submission.Plan(config, problem), submission.waves_of(config, problem)
+    plan, waves = submission.Plan(config, problem), waves_of(config, problem)
     assert waves > 2 * plan.num_acc_stages and 4 * waves > plan.num_stages
     verify(problem, config, schedule="late")
 
@@ -92,7 +92,7 @@ def test_a_dual_without_a_last_tile_gets_by_with_one_stage(four_sms, monkeypatch
     monkeypatch.setattr(submission, "SMEM_BYTES", 168 * 1024)
     config, problem = Config(tile_n=64, persistent=True), dual(6 * 128, 64, 1024)
     assert submission.Plan(config, problem).num_stages == 3
-    assert submission.waves_of(config, problem) == 2
+    assert waves_of(config, problem) == 2
     verify(problem, config)
 
 

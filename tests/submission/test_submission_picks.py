@@ -57,11 +57,11 @@ def test_the_table_loses_no_more_than_the_cost_model():
 
 
 def test_what_table_and_cost_model_lose():
-    """Of 164 shapes: 0.5 % in the mean, more than 3 % on 7."""
+    """Of 164 shapes: 0.5 % in the mean, more than 3 % on 6."""
     found = losses(submission.pick)
     assert len(found) >= 164
     assert statistics.fmean(found.values()) <= 0.0055
-    assert sum(loss > 0.03 for loss in found.values()) <= 7 and max(found.values()) <= 0.052
+    assert sum(loss > 0.03 for loss in found.values()) <= 6 and max(found.values()) <= 0.05
 
 
 def test_a_row_is_taken_and_what_has_none_is_estimated(a_row):

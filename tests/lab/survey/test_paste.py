@@ -245,8 +245,10 @@ def as_a_board_hands_it(problem, groups):
         abc = [tuple(tensors[key] for key in "abc") for tensors in groups]
         scales = [(tensors["sfa_permuted"], tensors["sfb_permuted"]) for tensors in groups]
         return abc, scales, scales, [tuple(shape) for shape in problem.groups]
-    names = submission.NAMES[10 if problem.num_products == 2 else 7]
-    return tuple(groups[0].get(name) for name in names)
+    names = "a b _ _ sfa_permuted sfb_permuted c"
+    if problem.num_products == 2:
+        names = "a b1 b2 _ _ _ sfa_permuted sfb1_permuted sfb2_permuted c"
+    return tuple(groups[0].get(name) for name in names.split())
 
 
 @pytest.mark.parametrize(
