@@ -8,7 +8,7 @@ is fetched. Each row runs unmodified, in a process of its own under `b200 exec`.
 
 --only: rows whose name or kind has the text. --seconds: of CPU time for a row (default 300), after
 which it is left out. --out: a file of JSON lines. Rows that it has, of the same clock, are not run
-again; a row that could not be run is there with the reason.
+again, but for those that could not be run; these are there with the reason.
 Exit status: 0, or 1 where no row could be run.
 """
 
@@ -74,12 +74,12 @@ def line(record: Record) -> str:
 
 
 def kept(path: Path | None) -> dict[str, Record]:
-    """Records of a file of before that are of today's clock and have a time, by the row's name."""
+    """Records of a file of before that are of today's clock, by the row's name."""
     if path is None or not path.exists():
         return {}
     found = [json.loads(text) for text in path.read_text().splitlines()]
     today = digest.made_by()
-    return {_name(r): r for r in found if r["made_by"] == today and "left_out" not in r}
+    return {_name(r): r for r in found if r["made_by"] == today}
 
 
 def _name(record: Record) -> str:
@@ -104,13 +104,14 @@ def main(argv: Sequence[str]) -> int:
     found: list[Record] = []
     for row in rows.read():
         record = before.get(row.name)
-        if record is None and options.only in f"{row.kind} {row.name}":
+        is_open = record is None or "left_out" in record
+        if is_open and options.only in f"{row.kind} {row.name}":
             record = run(row, options.folder, options.seconds)
             print(line(record), flush=True)
         if record is not None:
             found.append(record)
             if options.out:
-                write(options.out, [*found, *(r for n, r in before.items() if r not in found)])
+                write(options.out, [*found, *(r for r in before.values() if r not in found)])
     return 0 if any("modelled_us" in record for record in found) else 1
 
 
