@@ -46,6 +46,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "picture": ("lab.tables.picture", "the picture of the README"),
     "remake": ("lab.results.remake", "files of docs/results that are stale, made again"),
     "prose": ("lab.tables.prose", "sentences and cells of README and docs that are too long"),
+    "strangers": ("lab.strangers.study", "kernels of others beside their published times"),
     "same_code": ("lab.code.same_code", "the kernel's PTX and SASS against a revision's"),
     "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
     "survey": ("lab.survey.make", "survey.py, a paste that tries what could be faster"),

@@ -92,6 +92,9 @@ FILES: dict[str, File] = {
     "compare.jsonl": File(PEERS, needs="the published kernels"),
     "others.json": File(digest.MODELLED, needs="the kernels that it names, each run by hand"),
     "public-kernels.json": File(digest.MODELLED, needs="the kernels that it names, run by hand"),
+    "strangers.jsonl": File(
+        digest.MODELLED, needs="the work tree of TIRx-kernels, and the packages of its kernels"
+    ),
     "evidence.json": File(needs="a reader: its rows are entered by hand"),
     "h200-model.json": File(
         (*digest.MODELLED, "hopper"), needs="packs of the kernel (python -m lab packs families)"

@@ -27,6 +27,7 @@ from lab.tables import (
     peers,
     runs,
     steps,
+    strangers,
     tuning,
 )
 from task import PROBLEMS, find_problem
@@ -224,6 +225,7 @@ PEERS = "; ".join(
     for problem in PROBLEMS.values()
 )
 STEPS = "python -m lab remake first-kernel.jsonl"
+STRANGERS = "python -m lab strangers FOLDER --out docs/results/strangers.jsonl"
 ENTERED = "(others.json: times of single runs, entered by hand; docs/lab/timing.md says how)"
 LADDER = "python eval.py ladder TIMES.csv FOLDER --out docs/results/ladder.jsonl"
 CONTESTS = "; ".join(
@@ -280,6 +282,14 @@ TABLES = {
         ("public-kernels.json",),
         public_kernels,
     ),
+    **{
+        name: Table(STRANGERS, ("strangers.jsonl",), render)
+        for name, render in (
+            ("strangers-kinds", strangers.kinds),
+            ("strangers", strangers.points),
+            ("strangers-left-out", strangers.left_out),
+        )
+    },
     "others": Table(ENTERED, ("others.json",), others.points),
     "others-judged": Table(ENTERED, ("others.json", "public-kernels.json"), others.judged),
     **{

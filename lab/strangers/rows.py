@@ -1,0 +1,69 @@
+"""The published times: kernels of FlashInfer, DeepGEMM and others on a B200, by one method.
+
+Source of published.csv: mlc-ai/TIRx-kernels 51a6c01, bench_suite/baseline.json (its first lines say
+how they were measured). The kernels are those that this project's own ones are held against.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+OWN = "tir"  # the project's own kernels, made by a compiler of their own
+KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels begin
+    "norm": ("rmsnorm", "flashinfer_layernorm", "flashinfer_qk", "flashinfer_fused_dit"),
+    "norm with quantisation": ("flashinfer_",),
+    "quantisation": ("mxfp4_", "mxfp8_", "nvfp4_quantize", "silu_and_mul_nvfp4"),
+    "activation": ("act_and_mul",),
+    "top-k": ("fast_topk", "filtered_topk", "radix_topk"),
+    "GDN decode": ("gdn_decode",),
+    "GDN prefill": ("gdn_",),
+    "KDA decode": ("flashkda_decode", "recurrent_kda"),
+    "KDA prefill": ("flashkda_",),
+    "state update": ("selective_state_update",),
+    "skinny GEMM": ("tinygemm2",),
+    "NVFP4 GEMM": ("nvfp4_gemm",),
+    "BF16 GEMM": ("fp16_bf16_gemm",),
+    "attention": ("flash_attention", "sparse_flashmla", "msa_"),
+    "FP8 logits": (
+        "deepgemm_sm100_fp8_mqa",
+        "deepgemm_sm100_fp8_paged",
+        "deepgemm_sm100_fp4_paged",
+    ),
+    "FP8 GEMM": ("deepgemm_", "sm100_fp8_fp4"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published time. kernel, config: as the project's benchmark names them. implementation:
+    whose kernel it is. published_us: of the kernel, as CUPTI shows it, behind a memset.
+    """
+
+    kernel: str
+    config: str
+    implementation: str
+    published_us: float
+
+    @property
+    def kind(self) -> str:
+        """The first of KINDS that names this kernel; KeyError for one that none names."""
+        for kind, beginnings in KINDS.items():
+            if self.kernel.startswith(beginnings):
+                return kind
+        raise KeyError(self.kernel)
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel} {self.config} {self.implementation}"
+
+
+def read(path: Path = PUBLISHED) -> list[Row]:
+    """The rows, without those of OWN."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    found = csv.DictReader(lines)
+    rows = [Row(r["kernel"], r["config"], r["implementation"], float(r["us"])) for r in found]
+    return [row for row in rows if row.implementation != OWN]

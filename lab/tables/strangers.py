@@ -1,0 +1,63 @@
+"""The generated tables of docs/lab/strangers.md, from docs/results/strangers.jsonl."""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from harness.evaluator.ladder import errors as ladder
+from lab.tables import markdown
+
+
+def timed(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that have a modelled time, as points of a ladder."""
+    return [{**r, "time_us": r["modelled_us"]} for r in records if "modelled_us" in r]
+
+
+def kinds(records: Sequence[dict[str, Any]]) -> str:
+    """A row a kind of kernel: errors, and how many published times lie in the printed range."""
+    parts = ladder.groups(timed(records), operator.itemgetter("kind"))
+    rows = [_of(name, parts[name]) for name in sorted(parts)]
+    rows.append(_of("all", timed(records)))
+    header = ("kind", "rows", "median error", "modelled over published", "in the printed range")
+    return markdown.table(header, rows)
+
+
+def _of(name: str, part: Sequence[dict[str, Any]]) -> tuple[object, ...]:
+    errors = [ladder.error(r) for r in part]
+    held = sum(r["low_us"] <= r["published_us"] <= r["high_us"] for r in part)
+    median = statistics.median(map(abs, errors))
+    ends = f"{min(errors):+.0%} .. {max(errors):+.0%}"
+    return name, len(part), f"{median:.1%}", ends, f"{held} of {len(part)}"
+
+
+def points(records: Sequence[dict[str, Any]]) -> str:
+    """A row a time."""
+    rows = [
+        (
+            r["kind"],
+            f"{r['kernel']}, {r['implementation']}",
+            r["config"].replace("_", " "),
+            f"{r['published_us']:.2f}",
+            f"{r['time_us']:.2f}",
+            f"{ladder.error(r):+.0%}",
+            f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
+            f"{r['cpu_s']:.0f}",
+        )
+        for r in timed(records)
+    ]
+    header = ("kind", "kernel", "configuration", "published us", "modelled us", "error", "range")
+    return markdown.table((*header, "CPU s"), rows)
+
+
+def left_out(records: Sequence[dict[str, Any]]) -> str:
+    """Why rows have no modelled time: a row a reason."""
+    parts = ladder.groups(
+        (r for r in records if "left_out" in r), lambda r: (r["left_out"], r["kernel"])
+    )
+    rows = [
+        (kernel, len(part), reason.replace("|", "\\|")) for (reason, kernel), part in parts.items()
+    ]
+    return markdown.table(("kernel", "rows", "why it has no modelled time"), rows)
