@@ -16,10 +16,11 @@ import sys
 from collections.abc import Callable, Hashable
 
 from b200.chip.launch import Launch
-from b200.chip.state import GlobalMemory
+from b200.chip.state import GlobalMemory, Region
 from b200.program.names import readable
 
-WORTH_WHILE = 0.5  # seconds that a launch takes, below which it is carried out
+# Seconds that a launch takes, below which it is carried out: more, the more memory is looked at.
+WORTH_WHILE, LOOKED_AT = 0.02, 5e8  # at the least; bytes of memory a second
 MOST = 1 << 30  # bytes of global memory that are looked at
 
 
@@ -36,7 +37,7 @@ class Repeated:
         """The report of this launch, or of the earlier one that it would repeat. key: the kernel,
         its arguments, and all else that decides what the launch does, except memory.
         """
-        if self._seconds.get(key, 0.0) < WORTH_WHILE:
+        if self._seconds.get(key, 0.0) < WORTH_WHILE + self._known_bytes() / LOOKED_AT:
             launch = carry_out()
             self._seconds[key] = launch.seconds
             return launch
@@ -52,13 +53,18 @@ class Repeated:
             self._kept[key] = launch, before
         return launch
 
+    def _regions(self) -> list[Region]:
+        return [region for region in self.memory.known() if not region.behind]
+
+    def _known_bytes(self) -> int:
+        return sum(region.size for region in self._regions())
+
     def _state(self) -> bytes | None:
         """A digest of all global memory that is known; None if that is too much."""
-        regions = [region for region in self.memory.known() if not region.behind]
-        if sum(region.size for region in regions) > MOST:
+        if self._known_bytes() > MOST:
             return None
         digest = hashlib.blake2b(digest_size=16)
-        for region in regions:
+        for region in self._regions():
             digest.update(repr((region.base, region.size)).encode())
             digest.update(region.mem)
         return digest.digest()

@@ -23,6 +23,7 @@ from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
+from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
 from b200.host.queues import DEFAULT, HOST
@@ -66,7 +67,7 @@ class Driver:
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
-        self.graphs = Graphs(modules)
+        self.groups = {"graph": Graphs(modules), "virtual": VirtualMemory(modules)}
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
         self.lock = threading.RLock()
@@ -93,9 +94,10 @@ class Driver:
         try:
             if self.modules.failed is not None and call not in _ALWAYS:
                 raise self.modules.failed
-            owner = self.graphs if call.startswith("graph_") else self
+            group, _, name = call.partition("_")
+            owner = self.groups.get(group)
             with self.modules.answering():
-                getattr(owner, call.removeprefix("graph_"))(*words)
+                getattr(self, call)(*words) if owner is None else getattr(owner, name)(*words)
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
@@ -233,6 +235,14 @@ class Driver:
             check_image(head)
             handle = self.modules.load(_string(image))
         _poke(out, "<Q", handle)
+
+    def link_ptx(self, texts: int, count: int, out: int) -> None:
+        """Write the address of the PTX of `count` modules, whose addresses are at `texts`, as one."""
+        at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
+        if not at:
+            raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
+        self._linked = ctypes.create_string_buffer(linked([*map(_string, at)]).encode())
+        _poke(out, "<Q", ctypes.addressof(self._linked))
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
         _poke(out, "<Q", self.modules.kernel(module, _string(name)))

@@ -21,6 +21,7 @@ ADD = kernel(COPY + "red.global.add.u32 [%rd2], %r1;", [".u64 a", ".u64 b"])
 def gpu(monkeypatch):
     """A GPU that counts the launches it carries out."""
     monkeypatch.setattr(repeated, "WORTH_WHILE", 0.0)
+    monkeypatch.setattr(repeated, "LOOKED_AT", float("inf"))
     gpu = Gpu()
     carried_out, launch = [], gpu.machine.launch
 
@@ -82,6 +83,13 @@ def test_other_arguments_and_other_machines_are_others(gpu):
 
 def test_quick_launches_are_carried_out(gpu, monkeypatch):
     monkeypatch.setattr(repeated, "WORTH_WHILE", 60.0)
+    a, b = numbers()
+    launch(gpu, STORE, a, b, times=4)
+    assert gpu.count() == 4
+
+
+def test_the_more_memory_there_is_the_longer_a_launch_has_to_take(gpu, monkeypatch):
+    monkeypatch.setattr(repeated, "LOOKED_AT", 1.0)
     a, b = numbers()
     launch(gpu, STORE, a, b, times=4)
     assert gpu.count() == 4

@@ -16,11 +16,7 @@ cudaError_t result(int code) {
   if (code) call("note_error", {word(code)});
   return static_cast<cudaError_t>(code);
 }
-CUresult driver_result(int code) {
-  uint64_t number = 0;
-  if (code) call("driver_code", {word(code), word(&number)});
-  return static_cast<CUresult>(number);
-}
+CUresult driver_result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
 
 template <typename Parameters>
 b200::Launch launch_of(const Parameters& p, dim3 grid, dim3 block) {

@@ -320,6 +320,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
   out->maxThreadsPerMultiProcessor = device_attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   out->maxBlocksPerMultiProcessor = device_attribute(cudaDevAttrMaxBlocksPerMultiprocessor);
   out->l2CacheSize = device_attribute(cudaDevAttrL2CacheSize);
+  out->persistingL2CacheMaxSize = device_attribute(cudaDevAttrMaxPersistingL2CacheSize);
+  out->accessPolicyMaxWindowSize = device_attribute(cudaDevAttrMaxAccessPolicyWindowSize);
   out->memoryBusWidth = device_attribute(cudaDevAttrGlobalMemoryBusWidth);
   out->warpSize = device_attribute(cudaDevAttrWarpSize);
   out->maxThreadsDim[0] = out->maxThreadsDim[1] = 1024;
