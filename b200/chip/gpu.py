@@ -138,7 +138,7 @@ class Gpu:
             return launch
 
         opcodes = (getattr(item, "opcode", "") for item in kernel.body)
-        prints_or_depends = ("call.vprintf", "griddepcontrol")
+        prints_or_depends = ("call.vprintf", "call.malloc", "call.free", "griddepcontrol")
         repeatable = all(watcher.repeatable for watcher in self.machine.watchers)
         if (
             self.dependent

@@ -3,7 +3,8 @@
 bin/nvcc             nvcc.py over the real one; the other tools are the real ones
 lib64/libcudart.so   the CUDA runtime and driver in software; also as libcuda.so.1, and in the
                      place of libcudart_static.a
-include, nvvm        the real ones; NVRTC may be in a pip package of its own
+include, nvvm        the real ones
+include_more         headers that pip has in other packages: NVRTC's
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class Kit:
         return self.root / "bin" / "nvcc"
 
     @property
+    def more_headers(self) -> Path:
+        return self.root / "include_more"
+
+    @property
     def library(self) -> Path:
         return self.root / "lib64" / _SONAME
 
@@ -98,13 +103,12 @@ def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
     for folder in (home / "lib64", home / "lib", home / "targets/x86_64-linux/lib"):
         _link_all(folder.glob("lib*"), work / "lib64", ours)
     _link_all((home / "bin").iterdir(), work / "bin", ours)
-    _link_all((home / "include").iterdir(), work / "include")
     for folder in packages(toolkit.version[0]):
-        _link_all(folder.glob("include/nvrtc.h"), work / "include")
+        _link_all(folder.glob("include/nvrtc.h"), work / "include_more")
         _link_all(folder.glob("lib/libnvrtc*"), work / "lib64")
     for path in sorted((work / "lib64").glob("libnvrtc.so.*")):
         _link_all([path], work / "lib64", name="libnvrtc.so")
-    for name in ("nvvm", "nvvm-prev"):
+    for name in ("include", "nvvm", "nvvm-prev"):
         if (home / name).exists():
             (work / name).symlink_to(home / name)
     nvcc = work / "bin" / "nvcc"

@@ -47,7 +47,8 @@ _COMPONENTS = ("xr", "yg", "zb", "wa")  # names of a vector's elements (PTX ISA 
 _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
 _CALL_PARAMETER = re.compile(r"\.param\s*\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
-SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
+SYSTEM_CALLS = ("vprintf", "__assertfail", "malloc", "free")  # PTX Writer's Guide, "System Calls"
+_RESULTS = {"vprintf": "b32", "malloc": "b64"}
 _SPECIALS = frozenset(
     """
     tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid
@@ -350,8 +351,9 @@ class _Body:
             return Instr(opcode, (), pred, negated, self.loc, source)
         result, name, arguments = match.groups()
         operands = [self._operand(t, "b64") for t in split_operands(arguments or "")]
-        if name == "vprintf":
-            operands.insert(0, self._operand(result.strip(), "b32") if result else SINK)
+        if name in _RESULTS:
+            kind = _RESULTS[name]
+            operands.insert(0, self._operand(result.strip(), kind) if result else SINK)
         return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
     def _call_parameter(self, operands: list) -> list | None:

@@ -1,5 +1,5 @@
-"""Functions that the driver provides to kernels, `vprintf` and `__assertfail` (PTX Writer's Guide
-to Interoperability, "System Calls"); other calls and breakpoints, which are refused.
+"""Functions that the driver provides to kernels, `vprintf`, `__assertfail`, `malloc` and `free` (PTX
+Writer's Guide to Interoperability, "System Calls"); other calls and breakpoints, which are refused.
 """
 
 from __future__ import annotations
@@ -112,10 +112,36 @@ def assertfail(ins: Instr) -> Run:
     return run
 
 
+@warp("call.malloc", states=CallsSystem(), out=1)
+def malloc(ins: Instr) -> Run:
+    """call (address), malloc, (bytes): a block for each active lane; 0 where the heap is full."""
+
+    def run(f, mask, sizes):
+        f.spin = None
+        nbytes, memory = lanes(sizes, np.uint64), f.machine.memory
+        found = np.zeros(32, np.uint64)
+        for lane in active(mask):
+            found[lane] = memory.heap.allocate(memory, int(nbytes[lane]))
+        return found
+
+    return run
+
+
+@warp("call.free", states=CallsSystem())
+def free(ins: Instr) -> Run:
+    """call free, (address)."""
+
+    def run(f, mask, addresses):
+        f.spin = None
+        blocks, memory = lanes(addresses, np.uint64), f.machine.memory
+        for lane in active(mask):
+            memory.heap.free(memory, int(blocks[lane]))
+
+    return run
+
+
 _WHAT = {
     "call": "a call through a pointer that leads to no function of its type in the PTX",
-    "call.malloc": "malloc in a kernel",
-    "call.free": "free in a kernel",
     "call.cudaGraphSetConditional": "conditional nodes of graphs (cudaGraphSetConditional)",
     "call.cudaGetParameterBufferV2": "launches by kernels (dynamic parallelism)",
     "call.cudaLaunchDeviceV2": "launches by kernels (dynamic parallelism)",

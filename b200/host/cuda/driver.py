@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from b200.chip.heap import DEFAULT_LIMIT
 from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
@@ -39,6 +40,11 @@ class Loading:
     origins: dict[str, Origin]
     error: BaseException | None = None
 
+
+# cudaLimit -> bytes, by default: stack, what printf writes, malloc (CUDA programming guide), and
+# what is set aside of L2
+_HEAP_LIMIT = 2
+_LIMITS = {0: 1024, 1: 1 << 20, _HEAP_LIMIT: DEFAULT_LIMIT, 6: 0}
 
 # Calls that answer after a kernel has failed, too.
 _ALWAYS = (
@@ -80,6 +86,7 @@ class Driver:
         self._kernels: dict[int, tuple[int, str]] = {}  # by host address, until they are used
         self._symbols: dict[int, tuple[int, str]] = {}
         modules.late.append(self._register_late)
+        self._limits = dict(_LIMITS)
         self._text = b""
 
     # --- the one way in
@@ -356,6 +363,17 @@ class Driver:
     def device_name(self, out: int, length: int) -> None:
         name = b"NVIDIA B200 (software)"[: length - 1] + b"\0"
         ctypes.memmove(out, name, len(name))
+
+    def set_limit(self, limit: int, value: int) -> None:
+        """limit: a cudaLimit. That of malloc in kernels is kept; the others are no bounds here."""
+        if limit == _HEAP_LIMIT:
+            self.gpu.memory.heap.limit = value
+        self._limits[limit] = value
+
+    def limit(self, limit: int, out: int) -> None:
+        if limit not in self._limits:
+            raise Refused(refusals.INVALID_VALUE, f"cudaLimit {limit} is not known")
+        _poke(out, "<Q", self._limits[limit])
 
     def set_device(self, device: int) -> None:
         if device not in (0, (1 << 64) - 1):

@@ -114,6 +114,12 @@ CUresult cuDeviceTotalMem(size_t* nbytes, CUdevice) {
 }
 CUresult cuMemGetInfo(size_t* free, size_t* total) { return result(cudaMemGetInfo(free, total)); }
 CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  return result(call("set_limit", {word(limit), value}));
+}
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+  return result(call("limit", {word(limit), word(value)}));
+}
 CUresult cuCtxSynchronize() { return result(call("wait", {})); }
 CUresult cuStreamSynchronize(CUstream queue) {
   return result(call("wait_for_queue", {word(queue)}));

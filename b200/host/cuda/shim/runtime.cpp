@@ -286,7 +286,12 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return result(call("wait", {})); }
 cudaError_t cudaDeviceReset() { return result(call("device_reset", {})); }
-cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+  return result(call("set_limit", {word(limit), value}));
+}
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  return result(call("limit", {word(limit), word(value)}));
+}
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
