@@ -13,7 +13,7 @@
 | NAME | NVIDIA B200 | device query | c |
 | MEMORY_BYTES | 191,503,400,960 (178.35 GiB) | device query on a B200 | c |
 | L2_BYTES | 132,644,864 (126.5 MiB) | device query on a B200 | c |
-| L2_PERSISTING_BYTES | 24,870,912: 3/16 of L2 may be set aside | device query on a B200 (24.87 MB) | l |
+| L2_PERSISTING_BYTES | 24,870,912: 3/16 of L2 | device query on a B200 (24.87 MB) | l |
 | ACCESS_WINDOW_BYTES | 134,213,632 | device queries of sm_80 to sm_90; not seen of a B200 | u |
 | CLOCK_KHZ, MEMORY_CLOCK_KHZ | 1,965,000 and 3,996,000 | device query on a B200 | c |
 | MEMORY_BUS_BITS | 7680 | device query on a B200 | c |

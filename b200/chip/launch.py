@@ -36,8 +36,9 @@ class Launch:
     a checked launch that the checker did not see or understand, and that the findings do not cover.
     followed: clusters of a checked launch that ran unchecked, because they did the same as others
     (checker/following.py). of_compiler: findings about code that only its compiler can change
-    (host/triton/remarks.py), which are not among `findings`. ptx: the text of its module. footprint: what it has accessed, for
-    the queues of its program (checker/launches), which take it away.
+    (host/triton/remarks.py), which are not among `findings`. ptx: the text of its module.
+    footprint: what it has accessed, for the queues of its program (checker/launches), which take it
+    away.
     """
 
     kernel: str

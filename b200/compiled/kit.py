@@ -32,7 +32,10 @@ _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
 _IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
 _FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(cu[A-Z]\w+)\s*$", re.M)
-_EXPORTED = "global: cuda*; __cuda*; cu[A-Z]*; nvrtc*; local: *;"  # the rest is nobody's
+# Names with the version that programs ask for; the rest is nobody's.
+_EXPORTED = f"""{_SONAME} {{ global: cuda*; __cuda*; cu[A-Z]*; local: *; }};
+libnvrtc.so.13 {{ global: nvrtc*; }};
+"""
 # Built with a compiler of its own libraries, so that a program need not have the same.
 _LINK = (
     "-shared",
@@ -147,7 +150,7 @@ def _library(toolkit: Toolkit, work: Path, out: Path) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         objects = list(pool.map(compiled, _sources()))
-    (work / "exported").write_text(f"{_SONAME} {{ {_EXPORTED} }};\n")
+    (work / "exported").write_text(_EXPORTED)
     link = [toolkit.cxx, *_LINK, f"-Wl,--version-script={work / 'exported'}"]
     check_run([*link, *objects, "-ldl", "-o", str(out)], work)
     listed = check_run(["nm", "--dynamic", "--defined-only", str(out)], work)

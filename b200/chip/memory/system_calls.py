@@ -1,5 +1,6 @@
-"""Functions that the driver provides to kernels, `vprintf`, `__assertfail`, `malloc` and `free` (PTX
-Writer's Guide to Interoperability, "System Calls"); other calls and breakpoints, which are refused.
+"""Functions that the driver provides to kernels, `vprintf`, `__assertfail`, `malloc` and `free`
+(PTX Writer's Guide to Interoperability, "System Calls"); other calls and breakpoints, which are
+refused.
 """
 
 from __future__ import annotations

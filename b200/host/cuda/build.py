@@ -307,7 +307,14 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     import torch
 
     torch_libraries = str(Path(torch.__file__).parent / "lib")
-    libraries = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", "-ldl"]
+    libraries = [
+        f"-L{torch_libraries}",
+        "-lc10",
+        "-ltorch_cpu",
+        "-ltorch",
+        "-ltorch_python",
+        "-ldl",
+    ]
     user = [flag for flag in request.ldflags if flag not in _STAND_INS]
     command = [toolkit.cxx, "-shared", "-Wl,-Bsymbolic", *objects, *libraries]
     optional = [flag for flag in user if flag.startswith("-lcu") or flag.startswith("-lnv")]

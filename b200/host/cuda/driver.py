@@ -58,7 +58,6 @@ _ALWAYS = (
 _KINDS = (
     (("Texture", "Surface", "ChannelDesc", "Array", "Mipmapped"), "textures, surfaces and arrays"),
     (("External", "Ipc", "Peer"), "memory of other devices and processes"),
-    (("MemAllocNode", "MemFreeNode", "GraphMem"), "memory nodes of graphs"),
 )
 
 
@@ -297,11 +296,22 @@ class Driver:
         self.runtime.queues.finished()
         self.modules.release(address, _string(by))
 
-    def queue_memory(self, queue: int) -> None:
-        """cudaMallocAsync and cudaFreeAsync: under capture they would be memory nodes."""
-        if (capture := self.runtime.recording) is not None and capture.takes(queue):
-            said = "memory made in a queue under capture is not in the software B200's CUDA"
-            raise EmulatorError("unsupported", f"{said}: memory nodes of graphs")
+    def allocate_in_queue(self, nbytes: int, out: int, queue: int) -> None:
+        """cudaMallocAsync: now, or a node of the graph under capture."""
+        capture = self.runtime.recording
+        if capture is not None and capture.takes(queue):
+            capture.launches.append(self.groups["graph"].memory.allocates(nbytes, out))
+        else:
+            _poke(out, "<Q", self.modules.reserve(nbytes))
+
+    def release_in_queue(self, address: int, queue: int) -> None:
+        """cudaFreeAsync, in the same way."""
+        capture = self.runtime.recording
+        if capture is not None and capture.takes(queue):
+            capture.launches.append(self.groups["graph"].memory.frees(address))
+        else:
+            self.runtime.queues.finished()
+            self.modules.release(address, "cudaFreeAsync")
 
     def host_register(self, address: int, nbytes: int) -> None:
         self.modules.register(address, nbytes)

@@ -38,7 +38,8 @@ from b200.program.names import readable
 _KEPT = 4096  # allocations that are known after they have been given back
 # functions that reserve memory
 DEVICE, MAPPED, MANAGED = "cudaMalloc", "cuMemMap", "cudaMallocManaged"
-OF_THE_GPU = (DEVICE, MAPPED)
+OF_GRAPHS = "cudaGraphAddMemAllocNode"
+OF_THE_GPU = (DEVICE, MAPPED, OF_GRAPHS)
 
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
 
@@ -287,6 +288,27 @@ class Modules:
         if by == DEVICE:
             fill(data)
         return address
+
+    def set_aside(self, nbytes: int) -> Reserved:
+        """Memory of a graph, which nobody may use before `take`."""
+        if self.view is not None:
+            said = (
+                "memory nodes of graphs are not in `b200 run`: compile with nvcc under `b200 exec`"
+            )
+            raise EmulatorError("unsupported", said)
+        pages = sparse.pages(nbytes)
+        address = np.frombuffer(pages, np.uint8).ctypes.data
+        return Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
+
+    def take(self, memory: Reserved) -> None:
+        """Memory that was set aside is allocated: nobody has written it."""
+        if memory.first in self._memory:
+            said = f"{memory.size} bytes of a graph are allocated again before they were freed"
+            raise Refused(refusals.INVALID_VALUE, said)
+        self._freed.pop(memory.first, None)
+        self._memory[memory.first] = memory
+        assert memory.pages is not None
+        fill(np.frombuffer(memory.pages, np.uint8))
 
     def release(self, address: int, by: str = "cudaFree") -> None:
         """by: the function that gives memory back."""

@@ -66,7 +66,9 @@ def packages(release: int | str = "1*") -> list[Path]:
     """The folders of CUDA's pip packages, the newest release first."""
     spec = importlib.util.find_spec("nvidia")
     roots = spec.submodule_search_locations or () if spec else ()
-    return [path for root in roots for path in sorted(Path(root).glob(f"cu{release}"), reverse=True)]
+    return [
+        path for root in roots for path in sorted(Path(root).glob(f"cu{release}"), reverse=True)
+    ]
 
 
 @functools.cache

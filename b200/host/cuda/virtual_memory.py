@@ -42,7 +42,9 @@ class VirtualMemory:
         """Addresses with nothing behind them."""
         _check_size("cuMemAddressReserve", nbytes)
         if alignment & (alignment - 1):
-            raise Refused(refusals.INVALID_VALUE, f"an alignment of {alignment} bytes, expected 2^n")
+            raise Refused(
+                refusals.INVALID_VALUE, f"an alignment of {alignment} bytes, expected 2^n"
+            )
         step = max(alignment, GRANULARITY)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         start = self._map(None, nbytes + step, _CLOSED, flags, -1, 0)
@@ -85,7 +87,9 @@ class VirtualMemory:
         file, size = self._file(handle)
         _check_size("cuMemMap", nbytes)
         free = not any(a < address + nbytes and address < a + n for a, n in self._mapped.items())
-        reserved = any(a <= address and address + nbytes <= a + n for a, n in self._reserved.items())
+        reserved = any(
+            a <= address and address + nbytes <= a + n for a, n in self._reserved.items()
+        )
         if not (free and reserved) or offset + nbytes > size:
             said = f"cuMemMap of {nbytes} bytes at {address:#x}, from byte {offset} of {size}"
             raise Refused(refusals.INVALID_VALUE, f"{said}: not within what was reserved and made")

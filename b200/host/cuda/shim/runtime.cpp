@@ -162,7 +162,7 @@ cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
 // --- memory
 cudaError_t cudaMalloc(void** out, size_t nbytes) { return reserve(out, nbytes, "cudaMalloc"); }
 cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t queue) {
-  return call("queue_memory", {word(queue)}), cudaMalloc(out, nbytes);
+  return result(call("allocate_in_queue", {nbytes, word(out), word(queue)}));
 }
 cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) {
   return reserve(out, nbytes, "cudaMallocManaged");
@@ -175,7 +175,7 @@ cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) {
 }
 cudaError_t cudaFree(void* address) { return release(address, "cudaFree"); }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t queue) {
-  return call("queue_memory", {word(queue)}), release(address, "cudaFreeAsync");
+  return result(call("release_in_queue", {word(address), word(queue)}));
 }
 cudaError_t cudaFreeHost(void* address) { return release(address, "cudaFreeHost"); }
 
