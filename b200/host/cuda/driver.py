@@ -243,7 +243,7 @@ class Driver:
         _poke(out, "<Q", handle)
 
     def link_ptx(self, texts: int, count: int, out: int) -> None:
-        """Write the address of the PTX of `count` modules, whose addresses are at `texts`, as one."""
+        """Write the address of the PTX of `count` modules as one. texts: where theirs are."""
         at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
         if not at:
             raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
