@@ -330,7 +330,7 @@ class Modules:
         self.gpu.memory.retain(lambda region: region.base != address)
 
     def mapped(self, first: int, nbytes: int) -> None:
-        """Memory of the GPU at addresses that the program has chosen. It is one allocation with what
+        """Memory of the GPU at addresses of the program's choice. It is one allocation with what
         is mapped beside it.
         """
         end = first + nbytes

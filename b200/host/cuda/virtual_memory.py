@@ -25,7 +25,7 @@ _ALLOWED = {0: _CLOSED, 1: _READ, 3: _READ | _WRITE}  # by CUmemAccess_flags
 
 
 class VirtualMemory:
-    """Reserved addresses and memory of a process. Addresses and handles are those of the program."""
+    """Reserved addresses and memory of a process. Addresses are those of the program."""
 
     def __init__(self, modules: Modules):
         self._modules = modules
