@@ -18,7 +18,7 @@ from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.launches import grid_wait
 from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
-from b200.checker.launches.late_footprint import LateFootprint, can_be_late
+from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
 from b200.checker.observer import Observer
 from b200.checker.products import nans
@@ -115,7 +115,7 @@ class Checker(Watcher):
         if self.beside is None or dependence is not None:
             return None if dependence is None else dependence.kept
         rules, memory = self.observer.globals, self.machine.memory
-        return LateFootprint(code.kernel.name, rules, memory)
+        return late_footprint(code.kernel.name, rules, memory)
 
     def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
         observer, again = self.observer, (code, *arguments)

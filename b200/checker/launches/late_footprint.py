@@ -8,12 +8,10 @@ clusters follow, abreast as well, and what was noted becomes a footprint when so
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from b200 import sparse
-from b200.checker.launches.dependent_launch import UNIT, Footprint, Touched
+from b200.checker.launches.dependent_launch import UNIT, Footprint, Found, Touched
 from b200.checker.memory.global_memory import UNIT as WRITTEN
 from b200.checker.memory.global_memory import GlobalRules
 from b200.checker.memory.global_reads import WORD
@@ -40,36 +38,38 @@ def _is_noted(ins: Instr) -> bool:
     return True
 
 
-class LateFootprint(Footprint):
+def late_footprint(kernel: str, rules: GlobalRules, memory: GlobalMemory) -> Footprint:
     """Of a launch that has ended. rules: what was noted of it."""
+    noted = _Noted(rules, memory)
+    footprint = Footprint(kernel, noted.found)
+    if rules.reads.is_large:
+        _ = footprint.places
+    return footprint
 
-    def __init__(self, kernel: str, rules: GlobalRules, memory: GlobalMemory):
-        self.kernel = kernel
+
+class _Noted:
+    """What the rules know of a launch."""
+
+    def __init__(self, rules: GlobalRules, memory: GlobalMemory):
         self._writes, self._shadows = rules.writes, dict(rules.shadows)
         self._reads = rules.reads
         bases = {*self._shadows, *rules.reads.bases()}
         self._regions = [region for base in bases if (region := memory.find(base, 1)) is not None]
-        if rules.reads.is_large:
-            _ = self.places
 
-    @cached_property
-    def instructions(self) -> list[Instr | None]:
-        return [None]
-
-    @cached_property
-    def places(self) -> dict[int, Touched]:
+    def found(self) -> Found:
+        instructions: list[Instr | None] = [None]
         numbers: dict[int, int] = {}
 
         def number(ins: Instr) -> int:
             if id(ins) not in numbers:
-                numbers[id(ins)] = len(self.instructions)
-                self.instructions.append(ins)
+                numbers[id(ins)] = len(instructions)
+                instructions.append(ins)
             return numbers[id(ins)]
 
         by_write = np.array([0 if w is None else number(w.ins) for w in self._writes], np.uint16)
         reads = self._reads
         by_read = np.array([0 if r is None else number(r.ins) for r in reads.reads], np.uint16)
-        found = {}
+        places = {}
         for region in self._regions:
             entries = -(-region.size // UNIT)
             written, read = (sparse.zeros(entries, np.uint16) for _ in range(2))
@@ -77,10 +77,9 @@ class LateFootprint(Footprint):
             if shadow is not None:
                 at = np.flatnonzero(shadow)
                 written[at * WRITTEN // UNIT] = by_write[shadow[at]]
-            for who, at, nbytes in reads.all_of(region):
-                at = at[(at >= 0) & (at + nbytes <= region.size)]
-                words = at[..., None] // WORD + np.arange(-(-nbytes // WORD))
+            for who, offsets, nbytes in reads.all_of(region):
+                offsets = offsets[(offsets >= 0) & (offsets + nbytes <= region.size)]
+                words = offsets[..., None] // WORD + np.arange(-(-nbytes // WORD))
                 read[words * WORD // UNIT] = by_read[who]
-            found[region.base] = Touched(region, written, read)
-        del self._writes, self._shadows, self._reads
-        return found
+            places[region.base] = Touched(region, written, read)
+        return places, instructions
