@@ -298,7 +298,8 @@ class Modules:
             raise EmulatorError("unsupported", said)
         pages = sparse.pages(nbytes)
         address = np.frombuffer(pages, np.uint8).ctypes.data
-        return Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
+        memory = self._freed[address] = Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
+        return memory
 
     def take(self, memory: Reserved) -> None:
         """Memory that was set aside is allocated: nobody has written it."""
@@ -356,7 +357,8 @@ class Modules:
         """What is said of an address in memory that has been given back, else ""."""
         for memory in self._freed.values():
             if memory.holds(address):
-                return f"{self._name(memory)}, which was freed{self._at(memory.freed)}"
+                now = "is not allocated" if memory.by == OF_GRAPHS else "was freed"
+                return f"{self._name(memory)}, which {now}{self._at(memory.freed)}"
         return ""
 
     def reserved_at(self, address: int) -> Reserved | None:

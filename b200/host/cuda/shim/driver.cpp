@@ -73,6 +73,12 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
   return CUDA_SUCCESS;
 }
 
+// Functions without a name, which NVIDIA's own libraries look for: there are none.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
 // --- device and context: there is one of each
 CUresult cuDeviceGet(CUdevice* device, int) {
   *device = 0;
@@ -273,7 +279,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
   return result(call("allocate", {nbytes, word(out), word("cudaMalloc")}));
 }
 CUresult cuMemFree(CUdeviceptr address) {
-  return result(call("release", {address}));
+  return result(call("release", {address, word("cuMemFree")}));
 }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t nbytes) {
   return result(cudaMemcpy(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice));
