@@ -141,11 +141,43 @@ def free(ins: Instr) -> Run:
     return run
 
 
+@warp("call.b200_child_grid", states=CallsSystem(), out=1)
+def child_grid(ins: Instr) -> Run:
+    """call (address), b200_child_grid, (kernel, 3 sizes of the grid, 3 of a block, bytes of shared
+    memory): where the parameters of a grid are to be written (program/device_runtime.py).
+    """
+
+    def run(f, mask, kernel, *sizes):
+        machine, found = f.machine, np.zeros(32, np.uint64)
+        names = {address: name for name, address in f.symbols.items()}
+        program, kernels = machine.code.program, lanes(kernel, np.uint64)
+        each = [lanes(size, np.uint32) for size in sizes]
+        for lane in active(mask):
+            name = names.get(int(kernels[lane]), "")
+            if name not in program.kernels:
+                raise Fault(f"a launch by a kernel: no kernel is at {int(kernels[lane]):#x}")
+            own = [int(size[lane]) for size in each]
+            found[lane] = machine.grids.make(machine.memory, program, name, own)
+        return found
+
+    return run
+
+
+@warp("call.b200_launch_child_grid", states=CallsSystem(), out=1)
+def launch_child_grid(ins: Instr) -> Run:
+    """call (code), b200_launch_child_grid, (address of the parameters)."""
+
+    def run(f, mask, buffers):
+        for lane in active(mask):
+            f.machine.grids.launch(int(lanes(buffers, np.uint64)[lane]))
+        return np.zeros(32, np.uint32)
+
+    return run
+
+
 _WHAT = {
     "call": "a call through a pointer that leads to no function of its type in the PTX",
     "call.cudaGraphSetConditional": "conditional nodes of graphs (cudaGraphSetConditional)",
-    "call.cudaGetParameterBufferV2": "launches by kernels (dynamic parallelism)",
-    "call.cudaLaunchDeviceV2": "launches by kernels (dynamic parallelism)",
 }
 
 

@@ -26,6 +26,11 @@ __global__ void take(int** from, int* out) {
   delete[] from[threadIdx.x];
 }
 
+__global__ void tree(int* sums, int depth, int from) {  // two children a thread, to a depth of 3
+  atomicAdd(&sums[depth], 100 * blockIdx.x + threadIdx.x + from);
+  if (depth < 2) tree<<<2, 1>>>(sums, depth + 1, 10 * threadIdx.x);
+}
+
 // Two stripes of memory at addresses in a row, written by a kernel across their border.
 void virtual_memory() {
   CUmemAllocationProp prop = {};
@@ -165,6 +170,15 @@ void heap() {
   printf("heap: %d %d, limit %zu\n", sums[0], sums[31], limit);
 }
 
+void child_grids() {
+  int *sums, found[3];
+  CHECK(cudaMalloc(&sums, sizeof found));
+  CHECK(cudaMemset(sums, 0, sizeof found));
+  tree<<<1, 2>>>(sums, 0, 0);
+  CHECK(cudaMemcpy(found, sums, sizeof found, cudaMemcpyDeviceToHost));
+  printf("children: %d %d %d\n", found[0], found[1], found[2]);
+}
+
 void entry_points() {
   using Version = CUresult (*)(int*);
   Version version;
@@ -188,6 +202,7 @@ int main(int argc, char** argv) {
   if (is("link")) link();
   if (is("graph")) graph_memory();
   if (is("heap")) heap();
+  if (is("children")) child_grids();
   if (is("entry")) entry_points();
 }
 """
@@ -203,5 +218,6 @@ SAYS = {
     "link": ["linked: 7, log ''"],
     "graph": ["before: 0", "launched: 10", "launched: 10", "captured: 128 bytes; again: 1"],
     "heap": ["heap: 6 1246, limit 1048576"],
+    "children": ["children: 1 220 400"],
     "entry": ["version 1", "unknown: 500 1 (nil)", "renamed: 1"],
 }

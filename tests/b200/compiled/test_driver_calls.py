@@ -50,7 +50,7 @@ int main() {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("driver")
     (made / "calls.cu").write_text(SOURCE)
-    done = run_exec("nvcc", "calls.cu", "-lcuda", "-o", "calls", cwd=made)
+    done = run_exec("nvcc", "-rdc=true", "calls.cu", "-lcuda", "-o", "calls", cwd=made)
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 
