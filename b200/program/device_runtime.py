@@ -1,9 +1,9 @@
 """Functions of the CUDA runtime that kernels call to launch grids, as PTX.
 
 nvcc leaves them to libcudadevrt (CUDA programming guide, "Toolkit Support for Dynamic
-Parallelism"), under names with and without __cudaCDP2. What they come to is two system calls with plain arguments
-(chip/memory/system_calls.py). A queue of a kernel has no meaning of its own: grids run in the order
-of their launches.
+Parallelism"), under names with and without __cudaCDP2. What they come to is two system calls with
+plain arguments (chip/memory/system_calls.py). A queue of a kernel has no meaning of its own: grids
+run in the order of their launches.
 """
 
 from __future__ import annotations

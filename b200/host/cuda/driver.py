@@ -322,11 +322,18 @@ class Driver:
     def copy(self, to: int, source: int, nbytes: int, kind: int, queue: int) -> None:
         """kind: a cudaMemcpyKind."""
         _check_pointers(nbytes, to, source)
-        check_copy(self.modules, to, source, nbytes, kind)
         own = self.modules.own
-        work = HostWork(COPY, lambda: ctypes.memmove(own(to), own(source), nbytes))
-        if self.runtime.records(work, queue):
+
+        def work() -> None:
+            ctypes.memmove(own(to), own(source), nbytes)
+
+        def later() -> None:  # memory of a graph is there when the graph runs
+            check_copy(self.modules, to, source, nbytes, kind)
+            work()
+
+        if self.runtime.records(HostWork(COPY, later), queue):
             return
+        check_copy(self.modules, to, source, nbytes, kind)
         # the host waits for a copy to memory of its own that is not pinned
         waits = self.modules.region_at(to) is None
         waits = waits and self.runtime.gpu.memory.find(to, nbytes) is None
@@ -335,10 +342,14 @@ class Driver:
 
     def fill(self, to: int, value: int, nbytes: int, queue: int) -> None:
         _check_pointers(nbytes, to)
-        check_fill(self.modules, to, nbytes)
         own = self.modules.own
-        work = HostWork(FILL, lambda: ctypes.memset(own(to), value & 0xFF, nbytes))
-        if not self.runtime.records(work, queue):
+
+        def work() -> None:
+            check_fill(self.modules, to, nbytes)
+            ctypes.memset(own(to), value & 0xFF, nbytes)
+
+        if not self.runtime.records(HostWork(FILL, work), queue):
+            check_fill(self.modules, to, nbytes)
             self.runtime.works.filled(to, nbytes, queue)
             work()
 
