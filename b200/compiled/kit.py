@@ -125,7 +125,7 @@ def _link_all(paths: Iterable[Path], to: Path, but: tuple[str, ...] = (), name: 
     to.mkdir(exist_ok=True)
     for path in sorted(paths):
         link = to / (name or path.name)
-        if not path.name.startswith(but or ("\0",)) and not link.is_symlink():
+        if not path.name.startswith(but) and not link.is_symlink():
             link.symlink_to(path.resolve())
 
 
