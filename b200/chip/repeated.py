@@ -21,7 +21,7 @@ from b200.errors import Fault
 from b200.program.names import readable
 
 # Seconds that a launch takes, below which it is carried out: more, the more memory is looked at.
-WORTH_WHILE, LOOKED_AT = 0.02, 5e8  # at the least; bytes of memory a second
+WORTH_WHILE, LOOKED_AT = 0.1, 5e8  # at the least; bytes of memory a second
 MOST = 1 << 30  # bytes of global memory that are looked at
 
 

@@ -21,6 +21,9 @@ from b200.program.module import Instr
 from b200.program.translate import Translated
 
 
+LARGE = 16 << 20  # bytes of shadows, which a footprint has in fewer
+
+
 def can_be_late(code: Translated) -> bool:
     """Whether the rules for global memory note all accesses of a kernel: not those of copies, nor
     writes of single bytes.
@@ -42,7 +45,7 @@ def late_footprint(kernel: str, rules: GlobalRules, memory: GlobalMemory) -> Foo
     """Of a launch that has ended. rules: what was noted of it."""
     noted = _Noted(rules, memory)
     footprint = Footprint(kernel, noted.found)
-    if rules.reads.is_large:
+    if rules.reads.is_large or sum(shadow.nbytes for shadow in rules.shadows.values()) > LARGE:
         _ = footprint.places
     return footprint
 
