@@ -20,7 +20,6 @@ from b200.effects import Access, Copies, Discards, Stores, Updates
 from b200.program.module import Instr
 from b200.program.translate import Translated
 
-
 LARGE = 16 << 20  # bytes of shadows, which a footprint has in fewer
 
 
