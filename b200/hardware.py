@@ -1,4 +1,4 @@
-"""Constants of the hardware, with their source and grade (c certain, l likely).
+"""Constants of the hardware, with their source and grade (c certain, l likely, u unsure).
 
 | constant | value | source | grade |
 |---|---|---|---|
@@ -13,6 +13,8 @@
 | NAME | NVIDIA B200 | device query | c |
 | MEMORY_BYTES | 191,503,400,960 (178.35 GiB) | device query on a B200 | c |
 | L2_BYTES | 132,644,864 (126.5 MiB) | device query on a B200 | c |
+| L2_PERSISTING_BYTES | 24,870,912: 3/16 of L2 | device query on a B200 (24.87 MB) | l |
+| ACCESS_WINDOW_BYTES | 134,213,632 | device queries of sm_80 to sm_90; not seen of a B200 | u |
 | CLOCK_KHZ, MEMORY_CLOCK_KHZ | 1,965,000 and 3,996,000 | device query on a B200 | c |
 | MEMORY_BUS_BITS | 7680 | device query on a B200 | c |
 | GPC_SMS, STRAY_TPCS | 8 GPCs; 3 TPCs apart in the first | QuickRunCUDA (B300), I6 and I8 | b |
@@ -39,6 +41,7 @@ COMPUTE_CAPABILITY = (10, 0)
 NAME = "NVIDIA B200"
 MEMORY_BYTES = 191_503_400_960
 L2_BYTES = 132_644_864
+L2_PERSISTING_BYTES, ACCESS_WINDOW_BYTES = L2_BYTES * 3 // 16, 134_213_632
 CLOCK_KHZ, MEMORY_CLOCK_KHZ = 1_965_000, 3_996_000
 MEMORY_BUS_BITS = 7680
 # GPC 0 has five TPCs and three strays, which share a cluster with no other SM; the others have

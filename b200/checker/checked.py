@@ -17,7 +17,8 @@ from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
 from b200.checker.launches import grid_wait
-from b200.checker.launches.dependent_launch import DependentLaunch, InFlight
+from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
+from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
 from b200.checker.memory.thread_order import can_be_judged
 from b200.checker.observer import Observer
@@ -84,7 +85,7 @@ class Checker(Watcher):
 
     @property
     def repeatable(self) -> bool:
-        return self.beside is None
+        return self.beside is None or not self.beside.earlier
 
     # --- a launch ---------------------------------------------------------------------------------
     def begins(self, code: Translated, arguments: tuple) -> None:
@@ -110,12 +111,21 @@ class Checker(Watcher):
         if self.beside is not None and dependence is not None:
             self.beside.footprint = dependence.kept
 
+    def _footprint(self, code: Translated) -> Footprint | None:
+        """Of a launch that has ended, for work of other queues; None where there is one queue."""
+        dependence = self.observer.dependence
+        if self.beside is None or dependence is not None:
+            return None if dependence is None else dependence.kept
+        rules, memory = self.observer.globals, self.machine.memory
+        return late_footprint(code.kernel.name, rules, memory)
+
     def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
         observer, again = self.observer, (code, *arguments)
         if observer.unwritten.reads:
             self._look_at_unwritten(*again)
         if partly_written.suspicious(observer):
             self._look_at_partly_written(*again)
+        launch.footprint = self._footprint(code)
         grid_wait.look(observer, cooperative=self.machine.workspace != 0)
         observer.finish()
         nans.look(observer, partial(self._again, *again))
@@ -212,7 +222,8 @@ class Checker(Watcher):
         """The rule of dependent launches; None if no other launch overlaps with this one."""
         before = self.in_flight if self.machine.dependent else InFlight()
         starts, beside = lets_start(code), self.beside
-        if not starts and not before.early and not before.late and beside is None:
+        alone = beside is None or not beside.earlier and can_be_late(code)
+        if not starts and not before.early and not before.late and alone:
             return None
         return DependentLaunch(before, code.kernel.name, starts, beside)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from b200.chip import arrays
 from b200.chip.abreast.order import SideBySide
+from b200.chip.child_grids import LATER
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
@@ -109,7 +110,12 @@ class Gpu:
             launch.ptx = program.text
             if program.looks is not None:
                 program.looks(launch)
+            children = self.machine.grids.take()
+            launch.incomplete += [LATER] if children else []
             self.launches.append(launch)
+            for child in children:
+                sizes = child.grid, child.block, (1, 1, 1), child.smem
+                self.launch(program, child.kernel, *sizes, child.parameters.tobytes())
         return launch
 
     def execute(
@@ -138,7 +144,8 @@ class Gpu:
             return launch
 
         opcodes = (getattr(item, "opcode", "") for item in kernel.body)
-        prints_or_depends = ("call.vprintf", "griddepcontrol")
+        prints_or_depends = ("call.vprintf", "call.malloc", "call.free", "griddepcontrol")
+        prints_or_depends += ("call.b200_child_grid",)
         repeatable = all(watcher.repeatable for watcher in self.machine.watchers)
         if (
             self.dependent

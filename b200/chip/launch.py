@@ -37,6 +37,8 @@ class Launch:
     followed: clusters of a checked launch that ran unchecked, because they did the same as others
     (checker/following.py). of_compiler: findings about code that only its compiler can change
     (host/triton/remarks.py), which are not among `findings`. ptx: the text of its module.
+    footprint: what it has accessed, for the queues of its program (checker/launches), which take it
+    away.
     """
 
     kernel: str
@@ -55,6 +57,7 @@ class Launch:
     followed: int = 0
     of_compiler: list[Any] = field(default_factory=list)
     ptx: str = field(default="", repr=False)
+    footprint: Any = field(default=None, repr=False)
 
 
 def check_limits(launch: Launch, param_bytes: int) -> None:

@@ -18,6 +18,7 @@ from threadpoolctl import ThreadpoolController
 from b200.chip import describe as report
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.budget import Budget
+from b200.chip.child_grids import ChildGrids
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import (
     RESERVED_SMEM,
@@ -65,6 +66,7 @@ class Machine:
         self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written, and the like
         self.unwritten_tmem = 0xFF  # likewise, of tensor memory
         self.symbols: dict[str, int] = {}
+        self.grids = ChildGrids()
         self.budget = Budget()
         self.workspace = 0  # address of that of the next launch, if it is cooperative
         self.dependent = False  # whether the next launch may start before the one before has ended
@@ -202,6 +204,7 @@ class Machine:
         launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)
         check_limits(launch, len(params))
         self.params, self.resident, self.started = params, [], 0
+        self.grids = ChildGrids()
         self.hits = [0] * len(code.blocks)
         self.spinning, self.cycles = Spinning(self), 0
         self.budget = launch.budget = Budget.of(code, launch)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from b200.chip.heap import Heap
 from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, TMEM_COLUMNS, TMEM_LANES
 
@@ -109,14 +110,16 @@ class GlobalMemory:
 
     `find_more` is called when an address is in no registered allocation; it may register more (the
     runtime looks up live torch storages there), and registers all there is where the address is in
-    none. `also_search` adds another function, which looks for the address alone.
+    none. `also_search` adds another function, which looks for the address alone. heap: what kernels
+    allocate.
     """
 
     def __init__(self, find_more=None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
         self._find_all = (find_more,) if find_more is not None else ()
-        self._find_one: list = []  # each looks for one address alone
+        self.heap = Heap()
+        self._find_one: list = [self.heap.find]  # each looks for one address alone
         self._said: list[Callable[[int], str]] = []
         self.behind = 0xFF  # a byte behind an allocation
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
@@ -191,7 +194,7 @@ class GlobalMemory:
 
     def _searched(self, address: int, nbytes: int) -> bool:
         """Whether this launch has called `find_more` where an access reaches. It had registered all
-        there was, and a kernel allocates nothing.
+        there was, and what a kernel allocates is registered at once.
         """
         end = address + nbytes
         return any(low < end and address < high for low, high in self._gaps)

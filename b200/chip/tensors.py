@@ -169,6 +169,8 @@ class LiveTensors:
         """Register the storages of live CPU tensors, of all of them if `address` is in none (a
         `find_more` of GlobalMemory).
         """
+        if "torch" not in sys.modules:
+            return
         for generation in range(3):  # the youngest, which are few, first
             self._register_all(memory, _tensors(gc.get_objects(generation)))
             if memory.find(address, 1) is not None:

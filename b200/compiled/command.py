@@ -107,6 +107,7 @@ def environment(made: Kit, python: Path) -> dict[str, str]:
     return kit_of | {
         "CUDACXX": str(made.nvcc),
         "PATH": in_front("PATH", made.nvcc.parent),
+        "CPATH": in_front("CPATH", made.more_headers),
         "LD_LIBRARY_PATH": in_front("LD_LIBRARY_PATH", made.library.parent),
         "LD_PRELOAD": in_front("LD_PRELOAD", made.library),
         "PYTHONPATH": in_front("PYTHONPATH", Path(__file__).parent / "startup"),

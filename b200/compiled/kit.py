@@ -4,6 +4,7 @@ bin/nvcc             nvcc.py over the real one; the other tools are the real one
 lib64/libcudart.so   the CUDA runtime and driver in software; also as libcuda.so.1, and in the
                      place of libcudart_static.a
 include, nvvm        the real ones
+include_more         headers that pip has in other packages: NVRTC's
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from b200.host.cuda import build
 from b200.host.cuda.build import cache_folder, check_run, digest_of, locked
 from b200.host.cuda.errors import BuildError
-from b200.host.cuda.toolkit import Toolkit, find_toolkit
+from b200.host.cuda.toolkit import Toolkit, find_toolkit, packages
 
 _HERE = Path(__file__).parent
 _SONAME = "libcudart.so.13"
-_SHIM = ("driver", "graphs", "memory", "registration", "runtime")
+_SHIM = ("driver", "graphs", "memory", "registration", "runtime", "virtual_memory")
 _PARTS = ("guest.h", "kit.py", "nvcc.py")  # that decide on the kit, besides its sources
 _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
 _IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
 _FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(cu[A-Z]\w+)\s*$", re.M)
-_EXPORTED = "global: cuda*; __cuda*; cu[A-Z]*; local: *;"  # the rest is nobody's
+# Names with the version that programs ask for; the rest is nobody's.
+_EXPORTED = f"""{_SONAME} {{ global: cuda*; __cuda*; cu[A-Z]*; local: *; }};
+libnvrtc.so.13 {{ global: nvrtc*; }};
+"""
 # Built with a compiler of its own libraries, so that a program need not have the same.
 _LINK = (
     "-shared",
@@ -53,6 +57,10 @@ class Kit:
         return self.root / "bin" / "nvcc"
 
     @property
+    def more_headers(self) -> Path:
+        return self.root / "include_more"
+
+    @property
     def library(self) -> Path:
         return self.root / "lib64" / _SONAME
 
@@ -63,7 +71,8 @@ def made() -> Kit:
     files = [*_sources(), build.HERE / "shim" / "backend.h", Path(build.__file__)]
     files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
     texts = [path.read_text() for path in files]
-    key = digest_of(toolkit.build, toolkit.cxx_version, str(toolkit.nvcc), sys.executable, *texts)
+    given = map(str, (toolkit.nvcc, sys.executable, *packages(toolkit.version[0])))
+    key = digest_of(toolkit.build, toolkit.cxx_version, *given, *texts)
     root = cache / f"kit-{key}"
     with locked(cache / f"kit-{key}.lock"):
         if not root.is_dir():
@@ -93,14 +102,15 @@ def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
     for name in ("libcudart.so", "libcuda.so", "libcuda.so.1"):
         (work / "lib64" / name).symlink_to(_SONAME)
     (work / "lib64" / "libcudart_static.a").write_text(f"INPUT({root / 'lib64' / _SONAME})\n")
+    ours = ("libcudart", "libcuda.", "nvcc")
     for folder in (home / "lib64", home / "lib", home / "targets/x86_64-linux/lib"):
-        for path in sorted(folder.glob("lib*")) if folder.is_dir() else ():
-            ours = work / "lib64" / path.name
-            if not path.name.startswith(("libcudart", "libcuda.")) and not ours.exists():
-                ours.symlink_to(path)
-    for path in (home / "bin").iterdir():
-        if path.name not in ("nvcc", "nvcc.profile"):
-            (work / "bin" / path.name).symlink_to(path)
+        _link_all(folder.glob("lib*"), work / "lib64", ours)
+    _link_all((home / "bin").iterdir(), work / "bin", ours)
+    for folder in packages(toolkit.version[0]):
+        _link_all(folder.glob("include/nvrtc.h"), work / "include_more")
+        _link_all(folder.glob("lib/libnvrtc*"), work / "lib64")
+    for path in sorted((work / "lib64").glob("libnvrtc.so.*")):
+        _link_all([path], work / "lib64", name="libnvrtc.so")
     for name in ("include", "nvvm", "nvvm-prev"):
         if (home / name).exists():
             (work / name).symlink_to(home / name)
@@ -108,6 +118,15 @@ def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
     script = f'"{sys.executable}" -IS "{_HERE / "nvcc.py"}" "{toolkit.nvcc}" "{root / "lib64"}"'
     nvcc.write_text(f'#!/bin/sh\nexec {script} "$@"\n')
     nvcc.chmod(0o755)
+
+
+def _link_all(paths: Iterable[Path], to: Path, but: tuple[str, ...] = (), name: str = "") -> None:
+    """Links to files, where there is nothing of the name. but: how names begin that get none."""
+    to.mkdir(exist_ok=True)
+    for path in sorted(paths):
+        link = to / (name or path.name)
+        if not path.name.startswith(but) and not link.is_symlink():
+            link.symlink_to(path.resolve())
 
 
 def _home(toolkit: Toolkit) -> Path:
@@ -131,7 +150,7 @@ def _library(toolkit: Toolkit, work: Path, out: Path) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         objects = list(pool.map(compiled, _sources()))
-    (work / "exported").write_text(f"{_SONAME} {{ {_EXPORTED} }};\n")
+    (work / "exported").write_text(_EXPORTED)
     link = [toolkit.cxx, *_LINK, f"-Wl,--version-script={work / 'exported'}"]
     check_run([*link, *objects, "-ldl", "-o", str(out)], work)
     listed = check_run(["nm", "--dynamic", "--defined-only", str(out)], work)

@@ -94,19 +94,19 @@ void redirect(const char* path, uintptr_t base) {
     dladdr(reinterpret_cast<void*>(&redirect), &here);
     return dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   }();
-  bool is_static = false, is_shared = false;
+  bool is_shared = false, is_stripped = true;
   file.each_symbol(SHT_DYNSYM, [&](const Elf64_Sym& symbol, const char* name) {
     is_shared |= !symbol.st_shndx && std::strcmp(name, "__cudaRegisterFatBinary") == 0;
   });
   file.each_symbol(SHT_SYMTAB, [&](const Elf64_Sym& symbol, const char* name) {
+    is_stripped = false;
     if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !symbol.st_shndx) return;
     if (std::strncmp(name, "cuda", 4) && std::strncmp(name, "__cuda", 6)) return;
-    is_static |= std::strcmp(name, "__cudaRegisterFatBinary") == 0;
     void* to = dlsym(ours, name);
     if (to && (symbol.st_size >= kJump || symbol.st_value % kAlignment == 0))
       write_jump(reinterpret_cast<char*>(base + symbol.st_value), to);
   });
-  if (!is_static && !is_shared)
+  if (is_stripped && !is_shared)
     b200::give_up("%s has the CUDA runtime linked in statically, and is stripped, so its functions"
                   " cannot be found: link it with -cudart shared, or leave out strip and -s",
                   path);

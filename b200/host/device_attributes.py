@@ -75,7 +75,10 @@ _VALUES = {
     95: 1,  # cooperative launch
     97: hardware.SMEM_OPT_IN,
     99: 1,  # registers host memory
+    102: 1,  # virtual memory management
     106: hardware.SM_CTAS,
+    108: hardware.L2_PERSISTING_BYTES,
+    109: hardware.ACCESS_WINDOW_BYTES,
     111: hardware.SMEM_RESERVED,
     115: 1,  # memory pools
     120: 1,  # cluster launch

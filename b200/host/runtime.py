@@ -188,7 +188,9 @@ class Runtime:
             queue, self.queues.unordered(queue), functools.partial(self.queues.missed, queue)
         )
         try:
-            return self.gpu.launch(*launch)
+            done = self.gpu.launch(*launch)
+            beside.footprint, done.footprint = done.footprint or beside.footprint, None
+            return done
         finally:
             checker.beside = None
             if beside.footprint is not None:

@@ -200,10 +200,11 @@ class Looks(Protocol):
 @dataclass
 class Program:
     """A PTX module. variables: its shared, global and const variables; text: its PTX. functions:
-    the names of its device functions. isa: the `.version` that it declares, if any. looks: what
-    looks at the report of each launch before anybody else does, as a compiler's host does to keep
-    apart what is said of the compiler's code (`is_compilers`, of one finding). replicates: whether
-    several warps may hold the same elements, of which one stores them, as Triton's layouts have it.
+    the names of its device functions and kernels. isa: the `.version` that it declares, if any.
+    looks: what looks at the report of each launch before anybody else does, as a compiler's host
+    does to keep apart what is said of the compiler's code (`is_compilers`, of one finding).
+    replicates: whether several warps may hold the same elements, of which one stores them, as
+    Triton's layouts have it.
     translations: its kernels ready to run, by name and type of writer (translate.py).
     """
 

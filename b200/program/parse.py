@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from b200.errors import Unsupported
 from b200.isa import grammar
 from b200.program import calls, headers, inlining, unread, wmma
+from b200.program.device_runtime import with_device_runtime
 from b200.program.module import (
     SINK,
     TYPE_BITS,
@@ -47,7 +48,11 @@ _COMPONENTS = ("xr", "yg", "zb", "wa")  # names of a vector's elements (PTX ISA 
 _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
 _CALL_PARAMETER = re.compile(r"\.param\s*\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
-SYSTEM_CALLS = ("vprintf", "__assertfail")  # CUDA programming guide, "System Calls"
+# PTX Writer's Guide, "System Calls"; and what device_runtime.py calls
+SYSTEM_CALLS = ("vprintf", "__assertfail", "malloc", "free", "b200_child_grid")
+SYSTEM_CALLS += ("b200_launch_child_grid",)
+_RESULTS = {"vprintf": "b32", "malloc": "b64", "b200_child_grid": "b64"}
+_RESULTS["b200_launch_child_grid"] = "b32"
 _SPECIALS = frozenset(
     """
     tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid
@@ -65,13 +70,14 @@ def parse(text: str) -> Program:
     """Parse a PTX module. Raises Unsupported for a call of a function that it does not have."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
-    text = inlining.inlined(_COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text)))
+    text = _COMMENT.sub("", _INLINE_ASM.sub(_without_own_lines, text))
+    text = inlining.inlined(with_device_runtime(text))
     target = re.search(r"\.target\s+([\w]+)", text)
     version = re.search(r"\.version\s+(\d+)\.(\d+)", text)
     isa = (int(version[1]), int(version[2])) if version else None
     program = Program(target.group(1) if target else "", {}, {}, source, isa=isa)
-    program.functions = inlining.defined(text)
     entries = list(_ENTRY.finditer(text))
+    program.functions = (*inlining.defined(text), *(entry.group(1) for entry in entries))
     head_end = entries[0].start() if entries else len(text)
     for match in _MODULE_VARIABLE.finditer(text[:head_end]):
         if variable := declaration(match.group(0).strip().rstrip(";")):
@@ -350,8 +356,9 @@ class _Body:
             return Instr(opcode, (), pred, negated, self.loc, source)
         result, name, arguments = match.groups()
         operands = [self._operand(t, "b64") for t in split_operands(arguments or "")]
-        if name == "vprintf":
-            operands.insert(0, self._operand(result.strip(), "b32") if result else SINK)
+        if name in _RESULTS:
+            kind = _RESULTS[name]
+            operands.insert(0, self._operand(result.strip(), kind) if result else SINK)
         return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
     def _call_parameter(self, operands: list) -> list | None:

@@ -14,6 +14,7 @@ checked against the footprint.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,16 +60,27 @@ class Touched:
     read: np.ndarray
 
 
+Found = tuple[dict[int, Touched], list[Instr | None]]
+
+
 class Footprint:
-    """The global memory that a launch has written and read. places: address of an allocation
-    -> Touched.
+    """The global memory that a launch has written and read. late: finds the places and the
+    instructions, when somebody asks for them (late_footprint.py).
     """
 
-    def __init__(self, kernel: str):
+    def __init__(self, kernel: str, late: Callable[[], Found] | None = None):
         self.kernel = kernel
-        self.places: dict[int, Touched] = {}
         self.instructions: list[Instr | None] = [None]
+        self._places: dict[int, Touched] = {}
+        self._late = late
         self._numbers: dict[int, int] = {}
+
+    @property
+    def places(self) -> dict[int, Touched]:
+        """By address of an allocation."""
+        if self._late is not None:
+            (self._places, self.instructions), self._late = self._late(), None
+        return self._places
 
     def add(self, region: Region, index, write: bool, ins: Instr) -> None:
         found = self.places.get(region.base)

@@ -136,6 +136,29 @@ class GlobalReads:
         found = (self.reads[number] for number in distinct(cells))
         return [read for read in found if read is not None]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether what is kept of clusters abreast takes much memory."""
+        return self._abreast > KEPT_ABREAST >> 4
+
+    def bases(self) -> list[int]:
+        """The allocations that were read."""
+        return [*dict.fromkeys((*self._lists, *self._shadows))]
+
+    def all_of(self, region: Region) -> Iterator[tuple[int, np.ndarray, int]]:
+        """(number, offsets, bytes at each) of the reads of an allocation that nobody has written
+        over. Of clusters abreast, the number of the first one's.
+        """
+        for row in self._shadows.get(region.base, ()):
+            at = np.flatnonzero(row)
+            for number in np.unique(row[at]).tolist():
+                yield number, at[row[at] == number] * WORD, WORD
+        for reads in self._lists.get(region.base, ()):
+            each = (reads,) if isinstance(reads, tuple) else reads.each
+            for number, addresses, nbytes in each:
+                first = number if isinstance(number, int) else number[0]
+                yield first, addresses - region.base, nbytes
+
     def _fold(self, region: Region):
         """Put the list of an allocation into its shadow."""
         shadow = self._shadows.get(region.base)

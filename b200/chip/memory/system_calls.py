@@ -1,5 +1,6 @@
-"""Functions that the driver provides to kernels, `vprintf` and `__assertfail` (PTX Writer's Guide
-to Interoperability, "System Calls"); other calls and breakpoints, which are refused.
+"""Functions that the driver provides to kernels, `vprintf`, `__assertfail`, `malloc` and `free`
+(PTX Writer's Guide to Interoperability, "System Calls"); other calls and breakpoints, which are
+refused.
 """
 
 from __future__ import annotations
@@ -112,13 +113,71 @@ def assertfail(ins: Instr) -> Run:
     return run
 
 
+@warp("call.malloc", states=CallsSystem(), out=1)
+def malloc(ins: Instr) -> Run:
+    """call (address), malloc, (bytes): a block for each active lane; 0 where the heap is full."""
+
+    def run(f, mask, sizes):
+        f.spin = None
+        nbytes, memory = lanes(sizes, np.uint64), f.machine.memory
+        found = np.zeros(32, np.uint64)
+        for lane in active(mask):
+            found[lane] = memory.heap.allocate(memory, int(nbytes[lane]))
+        return found
+
+    return run
+
+
+@warp("call.free", states=CallsSystem())
+def free(ins: Instr) -> Run:
+    """call free, (address)."""
+
+    def run(f, mask, addresses):
+        f.spin = None
+        blocks, memory = lanes(addresses, np.uint64), f.machine.memory
+        for lane in active(mask):
+            memory.heap.free(memory, int(blocks[lane]))
+
+    return run
+
+
+@warp("call.b200_child_grid", states=CallsSystem(), out=1)
+def child_grid(ins: Instr) -> Run:
+    """call (address), b200_child_grid, (kernel, 3 sizes of the grid, 3 of a block, bytes of shared
+    memory): where the parameters of a grid are to be written (program/device_runtime.py).
+    """
+
+    def run(f, mask, kernel, *sizes):
+        machine, found = f.machine, np.zeros(32, np.uint64)
+        names = {address: name for name, address in f.symbols.items()}
+        program, kernels = machine.code.program, lanes(kernel, np.uint64)
+        each = [lanes(size, np.uint32) for size in sizes]
+        for lane in active(mask):
+            name = names.get(int(kernels[lane]), "")
+            if name not in program.kernels:
+                raise Fault(f"a launch by a kernel: no kernel is at {int(kernels[lane]):#x}")
+            own = [int(size[lane]) for size in each]
+            found[lane] = machine.grids.make(machine.memory, program, name, own)
+        return found
+
+    return run
+
+
+@warp("call.b200_launch_child_grid", states=CallsSystem(), out=1)
+def launch_child_grid(ins: Instr) -> Run:
+    """call (code), b200_launch_child_grid, (address of the parameters)."""
+
+    def run(f, mask, buffers):
+        for lane in active(mask):
+            f.machine.grids.launch(int(lanes(buffers, np.uint64)[lane]))
+        return np.zeros(32, np.uint32)
+
+    return run
+
+
 _WHAT = {
     "call": "a call through a pointer that leads to no function of its type in the PTX",
-    "call.malloc": "malloc in a kernel",
-    "call.free": "free in a kernel",
     "call.cudaGraphSetConditional": "conditional nodes of graphs (cudaGraphSetConditional)",
-    "call.cudaGetParameterBufferV2": "launches by kernels (dynamic parallelism)",
-    "call.cudaLaunchDeviceV2": "launches by kernels (dynamic parallelism)",
 }
 
 

@@ -37,6 +37,9 @@ _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cu
 # Files of shim/ that few programs need -> a word of the functions that are in them.
 _ON_DEMAND = {
     "graphs.cpp": re.compile("Graph|Capture|HostFunc"),
+    "virtual_memory.cpp": re.compile(
+        "cuMem(?:Address|Create|Map|Unmap|SetAccess|Release|GetAllocationGran)"
+    ),
     "memory.cpp": re.compile(
         "Pitch|Memset2D|HostRegister|HostUnreg|HostGetDev|MemPool|FromPool"
         "|CanAccessPeer|Profiler|Prefetch|MemAdvise|AttachMem"
@@ -312,7 +315,14 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     import torch
 
     torch_libraries = str(Path(torch.__file__).parent / "lib")
-    libraries = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    libraries = [
+        f"-L{torch_libraries}",
+        "-lc10",
+        "-ltorch_cpu",
+        "-ltorch",
+        "-ltorch_python",
+        "-ldl",
+    ]
     user = [flag for flag in request.ldflags if flag not in _STAND_INS]
     command = [toolkit.cxx, "-shared", "-Wl,-Bsymbolic", *objects, *libraries]
     optional = [flag for flag in user if flag.startswith("-lcu") or flag.startswith("-lnv")]

@@ -6,7 +6,7 @@ from enum import Enum
 
 from b200.errors import Fault
 from b200.host import refusals
-from b200.host.cuda.modules import DEVICE, Modules
+from b200.host.cuda.modules import OF_THE_GPU, Modules
 from b200.host.refusals import Refused
 
 
@@ -64,7 +64,7 @@ def side_of(modules: Modules, address: int) -> Side:
     """
     reserved = modules.reserved_at(address)
     if reserved is not None:
-        return Side.GPU if reserved.by == DEVICE else Side.ANY
+        return Side.GPU if reserved.by in OF_THE_GPU else Side.ANY
     if modules.view is None or modules.region_at(address) is not None:
         return Side.ANY
     try:

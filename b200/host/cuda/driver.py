@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from b200.chip.heap import DEFAULT_LIMIT
 from b200.errors import EmulatorError
 from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
@@ -23,6 +24,7 @@ from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
+from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
 from b200.host.queues import DEFAULT, HOST
@@ -39,6 +41,11 @@ class Loading:
     error: BaseException | None = None
 
 
+# cudaLimit -> bytes, by default: stack, what printf writes, malloc (CUDA programming guide), and
+# what is set aside of L2
+_HEAP_LIMIT = 2
+_LIMITS = {0: 1024, 1: 1 << 20, _HEAP_LIMIT: DEFAULT_LIMIT, 6: 0}
+
 # Calls that answer after a kernel has failed, too.
 _ALWAYS = (
     *("note_error", "take_last_error", "driver_code", "error_text", "runtime_name", "driver_name"),
@@ -51,7 +58,6 @@ _ALWAYS = (
 _KINDS = (
     (("Texture", "Surface", "ChannelDesc", "Array", "Mipmapped"), "textures, surfaces and arrays"),
     (("External", "Ipc", "Peer"), "memory of other devices and processes"),
-    (("MemAllocNode", "MemFreeNode", "GraphMem"), "memory nodes of graphs"),
 )
 
 
@@ -66,7 +72,7 @@ class Driver:
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
-        self.graphs = Graphs(modules)
+        self.groups = {"graph": Graphs(modules), "virtual": VirtualMemory(modules)}
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
         self.lock = threading.RLock()
@@ -79,6 +85,7 @@ class Driver:
         self._kernels: dict[int, tuple[int, str]] = {}  # by host address, until they are used
         self._symbols: dict[int, tuple[int, str]] = {}
         modules.late.append(self._register_late)
+        self._limits = dict(_LIMITS)
         self._text = b""
 
     # --- the one way in
@@ -93,9 +100,10 @@ class Driver:
         try:
             if self.modules.failed is not None and call not in _ALWAYS:
                 raise self.modules.failed
-            owner = self.graphs if call.startswith("graph_") else self
+            group, _, name = call.partition("_")
+            owner = self.groups.get(group)
             with self.modules.answering():
-                getattr(owner, call.removeprefix("graph_"))(*words)
+                getattr(self, call)(*words) if owner is None else getattr(owner, name)(*words)
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
             if self.loading is not None and self.loading.error is None:
                 self.loading.error = error
@@ -234,6 +242,14 @@ class Driver:
             handle = self.modules.load(_string(image))
         _poke(out, "<Q", handle)
 
+    def link_ptx(self, texts: int, count: int, out: int) -> None:
+        """Write the address of the PTX of `count` modules as one. texts: where theirs are."""
+        at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
+        if not at:
+            raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
+        self._linked = ctypes.create_string_buffer(linked([*map(_string, at)]).encode())
+        _poke(out, "<Q", ctypes.addressof(self._linked))
+
     def find_kernel(self, module: int, name: int, out: int) -> None:
         _poke(out, "<Q", self.modules.kernel(module, _string(name)))
 
@@ -280,11 +296,22 @@ class Driver:
         self.runtime.queues.finished()
         self.modules.release(address, _string(by))
 
-    def queue_memory(self, queue: int) -> None:
-        """cudaMallocAsync and cudaFreeAsync: under capture they would be memory nodes."""
-        if (capture := self.runtime.recording) is not None and capture.takes(queue):
-            said = "memory made in a queue under capture is not in the software B200's CUDA"
-            raise EmulatorError("unsupported", f"{said}: memory nodes of graphs")
+    def allocate_in_queue(self, nbytes: int, out: int, queue: int) -> None:
+        """cudaMallocAsync: now, or a node of the graph under capture."""
+        capture = self.runtime.recording
+        if capture is not None and capture.takes(queue):
+            capture.launches.append(self.groups["graph"].memory.allocates(nbytes, out))
+        else:
+            _poke(out, "<Q", self.modules.reserve(nbytes))
+
+    def release_in_queue(self, address: int, queue: int) -> None:
+        """cudaFreeAsync, in the same way."""
+        capture = self.runtime.recording
+        if capture is not None and capture.takes(queue):
+            capture.launches.append(self.groups["graph"].memory.frees(address))
+        else:
+            self.runtime.queues.finished()
+            self.modules.release(address, "cudaFreeAsync")
 
     def host_register(self, address: int, nbytes: int) -> None:
         self.modules.register(address, nbytes)
@@ -295,11 +322,18 @@ class Driver:
     def copy(self, to: int, source: int, nbytes: int, kind: int, queue: int) -> None:
         """kind: a cudaMemcpyKind."""
         _check_pointers(nbytes, to, source)
-        check_copy(self.modules, to, source, nbytes, kind)
         own = self.modules.own
-        work = HostWork(COPY, lambda: ctypes.memmove(own(to), own(source), nbytes))
-        if self.runtime.records(work, queue):
+
+        def work() -> None:
+            ctypes.memmove(own(to), own(source), nbytes)
+
+        def later() -> None:  # memory of a graph is there when the graph runs
+            check_copy(self.modules, to, source, nbytes, kind)
+            work()
+
+        if self.runtime.records(HostWork(COPY, later), queue):
             return
+        check_copy(self.modules, to, source, nbytes, kind)
         # the host waits for a copy to memory of its own that is not pinned
         waits = self.modules.region_at(to) is None
         waits = waits and self.runtime.gpu.memory.find(to, nbytes) is None
@@ -308,10 +342,14 @@ class Driver:
 
     def fill(self, to: int, value: int, nbytes: int, queue: int) -> None:
         _check_pointers(nbytes, to)
-        check_fill(self.modules, to, nbytes)
         own = self.modules.own
-        work = HostWork(FILL, lambda: ctypes.memset(own(to), value & 0xFF, nbytes))
-        if not self.runtime.records(work, queue):
+
+        def work() -> None:
+            check_fill(self.modules, to, nbytes)
+            ctypes.memset(own(to), value & 0xFF, nbytes)
+
+        if not self.runtime.records(HostWork(FILL, work), queue):
+            check_fill(self.modules, to, nbytes)
             self.runtime.works.filled(to, nbytes, queue)
             work()
 
@@ -346,6 +384,17 @@ class Driver:
     def device_name(self, out: int, length: int) -> None:
         name = b"NVIDIA B200 (software)"[: length - 1] + b"\0"
         ctypes.memmove(out, name, len(name))
+
+    def set_limit(self, limit: int, value: int) -> None:
+        """limit: a cudaLimit. That of malloc in kernels is kept; the others are no bounds here."""
+        if limit == _HEAP_LIMIT:
+            self.gpu.memory.heap.limit = value
+        self._limits[limit] = value
+
+    def limit(self, limit: int, out: int) -> None:
+        if limit not in self._limits:
+            raise Refused(refusals.INVALID_VALUE, f"cudaLimit {limit} is not known")
+        _poke(out, "<Q", self._limits[limit])
 
     def set_device(self, device: int) -> None:
         if device not in (0, (1 << 64) - 1):

@@ -15,6 +15,7 @@ from typing import Any
 from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.captures import Capture, Work
+from b200.host.cuda.graph_memory import GraphMemory, MemoryWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules
 from b200.host.refusals import Refused
@@ -53,6 +54,7 @@ class Graphs:
         self._graphs: dict[int, Graph] = {}
         self._executables: dict[int, Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
+        self.memory = GraphMemory(modules)
 
     # --- graphs
     def make(self, nodes: Graph | None = None) -> int:
@@ -83,7 +85,7 @@ class Graphs:
         """The graph of a capture: each node comes after the one that was recorded before."""
         nodes: Graph = {}
         for work in capture.launches:
-            kind = work.kind if isinstance(work, HostWork) else KERNEL
+            kind = work.kind if isinstance(work, (HostWork, MemoryWork)) else KERNEL
             nodes[self.modules.handle()] = Node(kind, (work,), frozenset(list(nodes)[-1:]))
         return self.make(nodes)
 
@@ -142,6 +144,18 @@ class Graphs:
 
     def add_host(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         _poke(out, "<Q", self.put(graph, _handles(after, count), HOST, call_of(*words)))
+
+    def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
+        """words: bytes, and where their address is written."""
+        work = self.memory.allocates(*words)
+        _poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
+
+    def add_free(self, out: int, graph: int, after: int, count: int, address: int) -> None:
+        work = self.memory.frees(address)
+        _poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
+
+    def memory_attribute(self, number: int, out: int) -> None:
+        self.memory.attribute(number, out)
 
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
         _poke(out, "<Q", self.put(graph, _handles(after, count), EMPTY))

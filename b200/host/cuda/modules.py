@@ -36,7 +36,10 @@ from b200.program.module import Kernel, Program
 from b200.program.names import readable
 
 _KEPT = 4096  # allocations that are known after they have been given back
-DEVICE, MANAGED = "cudaMalloc", "cudaMallocManaged"  # functions that reserve memory
+# functions that reserve memory
+DEVICE, MAPPED, MANAGED = "cudaMalloc", "cuMemMap", "cudaMallocManaged"
+OF_GRAPHS = "cudaGraphAddMemAllocNode"
+OF_THE_GPU = (DEVICE, MAPPED, OF_GRAPHS)
 
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
 
@@ -286,6 +289,28 @@ class Modules:
             fill(data)
         return address
 
+    def set_aside(self, nbytes: int) -> Reserved:
+        """Memory of a graph, which nobody may use before `take`."""
+        if self.view is not None:
+            said = (
+                "memory nodes of graphs are not in `b200 run`: compile with nvcc under `b200 exec`"
+            )
+            raise EmulatorError("unsupported", said)
+        pages = sparse.pages(nbytes)
+        address = np.frombuffer(pages, np.uint8).ctypes.data
+        memory = self._freed[address] = Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
+        return memory
+
+    def take(self, memory: Reserved) -> None:
+        """Memory that was set aside is allocated: nobody has written it."""
+        if memory.first in self._memory:
+            said = f"{memory.size} bytes of a graph are allocated again before they were freed"
+            raise Refused(refusals.INVALID_VALUE, said)
+        self._freed.pop(memory.first, None)
+        self._memory[memory.first] = memory
+        assert memory.pages is not None
+        fill(np.frombuffer(memory.pages, np.uint8))
+
     def release(self, address: int, by: str = "cudaFree") -> None:
         """by: the function that gives memory back."""
         if not address:
@@ -305,11 +330,35 @@ class Modules:
             del self._freed[next(iter(self._freed))]
         self.gpu.memory.retain(lambda region: region.base != address)
 
+    def mapped(self, first: int, nbytes: int) -> None:
+        """Memory of the GPU at addresses of the program's choice. It is one allocation with what
+        is mapped beside it.
+        """
+        end = first + nbytes
+        for address in (first - 1, end):
+            beside = self.reserved_at(address)
+            if beside is not None and beside.by == MAPPED:
+                first, end = min(first, beside.first), max(end, beside.first + beside.size)
+                del self._memory[beside.first]
+        self._memory[first] = Reserved(first, end - first, MAPPED, None)
+
+    def unmapped(self, first: int, nbytes: int) -> None:
+        """What is mapped there is no longer legal for kernels."""
+        end = first + nbytes
+        for memory in [m for m in self._memory.values() if m.by == MAPPED]:
+            if memory.first < end and first < memory.first + memory.size:
+                del self._memory[memory.first]
+                for a, b in ((memory.first, first), (end, memory.first + memory.size)):
+                    if a < b:
+                        self._memory[a] = Reserved(a, b - a, MAPPED, None)
+        self.gpu.memory.retain(lambda r: r.base + r.size <= first or r.base >= end)
+
     def freed_at(self, address: int) -> str:
         """What is said of an address in memory that has been given back, else ""."""
         for memory in self._freed.values():
             if memory.holds(address):
-                return f"{self._name(memory)}, which was freed{self._at(memory.freed)}"
+                now = "is not allocated" if memory.by == OF_GRAPHS else "was freed"
+                return f"{self._name(memory)}, which {now}{self._at(memory.freed)}"
         return ""
 
     def reserved_at(self, address: int) -> Reserved | None:
@@ -354,7 +403,7 @@ class Modules:
         """
         memory = self.reserved_at(address)
         if memory is not None:
-            return memory.first, memory.size, self._name(memory), memory.by != DEVICE
+            return memory.first, memory.size, self._name(memory), memory.by not in OF_THE_GPU
         for first, (size, what) in self._registered.items():
             if first <= address < first + size:
                 return first, size, f"{size} bytes of {what}", True

@@ -57,11 +57,18 @@ def _candidates() -> Iterator[Path]:
     on_path = shutil.which("nvcc")
     if on_path:
         found.append(Path(on_path))
-    spec = importlib.util.find_spec("nvidia")
-    for root in spec.submodule_search_locations or () if spec else ():
-        found += sorted(Path(root).glob("cu1*/bin/nvcc"), reverse=True)
+    found += [folder / "bin" / "nvcc" for folder in packages()]
     found.append(Path("/usr/local/cuda/bin/nvcc"))
     yield from (path for path in found if path.is_file())
+
+
+def packages(release: int | str = "1*") -> list[Path]:
+    """The folders of CUDA's pip packages, the newest release first."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = spec.submodule_search_locations or () if spec else ()
+    return [
+        path for root in roots for path in sorted(Path(root).glob(f"cu{release}"), reverse=True)
+    ]
 
 
 @functools.cache

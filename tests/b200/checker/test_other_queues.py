@@ -9,6 +9,7 @@ import torch
 
 import b200
 from b200.checker.launches.other_queues import commute
+from b200.chip import repeated
 from b200.chip.gpu import Gpu, pack
 from b200.host.queues import DEFAULT, HOST
 from b200.host.runtime import Runtime
@@ -54,6 +55,16 @@ def meets() -> Source:
     return k
 
 
+def copies() -> Source:
+    """out[i] = of[i], each CTA 32 words of its own."""
+    k = start(32, ".param .u64 of, .param .u64 out")
+    k("mov.u32 %r5, %ctaid.x; shl.b32 %r5, %r5, 5; add.u32 %r0, %r0, %r5;")
+    k("mul.wide.u32 %rd5, %r0, 4; add.u64 %rd6, %rd0, %rd5;")
+    k("ld.global.u32 %r6, [%rd6];", "read")
+    store_own(k, "%r6", "%rd1")
+    return k
+
+
 class Program:
     """A host program over three queues."""
 
@@ -66,7 +77,7 @@ class Program:
         self.queues.made(BLOCKING, non_blocking=False)
         self.data, self.out, self.other = (torch.zeros(64, dtype=torch.int32) for _ in range(3))
         self.kernels = {
-            k.__name__: parse(k().text(k.__name__)) for k in (writes, reads, adds, meets)
+            k.__name__: parse(k().text(k.__name__)) for k in (writes, reads, adds, meets, copies)
         }
 
     def launch(
@@ -107,6 +118,60 @@ def test_a_writer_behind_a_reader_is_named():
     program.write(B)
     (found,) = program.findings
     assert "written that reads, work of another queue, reads" in found.diagnosis
+
+
+CTAS = 40
+MANY = 32 * CTAS  # words
+
+
+def many(program: Program) -> tuple[torch.Tensor, torch.Tensor]:
+    """Has a grid copied in queue A, whose CTAs run abreast; what it has read, and written."""
+    of, to = torch.arange(MANY, dtype=torch.int32), torch.zeros(MANY, dtype=torch.int32)
+    program.launch("copies", A, of, to, ctas=CTAS)
+    assert program.runtime.gpu.launches[-1].followed > CTAS // 2 and torch.equal(of, to)
+    return of, to
+
+
+@pytest.mark.parametrize("first", [0, MANY - 32])
+def test_what_ctas_abreast_have_written_is_known(first):
+    program = Program()
+    _, to = many(program)
+    program.launch("reads", B, to[first:], program.out)
+    (found,) = program.findings
+    assert "read that copies, work of another queue, writes" in found.diagnosis
+    assert found.other == "copies.ptx:12"
+
+
+@pytest.mark.parametrize("first", [0, MANY - 32])
+def test_what_ctas_abreast_have_read_is_known(first):
+    program = Program()
+    of, _ = many(program)
+    program.launch("writes", B, of[first:])
+    (found,) = program.findings
+    assert "written that copies, work of another queue, reads" in found.diagnosis
+
+
+def test_ctas_abreast_and_an_event_are_clean():
+    program = Program()
+    of, to = many(program)
+    event(program.queues)
+    program.launch("writes", B, of)
+    program.launch("reads", B, to, program.out)
+    assert program.findings == []
+
+
+def test_a_launch_that_is_answered_leaves_a_footprint(monkeypatch):
+    monkeypatch.setattr(repeated, "WORTH_WHILE", 0.0)
+    monkeypatch.setattr(repeated, "LOOKED_AT", float("inf"))
+    program = Program()
+    of, to = (torch.arange(MANY, dtype=torch.int32) for _ in range(2))
+    for _ in range(4):
+        program.launch("copies", A, of, to, ctas=CTAS)
+        program.queues.finished()
+    program.launch("copies", A, of, to, ctas=CTAS)
+    assert len({id(x.counters) for x in program.runtime.gpu.launches}) < 5  # reports of an earlier
+    program.launch("reads", B, to, program.out)
+    assert len(program.findings) == 1
 
 
 def event(queues):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 
 import b200
 from b200.chip import repeated
 from b200.chip.gpu import Gpu
+from b200.chip.state import GlobalMemory
 from tests.b200.ptx_support import kernel
 
 COPY = """mov.u32 %r0, %tid.x; ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];
@@ -21,6 +24,7 @@ ADD = kernel(COPY + "red.global.add.u32 [%rd2], %r1;", [".u64 a", ".u64 b"])
 def gpu(monkeypatch):
     """A GPU that counts the launches it carries out."""
     monkeypatch.setattr(repeated, "WORTH_WHILE", 0.0)
+    monkeypatch.setattr(repeated, "LOOKED_AT", float("inf"))
     gpu = Gpu()
     carried_out, launch = [], gpu.machine.launch
 
@@ -50,6 +54,23 @@ def test_what_changes_nothing_is_answered(gpu, capfd):
     assert gpu.count() == 2 and len(gpu.launches) == 10 and b.equal(a)
     assert last.counters == first.counters and last is not first
     assert capfd.readouterr().err.count("are answered from the one before") == 1
+
+
+def test_memory_of_the_driver_is_looked_up_again(gpu):
+    """It is forgotten between launches, as it may be gone."""
+    a, b = (ctypes.create_string_buffer(128) for _ in range(2))
+
+    def find(memory: GlobalMemory, address: int) -> None:
+        for at in map(ctypes.addressof, (a, b)):
+            if at <= address < at + 128:
+                memory.register(at, 128, "128 bytes of cudaMalloc")
+
+    gpu.memory.also_search(find)
+    launch(gpu, STORE, ctypes.addressof(a), ctypes.addressof(b), times=6)
+    assert gpu.count() == 2
+    a[0] = b"\1"
+    launch(gpu, STORE, ctypes.addressof(a), ctypes.addressof(b))
+    assert gpu.count() == 3 and b[0] == b"\1"
 
 
 def test_sums_are_carried_out(gpu):
@@ -82,6 +103,13 @@ def test_other_arguments_and_other_machines_are_others(gpu):
 
 def test_quick_launches_are_carried_out(gpu, monkeypatch):
     monkeypatch.setattr(repeated, "WORTH_WHILE", 60.0)
+    a, b = numbers()
+    launch(gpu, STORE, a, b, times=4)
+    assert gpu.count() == 4
+
+
+def test_the_more_memory_there_is_the_longer_a_launch_has_to_take(gpu, monkeypatch):
+    monkeypatch.setattr(repeated, "LOOKED_AT", 1.0)
     a, b = numbers()
     launch(gpu, STORE, a, b, times=4)
     assert gpu.count() == 4

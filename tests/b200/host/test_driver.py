@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import b200
 from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
 from b200.errors import EmulatorError
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.parse import parse
@@ -178,9 +181,65 @@ def test_assert_ends_the_launch():
         run(kernel(body, [".u64 a"], smem=variables), 0)
 
 
+# Lane i < 4 asks for 16 (i + 1) bytes, writes its last word, and leaves the address at a[i].
+MALLOC = """.reg .b64 %size, %at, %out; .reg .pred %p;
+    mov.u32 %r0, %tid.x; setp.gt.u32 %p, %r0, 3; @%p bra DONE;
+    add.u32 %r1, %r0, 1; mul.wide.u32 %size, %r1, 16;
+    { .param .b64 param0; st.param.b64 [param0], %size; .param .b64 retval0;
+      call.uni (retval0), malloc, (param0); ld.param.b64 %at, [retval0]; }
+    ld.param.u64 %out, [a]; mul.wide.u32 %rd1, %r0, 8; add.u64 %out, %out, %rd1;
+    st.global.u64 [%out], %at; add.u64 %size, %size, %at; st.u32 [%size+-4], %r1;
+DONE:"""
+# Frees what is at a[0].
+FREE = """ld.param.u64 %rd1, [a]; ld.global.u64 %rd2, [%rd1];
+    { .param .b64 param0; st.param.b64 [param0], %rd2; call.uni free, (param0); }"""
+READ = """ld.param.u64 %rd1, [a]; ld.global.u64 %rd2, [%rd1]; ld.u32 %r1, [%rd2+12];
+    st.global.u32 [%rd1+8], %r1;"""
+
+
+def heap_program() -> tuple[Gpu, Callable[..., Launch], torch.Tensor]:
+    """A GPU with a checker, what launches a body of one thread or 32, and 4 zeros for `a`."""
+    gpu, a = Gpu(), torch.zeros(4, dtype=torch.int64)
+    gpu.machine = b200.machine(gpu.memory, check=True)
+
+    def go(body: str, threads: int = 1) -> Launch:
+        text = kernel(body, [".u64 a"], reqntid=threads)
+        return run(text, a, block=(threads, 1, 1), gpu=gpu)
+
+    return gpu, go, a
+
+
+def test_what_a_kernel_allocates_is_memory_of_the_next_one():
+    _, go, a = heap_program()
+    assert not go(MALLOC, 32).findings
+    addresses = a.tolist()
+    assert len(set(addresses)) == 4 and all(x and x % 16 == 0 for x in addresses)
+    go(READ)
+    assert a[1].item() & 0xFFFFFFFF == 1  # what lane 0 had written behind its 16 bytes
+    go(FREE)
+    with pytest.raises(EmulatorError, match="is in no tensor's allocation"):
+        go(READ)
+
+
+def test_a_full_heap_gives_a_null_pointer(monkeypatch):
+    gpu, go, a = heap_program()
+    monkeypatch.setattr(gpu.memory.heap, "limit", 40)
+    with pytest.raises(EmulatorError, match="0x1c"):  # lane 1 writes behind 32 bytes at 0
+        go(MALLOC, 32)
+    assert a[0].item() and not a[1].item()
+
+
+def test_free_of_what_malloc_has_not_returned():
+    _, go, a = heap_program()
+    a[0] = a.data_ptr()
+    with pytest.raises(EmulatorError, match="which malloc in a kernel has not returned"):
+        go(FREE)
+
+
 def test_other_functions_are_named():
-    with pytest.raises(Exception, match="malloc in a kernel is not in the software B200"):
-        run(kernel(call("malloc", ("b64", "%rd1"), result=True), [".u64 a"]), 0)
+    what = r"conditional nodes of graphs \(cudaGraphSetConditional\) is not in the software B200"
+    with pytest.raises(Exception, match=what):
+        run(kernel(call("cudaGraphSetConditional", ("b64", "%rd1"), result=True), [".u64 a"]), 0)
 
 
 def test_modules_have_their_own_variables(capsys):

@@ -241,7 +241,7 @@ def test_a_function_that_calls_itself_a_few_times(calls):
 @pytest.mark.parametrize(
     "called, instead, said",
     [
-        ("twice, (param0)", "malloc, (param0)", "malloc in a kernel is not in the software B200"),
+        ("twice, (param0)", "cudaGraphSetConditional, (param0)", "conditional nodes of graphs"),
         ("\ttwice,\n", "\tswap,\n", "the call of swap .it calls itself"),
     ],
     ids=["of the system", "recursion"],

@@ -63,6 +63,13 @@ inline int launch(const void* kernel, const Launch& launch) {
   return call("launch", {word(kernel), word(&launch)});
 }
 
+// The CUresult for a number of the runtime.
+inline int driver_code(int code) {
+  uint64_t number = 0;
+  if (code) call("driver_code", {word(code), word(&number)});
+  return static_cast<int>(number);
+}
+
 using Text = char[4096];
 
 // The text or name of an error, in `text`. table: "runtime_name", "driver_name", "error_text".

@@ -1,6 +1,9 @@
 // The CUDA driver API over a B200 in software: tensormaps, modules from PTX, launches, memory.
+#pragma GCC visibility push(default)  // entry_point() looks them up
 #include <cuda.h>
+#pragma GCC visibility pop
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,11 +19,7 @@ using b200::word;
 namespace {
 
 // What a function returns; the runtime's cudaGetLastError does not know of it.
-CUresult result(int code) {
-  uint64_t number = 0;
-  if (code) call("driver_code", {word(code), word(&number)});
-  return static_cast<CUresult>(number);
-}
+CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
 
 CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
 
@@ -34,6 +33,24 @@ b200::Launch plain(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned 
   launch.arguments = arguments;
   launch.packed = packed;
   return launch;
+}
+
+bool read(const char* path, std::string& text) {
+  std::ifstream file(path, std::ios::binary);
+  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
+  return static_cast<bool>(file);
+}
+
+// What a program asks of the compiler of PTX: it says nothing, and takes no time.
+CUresult answered(unsigned count, const CUjit_option* options, void** values) {
+  for (unsigned i = 0; i < count; ++i) {
+    const bool log = options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER;
+    if (log && values[i]) *static_cast<char*>(values[i]) = 0;
+    if (options[i] == CU_JIT_WALL_TIME || options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+        options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+      values[i] = nullptr;
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -54,6 +71,12 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
   static thread_local b200::Text found;
   *text = b200::text_of("driver_name", error, found);
   return CUDA_SUCCESS;
+}
+
+// Functions without a name, which NVIDIA's own libraries look for: there are none.
+CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
 }
 
 // --- device and context: there is one of each
@@ -97,6 +120,12 @@ CUresult cuDeviceTotalMem(size_t* nbytes, CUdevice) {
 }
 CUresult cuMemGetInfo(size_t* free, size_t* total) { return result(cudaMemGetInfo(free, total)); }
 CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  return result(call("set_limit", {word(limit), value}));
+}
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+  return result(call("limit", {word(limit), word(value)}));
+}
 CUresult cuCtxSynchronize() { return result(call("wait", {})); }
 CUresult cuStreamSynchronize(CUstream queue) {
   return result(call("wait_for_queue", {word(queue)}));
@@ -117,13 +146,49 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuui
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return result(call("load_ptx", {word(image), word(module)}));
 }
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
+                            CUjit_option* options, void** values) {
+  answered(count, options, values);
   return cuModuleLoadData(module, image);
 }
+// --- the linker, of PTX
+CUresult cuLinkCreate(unsigned count, CUjit_option* options, void** values, CUlinkState* out) {
+  *out = reinterpret_cast<CUlinkState>(new std::vector<std::string>);
+  return answered(count, options, values);
+}
+CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_t nbytes,
+                       const char*, unsigned, CUjit_option*, void**) {
+  if (type != CU_JIT_INPUT_PTX) return result(call("missing", {word("cuLinkAddData of machine code")}));
+  const std::string text(static_cast<const char*>(data), nbytes);
+  reinterpret_cast<std::vector<std::string>*>(state)->push_back(text.c_str());
+  return CUDA_SUCCESS;
+}
+CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* path, unsigned count,
+                       CUjit_option* options, void** values) {
+  std::string text;
+  if (!read(path, text)) return CUDA_ERROR_FILE_NOT_FOUND;
+  return cuLinkAddData(state, type, text.data(), text.size(), path, count, options, values);
+}
+// The image is the linked PTX, in the place of the texts it was made of.
+CUresult cuLinkComplete(CUlinkState state, void** image, size_t* nbytes) {
+  auto& texts = *reinterpret_cast<std::vector<std::string>*>(state);
+  std::vector<const char*> pointers;
+  for (const auto& text : texts) pointers.push_back(text.c_str());
+  const char* linked = nullptr;
+  if (const int code = call("link_ptx", {word(pointers.data()), pointers.size(), word(&linked)}))
+    return result(code);
+  texts = {linked};
+  *image = texts[0].data();
+  *nbytes = texts[0].size() + 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuLinkDestroy(CUlinkState state) {
+  delete reinterpret_cast<std::vector<std::string>*>(state);
+  return CUDA_SUCCESS;
+}
 CUresult cuModuleLoad(CUmodule* module, const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-  const std::string image{std::istreambuf_iterator<char>(file), {}};
+  std::string image;
+  if (!read(path, image)) return CUDA_ERROR_FILE_NOT_FOUND;
   return cuModuleLoadData(module, image.c_str());
 }
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
@@ -214,7 +279,7 @@ CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
   return result(call("allocate", {nbytes, word(out), word("cudaMalloc")}));
 }
 CUresult cuMemFree(CUdeviceptr address) {
-  return result(call("release", {address}));
+  return result(call("release", {address, word("cuMemFree")}));
 }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t nbytes) {
   return result(cudaMemcpy(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice));
@@ -281,47 +346,16 @@ CUresult cuEventDestroy(CUevent event) { return result(cudaEventDestroy(event));
 // --- entry points by name
 namespace {
 
-#define ENTRY(name) {#name, reinterpret_cast<void*>(&name)}
-const struct {
-  const char* name;
-  void* function;
-} entries[] = {
-    ENTRY(cuInit), ENTRY(cuDriverGetVersion), ENTRY(cuGetErrorString), ENTRY(cuGetErrorName),
-    ENTRY(cuDeviceGet), ENTRY(cuDeviceGetCount), ENTRY(cuDeviceGetAttribute),
-    ENTRY(cuDeviceGetName), ENTRY(cuDevicePrimaryCtxRetain), ENTRY(cuDevicePrimaryCtxRelease),
-    ENTRY(cuCtxGetCurrent), ENTRY(cuCtxSetCurrent), ENTRY(cuCtxGetDevice), ENTRY(cuCtxSynchronize),
-    ENTRY(cuStreamSynchronize), ENTRY(cuTensorMapEncodeTiled), ENTRY(cuModuleLoadData),
-    ENTRY(cuModuleLoadDataEx), ENTRY(cuModuleUnload), ENTRY(cuModuleGetFunction),
-    ENTRY(cuModuleGetGlobal), ENTRY(cuLibraryLoadData), ENTRY(cuLibraryUnload),
-    ENTRY(cuLibraryGetKernel), ENTRY(cuKernelGetFunction), ENTRY(cuFuncSetAttribute),
-    ENTRY(cuKernelSetAttribute), ENTRY(cuFuncSetCacheConfig),
-    ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor), ENTRY(cuLaunchKernel),
-    ENTRY(cuOccupancyMaxPotentialBlockSize), ENTRY(cuModuleLoadFatBinary),
-    ENTRY(cuLaunchKernelEx), ENTRY(cuMemAlloc), ENTRY(cuMemFree), ENTRY(cuMemcpyHtoD),
-    ENTRY(cuMemcpyDtoH), ENTRY(cuMemcpyDtoD), ENTRY(cuMemsetD8), ENTRY(cuMemsetD32),
-    ENTRY(cuMemcpyHtoDAsync), ENTRY(cuMemcpyDtoHAsync), ENTRY(cuMemcpyDtoDAsync),
-    ENTRY(cuMemAllocHost), ENTRY(cuMemHostAlloc), ENTRY(cuMemFreeHost), ENTRY(cuMemAllocManaged),
-    ENTRY(cuMemGetInfo), ENTRY(cuDeviceTotalMem), ENTRY(cuCtxPushCurrent), ENTRY(cuCtxPopCurrent),
-    ENTRY(cuCtxDestroy), ENTRY(cuCtxCreate_v2), ENTRY(cuCtxCreate_v4), ENTRY(cuModuleLoad),
-    ENTRY(cuStreamCreate), ENTRY(cuStreamDestroy), ENTRY(cuStreamWaitEvent), ENTRY(cuEventCreate),
-    ENTRY(cuEventRecord), ENTRY(cuEventSynchronize), ENTRY(cuEventQuery), ENTRY(cuEventElapsedTime),
-    ENTRY(cuEventDestroy),
-};
-#undef ENTRY
-
-// cuda.h renames some functions ("cuMemAlloc" is cuMemAlloc_v2); a program may ask for either.
-bool same_function(const std::string& entry, const std::string& asked) {
-  const auto plain_name = [](const std::string& name) {
-    const auto at = name.rfind("_v");
-    return at != std::string::npos && at + 3 == name.size() ? name.substr(0, at) : name;
-  };
-  return plain_name(entry) == plain_name(asked);
-}
-
+// A function of this library: cuda.h renames some ("cuMemAlloc" is cuMemAlloc_v2), and a program may
+// ask for either. What the process has of another library's is not looked at.
 void* entry_point(const char* name) {
-  for (const auto& entry : entries)
-    if (same_function(entry.name, name)) return entry.function;
-  call("missing", {word(name)});
+  Dl_info own, other;
+  dladdr(reinterpret_cast<void*>(&cuInit), &own);
+  static void* const library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  for (const char* suffix : {"_v4", "_v3", "_v2", ""}) {
+    void* found = library ? dlsym(library, (std::string(name) + suffix).c_str()) : nullptr;
+    if (found && dladdr(found, &other) && other.dli_fbase == own.dli_fbase) return found;
+  }
   return nullptr;
 }
 
@@ -332,15 +366,15 @@ extern "C" {
 CUresult cuGetProcAddress(const char* name, void** out, int, cuuint64_t,
                           CUdriverProcAddressQueryResult* status) {
   *out = entry_point(name);
-  if (status) *status = CU_GET_PROC_ADDRESS_SUCCESS;
-  return CUDA_SUCCESS;
+  if (status) *status = *out ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** out, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
   *out = entry_point(name);
-  if (status) *status = cudaDriverEntryPointSuccess;
+  if (status) *status = *out ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

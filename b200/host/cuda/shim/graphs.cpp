@@ -16,11 +16,7 @@ cudaError_t result(int code) {
   if (code) call("note_error", {word(code)});
   return static_cast<cudaError_t>(code);
 }
-CUresult driver_result(int code) {
-  uint64_t number = 0;
-  if (code) call("driver_code", {word(code), word(&number)});
-  return static_cast<CUresult>(number);
-}
+CUresult driver_result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
 
 template <typename Parameters>
 b200::Launch launch_of(const Parameters& p, dim3 grid, dim3 block) {
@@ -141,6 +137,20 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                        cudaGraph_t child) {
   return result(add("graph_add_child", out, graph, after, count, word(child)));
 }
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t* out, cudaGraph_t graph,
+                                     const cudaGraphNode_t* after, size_t count,
+                                     cudaMemAllocNodeParams* p) {
+  return result(
+      add("graph_add_allocation", out, graph, after, count, p->bytesize, word(&p->dptr)));
+}
+cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* out, cudaGraph_t graph,
+                                    const cudaGraphNode_t* after, size_t count, void* address) {
+  return result(add("graph_add_free", out, graph, after, count, word(address)));
+}
+cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType number, void* out) {
+  return result(call("graph_memory_attribute", {word(number), word(out)}));
+}
+cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }  // nothing is kept
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from,
                                      const cudaGraphNode_t* to, const cudaGraphEdgeData*,
                                      size_t count) {

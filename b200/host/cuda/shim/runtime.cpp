@@ -162,7 +162,7 @@ cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
 // --- memory
 cudaError_t cudaMalloc(void** out, size_t nbytes) { return reserve(out, nbytes, "cudaMalloc"); }
 cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t queue) {
-  return call("queue_memory", {word(queue)}), cudaMalloc(out, nbytes);
+  return result(call("allocate_in_queue", {nbytes, word(out), word(queue)}));
 }
 cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) {
   return reserve(out, nbytes, "cudaMallocManaged");
@@ -175,7 +175,7 @@ cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) {
 }
 cudaError_t cudaFree(void* address) { return release(address, "cudaFree"); }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t queue) {
-  return call("queue_memory", {word(queue)}), release(address, "cudaFreeAsync");
+  return result(call("release_in_queue", {word(address), word(queue)}));
 }
 cudaError_t cudaFreeHost(void* address) { return release(address, "cudaFreeHost"); }
 
@@ -286,7 +286,12 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return result(call("wait", {})); }
 cudaError_t cudaDeviceReset() { return result(call("device_reset", {})); }
-cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+  return result(call("set_limit", {word(limit), value}));
+}
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  return result(call("limit", {word(limit), word(value)}));
+}
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -320,6 +325,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
   out->maxThreadsPerMultiProcessor = device_attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
   out->maxBlocksPerMultiProcessor = device_attribute(cudaDevAttrMaxBlocksPerMultiprocessor);
   out->l2CacheSize = device_attribute(cudaDevAttrL2CacheSize);
+  out->persistingL2CacheMaxSize = device_attribute(cudaDevAttrMaxPersistingL2CacheSize);
+  out->accessPolicyMaxWindowSize = device_attribute(cudaDevAttrMaxAccessPolicyWindowSize);
   out->memoryBusWidth = device_attribute(cudaDevAttrGlobalMemoryBusWidth);
   out->warpSize = device_attribute(cudaDevAttrWarpSize);
   out->maxThreadsDim[0] = out->maxThreadsDim[1] = 1024;

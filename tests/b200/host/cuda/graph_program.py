@@ -95,6 +95,14 @@ TEST(memory_under_capture, {
   *(int*)a = 1;
   cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal);
   cudaMallocAsync(&place, 16, queue);
+  cudaMemsetAsync(place, 5, 16, queue);
+  cudaMemcpyAsync((void*)b, place, 16, cudaMemcpyDefault, queue);
+  cudaFreeAsync(place, queue);
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cudaStreamEndCapture(queue, &graph);
+  cudaGraphInstantiate(&executable, graph, 0);
+  for (int i = 0; i < 2; ++i) cudaGraphLaunch(executable, queue);
 })
 
 TEST(in_a_circle, {

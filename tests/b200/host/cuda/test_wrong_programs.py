@@ -294,10 +294,6 @@ TEST(second_device, { cudaSetDevice(1); })
 TEST(unknown_device_attribute, { int x; cudaDeviceGetAttribute(&x, (cudaDeviceAttr)9999, 0); })
 TEST(unknown_call, { cudaArray_t array; cudaChannelFormatDesc desc{}; cudaMallocArray(&array, &desc, 4); })
 TEST(a_texture, { cudaCreateChannelDesc(32, 0, 0, 0, cudaChannelFormatKindFloat); })
-TEST(unknown_entry, {
-  void* entry; cudaDriverEntryPointQueryResult status;
-  cudaGetDriverEntryPointByVersion("cuGreenCtxCreate", &entry, 13000, cudaEnableDefault, &status);
-})
 TEST(misaligned_map, {
   CUtensorMap map;
   const cuuint64_t dims[] = {32, 16}, strides[] = {100};
@@ -336,16 +332,13 @@ SAID = {
     "unknown_device_attribute": "device attribute 9999",
     "unknown_call": "cudaMallocArray is not in the software B200's CUDA",
     "a_texture": "cudaCreateChannelDesc is not in the software B200's CUDA: textures, surfaces",
-    "unknown_entry": "cuGreenCtxCreate is not in the software B200's CUDA",
     "misaligned_map": "cuTensorMapEncodeTiled refused: ",
 }
 
 
 # What the functions return for them, of driver_types.h and cuda.h; 0: an exception says it.
 CODES = {
-    **dict.fromkeys(
-        ("unknown_attribute", "a_cubin", "bad_ptx", "unknown_call", "a_texture", "unknown_entry"), 0
-    ),
+    **dict.fromkeys(("unknown_attribute", "a_cubin", "bad_ptx", "unknown_call", "a_texture"), 0),
     **dict.fromkeys(("smem_without_limit", "smem_over_chip", "free_of_nothing"), 1),
     **dict.fromkeys(("null_copy", "long_copy", "misaligned_map"), 1),
     "unknown_device_attribute": 1,

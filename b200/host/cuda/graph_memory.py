@@ -1,0 +1,64 @@
+"""Memory of graphs: nodes that allocate and free, made by hand or captured.
+
+Such memory has its address from the start. It can be used between the node that allocates it and
+what frees it: a node of this graph or of another, or the program (CUDA programming guide, "Graph
+Memory Nodes").
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+
+from b200.host import refusals
+from b200.host.cuda.modules import Modules, Reserved
+from b200.host.refusals import Refused
+
+ALLOCATES, FREES = 10, 11  # cudaGraphNodeType
+_HIGH = 1  # of a cudaGraphMemAttributeType: the most there has been
+
+
+class MemoryWork:
+    """What a node does that allocates or frees. kind: of the node."""
+
+    def __init__(self, kind: int, act: Callable[[], None]):
+        self.kind, self._act = kind, act
+
+    def __call__(self) -> None:
+        self._act()
+
+
+class GraphMemory:
+    """The memory of the graphs of a process."""
+
+    def __init__(self, modules: Modules):
+        self._modules = modules
+        self._planned: dict[int, Reserved] = {}  # by address
+        self._most = 0  # bytes in use at a time
+
+    def allocates(self, nbytes: int, out: int) -> MemoryWork:
+        """Write the address of memory to `out`; what allocates it."""
+        memory = self._modules.set_aside(nbytes)
+        self._planned[memory.first] = memory
+        ctypes.c_uint64.from_address(out).value = memory.first
+
+        def act() -> None:
+            self._modules.take(memory)
+            self._most = max(self._most, sum(m.size for m in self._live()))
+
+        return MemoryWork(ALLOCATES, act)
+
+    def frees(self, address: int) -> MemoryWork:
+        if address not in self._planned:
+            raise Refused(refusals.INVALID_VALUE, f"{address:#x} is not memory of a graph")
+        return MemoryWork(FREES, lambda: self._modules.release(address, "cudaGraphAddMemFreeNode"))
+
+    def attribute(self, number: int, out: int) -> None:
+        """number: a cudaGraphMemAttributeType. What is in use is all that is set aside."""
+        now = sum(memory.size for memory in self._live())
+        ctypes.c_uint64.from_address(out).value = self._most if number & _HIGH else now
+
+    def _live(self) -> Iterator[Reserved]:
+        for address, memory in self._planned.items():
+            if self._modules.reserved_at(address) is memory:
+                yield memory

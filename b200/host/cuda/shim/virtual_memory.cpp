@@ -1,0 +1,52 @@
+// Virtual memory management of the driver: addresses that are reserved, and memory that is mapped
+// there. It is compiled for programs that call one of these functions (../build.py).
+#include <cuda.h>
+
+#include "backend.h"
+
+using b200::call;
+using b200::word;
+
+namespace {
+
+CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+  return result(call("virtual_granularity", {word(out)}));
+}
+CUresult cuMemAddressReserve(CUdeviceptr* out, size_t nbytes, size_t alignment, CUdeviceptr,
+                             unsigned long long) {
+  return result(call("virtual_reserve", {word(out), nbytes, alignment}));
+}
+CUresult cuMemAddressFree(CUdeviceptr address, size_t nbytes) {
+  return result(call("virtual_unreserve", {address, nbytes}));
+}
+CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t nbytes, const CUmemAllocationProp*,
+                     unsigned long long) {
+  return result(call("virtual_create", {word(out), nbytes}));
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle memory) {
+  return result(call("virtual_release", {memory}));
+}
+CUresult cuMemMap(CUdeviceptr address, size_t nbytes, size_t offset,
+                  CUmemGenericAllocationHandle memory, unsigned long long) {
+  return result(call("virtual_map", {address, nbytes, offset, memory}));
+}
+CUresult cuMemUnmap(CUdeviceptr address, size_t nbytes) {
+  return result(call("virtual_unmap", {address, nbytes}));
+}
+CUresult cuMemSetAccess(CUdeviceptr address, size_t nbytes, const CUmemAccessDesc* access,
+                        size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t allowed = access[i].flags;
+    if (const int code = call("virtual_allow", {address, nbytes, allowed})) return result(code);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
