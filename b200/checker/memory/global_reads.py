@@ -154,10 +154,12 @@ class GlobalReads:
             for number in np.unique(row[at]).tolist():
                 yield number, at[row[at] == number] * WORD, WORD
         for reads in self._lists.get(region.base, ()):
-            each = (reads,) if isinstance(reads, tuple) else reads.each
-            for number, addresses, nbytes in each:
-                first = number if isinstance(number, int) else number[0]
-                yield first, addresses - region.base, nbytes
+            if isinstance(reads, tuple):
+                number, addresses, nbytes = reads
+                yield number, addresses - region.base, nbytes
+                continue
+            for numbers, clusters, addresses, nbytes in reads.each:
+                yield numbers[clusters[0]], addresses - region.base, nbytes
 
     def _fold(self, region: Region):
         """Put the list of an allocation into its shadow."""
