@@ -106,9 +106,9 @@ def asked(command: str) -> tuple[tuple[str, ...], set[str]]:
 
 
 def words_of(command: str) -> list[str]:
-    """Its words after `python`, up to what stands for more or for another."""
+    """Its words after `python`, up to what stands for more or for another, or is another command."""
     words = shlex.split(command.split("  #")[0])[1:]
-    ends = (i for i, word in enumerate(words) if word[0] in "[|>" or word == "...")
+    ends = (i for i, word in enumerate(words) if word[0] in "[|>" or word in ("...", "--"))
     return words[: next(ends, None)]
 
 

@@ -12,7 +12,7 @@ from tests import ROOT
 RESULTS = ROOT / "docs/results"
 BY_HAND = {"evidence.json"}  # rows of words, edited as text
 FILES = sorted(path.name for path in RESULTS.glob("*.json*") if path.name not in BY_HAND)
-MOST_LINES = 4000  # of all files
+MOST_LINES = 6500  # of all files; a third are the functions of CUDA's headers
 
 
 @pytest.mark.parametrize("name", FILES)

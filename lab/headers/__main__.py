@@ -26,7 +26,9 @@ from lab.headers.groups import PROGRAMS
 
 def main() -> int:
     parser = Parser(prog="python -m lab headers", description=__doc__)
-    parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument(
+        "--only", default="", metavar="REGEX", help="functions whose signature matches"
+    )
     parser.add_argument("--nvcc", default="nvcc", metavar="PATH", help="of CUDA 13.0 (nvcc)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows as JSON")
     options = parser.parse_args()

@@ -12,7 +12,6 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 PACKAGE = "tirx_kernels"
@@ -80,15 +79,14 @@ class _LeftOut(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def run(folder: Path, kernel: str, config: str, implementation: str, measure: Measure) -> None:
-    """Build a kernel's arguments, and give `measure` what launches it once.
+def run(kernel: str, config: str, implementation: str, measure: Measure) -> None:
+    """Build a kernel's arguments, and give `measure` what launches it once. The work tree of
+    TIRx-kernels is on the path.
 
-    folder: the work tree of TIRx-kernels. kernel, config: as its benchmark names them.
-    implementation: one of those that it has of this kernel. Raises LookupError for a name that it
-    does not know.
+    kernel, config: as its benchmark names them. implementation: one of those that it has of this
+    kernel. Raises LookupError for a name that it does not know.
     """
     sys.meta_path.insert(0, _LeftOut())
-    sys.path.insert(0, str(folder))
     _hold_nothing()
     runner: Any = importlib.import_module(f"{PACKAGE}.runner")
     found: list[bool] = []

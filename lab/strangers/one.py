@@ -1,4 +1,4 @@
-"""python -m lab.strangers.one FOLDER KERNEL CONFIG IMPLEMENTATION: the modelled time of one call,
+"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION: the modelled time of one call,
 in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
 """
 
@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
@@ -61,13 +60,13 @@ def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
-    folder, kernel, config, implementation = argv
+    kernel, config, implementation = argv
     gpu = b200.install(check=False)
 
     def measure(launch: harness.Launch) -> None:
         print(json.dumps(asdict(modelled(gpu, launch))), flush=True)
 
-    harness.run(Path(folder), kernel, config, implementation, measure)
+    harness.run(kernel, config, implementation, measure)
     return 0
 
 

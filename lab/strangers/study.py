@@ -43,9 +43,9 @@ def run(row: Row, folder: Path, seconds: int) -> Record:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
 
-    one = ("-m", "lab.strangers.one", str(folder), row.kernel, row.config, row.implementation)
+    one = ("-m", "lab.strangers.one", row.kernel, row.config, row.implementation)
     command = [sys.executable, "-m", "b200", "exec", "--no-check", "--", sys.executable, *one]
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(ROOT), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         command, env=environment, preexec_fn=limit, capture_output=True, text=True

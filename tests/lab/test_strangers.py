@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,9 +72,8 @@ def run_bench(n):
 """
 RUN = """
 import sys
-from pathlib import Path
 from lab.strangers import harness
-harness.run(Path(sys.argv[1]), "scaled", sys.argv[2], sys.argv[3], lambda launch: launch())
+harness.run("scaled", sys.argv[1], sys.argv[2], lambda launch: launch())
 """
 
 
@@ -88,8 +88,10 @@ def folder(tmp_path):
 
 
 def run(folder: Path, config: str, implementation: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", RUN, str(folder), config, implementation]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-c", RUN, config, implementation]
+    path = os.pathsep.join([str(ROOT), str(folder)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
 def test_a_kernel_is_launched_as_the_benchmark_does_it_without_its_compiler(folder):

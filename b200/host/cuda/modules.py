@@ -357,8 +357,8 @@ class Modules:
         """What is said of an address in memory that has been given back, else ""."""
         for memory in self._freed.values():
             if memory.holds(address):
-                now = "is not allocated" if memory.by == OF_GRAPHS else "was freed"
-                return f"{self._name(memory)}, which {now}{self._at(memory.freed)}"
+                now = "which is not allocated" if memory.by == OF_GRAPHS else "which was freed"
+                return f"{self._name(memory)}, {now}{self._at(memory.freed)}"
         return ""
 
     def reserved_at(self, address: int) -> Reserved | None:
