@@ -138,7 +138,8 @@ class Watch:
             index = np.zeros((), np.int64)
             for n, step in zip(shape, steps):
                 index = np.add.outer(index, np.arange(n) * step * size)
-            for access in self.works.span(address, size, write):
+            # All of it: memory that was freed may be known at its beginning.
+            for access in self.works.span(address, int(index.max()) + size, write):
                 at = address - access.region.base
                 yield access._replace(index=np.unique((index + at) // UNIT))
 

@@ -303,3 +303,16 @@ def test_files_that_a_script_leaves_open_are_written(tmp_path):
         timeout=120,
     )
     assert done.returncode == 3 and out.read_text() == "said\n"
+
+
+def test_work_on_memory_of_which_a_freed_tensor_held_the_beginning():
+    """Tensors with gaps and tensors without: the whole of what they span is looked for."""
+    gpu = b200.install()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x = torch.ones(8, 8, device="cuda")
+        gpu.memory.register(x.data_ptr(), 4, "a tensor that was freed")
+        x.t().mul_(2)
+        gpu.memory.register(x.data_ptr(), 4, "a tensor that was freed")
+        x.mul_(2)
+    torch.cuda.synchronize()
+    assert x.cpu().eq(4).all()
