@@ -19,8 +19,10 @@ mutations/     mutations of the kernel's PTX: how many are caught
 packs/         the kernel's launches in files, for a Hopper GPU
 results/       the files of docs/results: what made them, made again
 tables/        the generated tables of README and docs, their picture and their prose
+strangers/     kernels of other projects beside the times that were published of them
 survey/        what a B200 measures of the candidates, and the table of picks
 tuning/        which configuration is fast
+limits.py      a limit of CPU time for what a study runs
 kernel_cases.py  configurations of the kernel with problems that use them
 """
 

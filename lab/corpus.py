@@ -24,7 +24,6 @@ import json
 import math
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -36,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from b200.command_line import Parser
+from lab import limits
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "docs" / "lab" / "corpus.json"
-GRACE = 5  # seconds between the signal and the end
 WAIT = 10  # of the clock for one of the CPU: other processes run, too
 TERMINATED = 143
 RUNNERS = ("script", "pytest", "eval")
@@ -142,7 +141,7 @@ def run(program: Program, folder: Path, python: str, seconds: float) -> Outcome:
             stdout=subprocess.PIPE if program.by == "eval" else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + GRACE)),
+            preexec_fn=limits.of_cpu(limit),
         )
         said, errors = "", ""
         try:

@@ -96,7 +96,6 @@ PATH_EDITS = {
     "b200.script",
     "b200.spawned_process",
     "b200.started.sitecustomize",
-    "b200.compiled.startup.sitecustomize",
 }
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import b200
-from b200 import last_words, run_arguments
+from b200 import last_words, run_arguments, started
 from b200.command_line import USAGE, Parser
 from b200.compiled import OPTIONS, kit
 from b200.compiled.kit import Kit
@@ -110,7 +110,7 @@ def environment(made: Kit, python: Path) -> dict[str, str]:
         "CPATH": in_front("CPATH", made.more_headers),
         "LD_LIBRARY_PATH": in_front("LD_LIBRARY_PATH", made.library.parent),
         "LD_PRELOAD": in_front("LD_PRELOAD", made.library),
-        "PYTHONPATH": in_front("PYTHONPATH", Path(__file__).parent / "startup"),
+        "PYTHONPATH": in_front("PYTHONPATH", started.FOLDER),
         "B200_LIBPYTHON": str(python),
         "B200_PYTHON": sys.executable,
         "B200_HOME": str(Path(b200.__file__).parents[1]),

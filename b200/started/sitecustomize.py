@@ -1,7 +1,7 @@
-"""Run by the interpreter of a Python program that one under `b200 run` has started.
+"""Run by the interpreter of a Python program under `b200 exec`, or started by one under `b200 run`.
 
-Nothing of b200 is imported before the program imports a package that needs a GPU. The environment's
-own sitecustomize, which this one hides, is run first.
+Under `b200 run` nothing of b200 is imported before the program imports a package that needs a GPU.
+The environment's own sitecustomize, which this one hides, is run first.
 """
 
 from __future__ import annotations
@@ -67,6 +67,18 @@ def install() -> None:
         print(f"b200 run: process {os.getpid()} has no B200: {told}", file=sys.stderr)
 
 
+def begin_under_exec(home: str) -> None:
+    """Once the program imports torch, it has the B200, and tells at its end what was found."""
+    sys.path.append(home)
+    try:
+        from b200.compiled import python_program
+    except (ImportError, SyntaxError):  # a Python without numpy, or an older one
+        return
+    python_program.begin()
+
+
 run_the_hidden_one()
-if os.environ.get("B200_RUN"):
+if home := os.environ.get("B200_HOME"):  # b200/compiled/command.py
+    begin_under_exec(home)
+elif os.environ.get("B200_RUN"):
     sys.meta_path.insert(0, InstallFirst())

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,12 +26,14 @@ from typing import Any
 
 from b200.clock import digest
 from b200.command_line import Parser
+from lab import limits
 from lab.strangers import rows
 from lab.strangers.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300
 TOO_LONG = "more CPU time than it was given"
+STOPPED = {status for s in (signal.SIGXCPU, signal.SIGKILL) for status in (-s, 128 + s)}
 LONGEST_REASON = 160  # characters
 
 Record = dict[str, Any]
@@ -39,16 +41,12 @@ Record = dict[str, Any]
 
 def run(row: Row, folder: Path, seconds: int) -> Record:
     """The row with its modelled time, or with `left_out`, the reason why it has none."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-
     one = ("-m", "lab.strangers.one", row.kernel, row.config, row.implementation)
     command = [sys.executable, "-m", "b200", "exec", "--no-check", "--", sys.executable, *one]
     paths = [str(ROOT), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        command, env=environment, preexec_fn=limit, capture_output=True, text=True
+        command, env=environment, preexec_fn=limits.of_cpu(seconds), capture_output=True, text=True
     )
     found = [line for line in done.stdout.splitlines() if line.startswith('{"modelled_us"')]
     outcome = json.loads(found[-1]) if found else {"left_out": _reason(done)}
@@ -57,7 +55,7 @@ def run(row: Row, folder: Path, seconds: int) -> Record:
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """The last error that the process tells, in a line."""
-    if done.returncode in (-9, -24, 128 + 9, 128 + 24):  # SIGKILL, SIGXCPU
+    if done.returncode in STOPPED:
         return TOO_LONG
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "not found" in line]
