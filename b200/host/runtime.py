@@ -18,6 +18,7 @@ from b200.chip.gpu import ONE_LAUNCH, Gpu
 from b200.errors import EmulatorError
 from b200.host.captures import Capture, Work
 from b200.host.device_attributes import device_attribute
+from b200.host.poke import poke
 from b200.host.queues import HOST, Queues
 from b200.host.refusals import check_cooperative
 from b200.host.tensor_map import tensor_map_encode_tiled
@@ -105,7 +106,7 @@ class Runtime:
             )
         handle = self._handle()
         self._programs[handle] = self.gpu.load(self.loading)
-        _poke(out, "<Q", handle)
+        poke(out, "<Q", handle)
 
     def unload(self, library: int) -> bool:
         """Forget a library that the DSL has loaded; whether it is one."""
@@ -114,16 +115,16 @@ class Runtime:
     def library_get_kernel(self, out, library, name) -> None:
         handle = self._handle()
         self._kernels[handle] = (self._programs[library], ctypes.string_at(name).decode())
-        _poke(out, "<Q", handle)
+        poke(out, "<Q", handle)
 
     def device_get_attribute(self, out, attribute, _device) -> None:
-        _poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
+        poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
 
     def kernel_get_attribute(self, out, *_) -> None:
-        _poke(out, "<i", 0)
+        poke(out, "<i", 0)
 
     def get_device(self, out) -> None:
-        _poke(out, "<i", 0)
+        poke(out, "<i", 0)
 
     def accept(self, *_) -> None:
         """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
@@ -238,7 +239,3 @@ def _attributes(config: int) -> dict[int, bytes]:
         attribute = ctypes.string_at(first + i * _ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES)
         found[struct.unpack_from("<I", attribute)[0]] = attribute[8:]
     return found
-
-
-def _poke(address: int, code: str, value: int):
-    ctypes.memmove(address, struct.pack(code, value), struct.calcsize(code))

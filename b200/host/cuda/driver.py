@@ -27,6 +27,7 @@ from b200.host.cuda.sources import Origin, relocate
 from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
+from b200.host.poke import poke
 from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
@@ -140,12 +141,12 @@ class Driver:
 
     def take_last_error(self, out: int, take: int) -> None:
         failed = self.modules.failed
-        _poke(out, "<Q", self.last_error if failed is None else failed.code)
+        poke(out, "<Q", self.last_error if failed is None else failed.code)
         if take:
             self.last_error = 0
 
     def driver_code(self, code: int, out: int) -> None:
-        _poke(out, "<Q", refusals.driver_code(code))
+        poke(out, "<Q", refusals.driver_code(code))
 
     def error_text(self, code: int, out: int, size: int) -> None:
         """CUDA's text, and in brackets why."""
@@ -168,7 +169,7 @@ class Driver:
         """flags: 1 is cudaStreamNonBlocking."""
         queue = self.modules.handle()
         self.runtime.queues.made(queue, non_blocking=bool(flags & 1))
-        _poke(out, "<Q", queue)
+        poke(out, "<Q", queue)
 
     def wait_for_queue(self, queue: int) -> None:
         self.runtime.queues.joins(HOST, queue)
@@ -182,7 +183,7 @@ class Driver:
     def current_queue(self, out: int) -> None:
         """Write PyTorch's current queue to `out`."""
         current = getattr(sys.modules.get("torch"), "cuda", None)
-        _poke(out, "<Q", current.current_stream().cuda_stream if current is not None else DEFAULT)
+        poke(out, "<Q", current.current_stream().cuda_stream if current is not None else DEFAULT)
 
     def set_current_queue(self, queue: int) -> None:
         torch = sys.modules["torch"]
@@ -210,7 +211,7 @@ class Driver:
     def register_managed(self, module: int, host: int, name: int, size: int) -> None:
         self.register_variable(module, host, name, size)
         address, _ = self.modules.variable(self._handle(module), _string(name))
-        _poke(host, "<Q", address)
+        poke(host, "<Q", address)
 
     def use_module(self, _module: int) -> None:
         """The host is about to touch a managed variable, which is in place since it is known."""
@@ -240,7 +241,7 @@ class Driver:
         else:
             check_image(head)
             handle = self.modules.load(_string(image))
-        _poke(out, "<Q", handle)
+        poke(out, "<Q", handle)
 
     def link_ptx(self, texts: int, count: int, out: int) -> None:
         """Write the address of the PTX of `count` modules as one. texts: where theirs are."""
@@ -248,16 +249,16 @@ class Driver:
         if not at:
             raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
         self._linked = ctypes.create_string_buffer(linked([*map(_string, at)]).encode())
-        _poke(out, "<Q", ctypes.addressof(self._linked))
+        poke(out, "<Q", ctypes.addressof(self._linked))
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
-        _poke(out, "<Q", self.modules.kernel(module, _string(name)))
+        poke(out, "<Q", self.modules.kernel(module, _string(name)))
 
     def find_variable(self, module: int, name: int, address: int, size: int) -> None:
         found = self.modules.variable(module, _string(name))
         for out, value in zip((address, size), found, strict=True):
             if out:
-                _poke(out, "<Q", value)
+                poke(out, "<Q", value)
 
     # --- kernels
     def launch(self, handle: int, at: int) -> None:
@@ -274,22 +275,22 @@ class Driver:
         function = self.modules.function(handle)
         facts = (function.registers, function.static_smem, function.constant_bytes)
         facts += (function.local_bytes, function.most_threads, function.dynamic_smem_limit)
-        _poke(out, "<6q", *facts)
+        poke(out, "<6q", *facts)
 
     def occupancy(self, handle: int, threads: int, dynamic_smem: int, out: int) -> None:
-        _poke(out, "<i", self.modules.resident(handle, threads, dynamic_smem))
+        poke(out, "<i", self.modules.resident(handle, threads, dynamic_smem))
 
     def occupancy_clusters(self, handle: int, at: int, out: int) -> None:
         words = LaunchWords.from_address(at)
-        _poke(out, "<i", self.modules.resident_clusters(handle, words))
+        poke(out, "<i", self.modules.resident_clusters(handle, words))
 
     def largest_cluster(self, handle: int, out: int) -> None:
-        _poke(out, "<i", self.modules.largest_cluster(handle))
+        poke(out, "<i", self.modules.largest_cluster(handle))
 
     # --- memory
     def allocate(self, nbytes: int, out: int, by: int) -> None:
         """by: the name of the function that reserves memory."""
-        _poke(out, "<Q", self.modules.reserve(nbytes, _string(by)))
+        poke(out, "<Q", self.modules.reserve(nbytes, _string(by)))
 
     def release(self, address: int, by: int) -> None:
         """cudaFree waits for the device. by: the name of the function."""
@@ -302,7 +303,7 @@ class Driver:
         if capture is not None and capture.takes(queue):
             capture.launches.append(self.groups["graph"].memory.allocates(nbytes, out))
         else:
-            _poke(out, "<Q", self.modules.reserve(nbytes))
+            poke(out, "<Q", self.modules.reserve(nbytes))
 
     def release_in_queue(self, address: int, queue: int) -> None:
         """cudaFreeAsync, in the same way."""
@@ -370,16 +371,16 @@ class Driver:
                 refusals.INVALID_VALUE,
                 f"copy of {needed} bytes with the variable {name} of {nbytes} bytes",
             )
-        _poke(address, "<Q", at)
-        _poke(size, "<Q", nbytes)
+        poke(address, "<Q", at)
+        poke(size, "<Q", nbytes)
 
     def memory_info(self, free: int, total: int) -> None:
-        _poke(free, "<Q", MEMORY_BYTES - self.modules.used)
-        _poke(total, "<Q", MEMORY_BYTES)
+        poke(free, "<Q", MEMORY_BYTES - self.modules.used)
+        poke(total, "<Q", MEMORY_BYTES)
 
     # --- device, tensormaps, time
     def device_attribute(self, attribute: int, out: int) -> None:
-        _poke(out, "<i", device_attribute(attribute))
+        poke(out, "<i", device_attribute(attribute))
 
     def device_name(self, out: int, length: int) -> None:
         name = b"NVIDIA B200 (software)"[: length - 1] + b"\0"
@@ -394,7 +395,7 @@ class Driver:
     def limit(self, limit: int, out: int) -> None:
         if limit not in self._limits:
             raise Refused(refusals.INVALID_VALUE, f"cudaLimit {limit} is not known")
-        _poke(out, "<Q", self._limits[limit])
+        poke(out, "<Q", self._limits[limit])
 
     def set_device(self, device: int) -> None:
         if device not in (0, (1 << 64) - 1):
@@ -406,7 +407,7 @@ class Driver:
         tensor_map_encode_tiled(*words)
 
     def recording(self, out: int) -> None:
-        _poke(out, "<Q", self.runtime.recording is not None)
+        poke(out, "<Q", self.runtime.recording is not None)
 
     def record_event(self, event: int, queue: int) -> None:
         self.runtime.queues.recorded(event, queue)
@@ -421,7 +422,7 @@ class Driver:
         first, last = self.recorded.get(start), self.recorded.get(end)
         if first is None or last is None:
             raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
-        _poke(out, "<f", self.clock.milliseconds(first, last))
+        poke(out, "<f", self.clock.milliseconds(first, last))
 
     def missing(self, name: int) -> None:
         text = _string(name)
@@ -433,10 +434,6 @@ class Driver:
 def _check_pointers(nbytes: int, *pointers: int) -> None:
     if nbytes and not all(pointers):
         raise Refused(refusals.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer")
-
-
-def _poke(address: int, code: str, *values) -> None:
-    ctypes.memmove(address, struct.pack(code, *values), struct.calcsize(code))
 
 
 def _write_text(out: int, size: int, text: str) -> None:

@@ -7,11 +7,11 @@ Memory Nodes").
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 
 from b200.host import refusals
 from b200.host.cuda.modules import Modules, Reserved
+from b200.host.poke import poke
 from b200.host.refusals import Refused
 
 ALLOCATES, FREES = 10, 11  # cudaGraphNodeType
@@ -40,7 +40,7 @@ class GraphMemory:
         """Write the address of memory to `out`; what allocates it."""
         memory = self._modules.set_aside(nbytes)
         self._planned[memory.first] = memory
-        ctypes.c_uint64.from_address(out).value = memory.first
+        poke(out, "<Q", memory.first)
 
         def act() -> None:
             self._modules.take(memory)
@@ -56,7 +56,7 @@ class GraphMemory:
     def attribute(self, number: int, out: int) -> None:
         """number: a cudaGraphMemAttributeType. What is in use is all that is set aside."""
         now = sum(memory.size for memory in self._live())
-        ctypes.c_uint64.from_address(out).value = self._most if number & _HIGH else now
+        poke(out, "<Q", self._most if number & _HIGH else now)
 
     def _live(self) -> Iterator[Reserved]:
         for address, memory in self._planned.items():

@@ -18,6 +18,7 @@ from b200.host.captures import Capture, Work
 from b200.host.cuda.graph_memory import GraphMemory, MemoryWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules
+from b200.host.poke import poke
 from b200.host.refusals import Refused
 
 KERNEL, COPY, FILL, HOST, CHILD, EMPTY = range(6)  # cudaGraphNodeType
@@ -111,11 +112,11 @@ class Graphs:
 
     # --- calls of shim/graphs.cpp: handles, and addresses of what is read and written
     def create(self, out: int) -> None:
-        _poke(out, "<Q", self.make())
+        poke(out, "<Q", self.make())
 
     def clone(self, out: int, graph: int) -> None:
         owners = dict(self._owner)
-        _poke(out, "<Q", self.make(dict(self.graph(graph))))
+        poke(out, "<Q", self.make(dict(self.graph(graph))))
         self._owner |= owners
 
     def destroy(self, graph: int) -> None:
@@ -130,39 +131,39 @@ class Graphs:
     def add_kernel(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         kernel, at = words
         work = self.modules.prepared(kernel, LaunchWords.from_address(at))
-        _poke(out, "<Q", self.put(graph, _handles(after, count), KERNEL, work))
+        poke(out, "<Q", self.put(graph, _handles(after, count), KERNEL, work))
 
     def add_copy(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        _poke(
+        poke(
             out, "<Q", self.put(graph, _handles(after, count), COPY, copy_of(at, self.modules.own))
         )
 
     def add_fill(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        _poke(
+        poke(
             out, "<Q", self.put(graph, _handles(after, count), FILL, fill_of(at, self.modules.own))
         )
 
     def add_host(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        _poke(out, "<Q", self.put(graph, _handles(after, count), HOST, call_of(*words)))
+        poke(out, "<Q", self.put(graph, _handles(after, count), HOST, call_of(*words)))
 
     def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         """words: bytes, and where their address is written."""
         work = self.memory.allocates(*words)
-        _poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
+        poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
 
     def add_free(self, out: int, graph: int, after: int, count: int, address: int) -> None:
         work = self.memory.frees(address)
-        _poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
+        poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
 
     def memory_attribute(self, number: int, out: int) -> None:
         self.memory.attribute(number, out)
 
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
-        _poke(out, "<Q", self.put(graph, _handles(after, count), EMPTY))
+        poke(out, "<Q", self.put(graph, _handles(after, count), EMPTY))
 
     def add_child(self, out: int, graph: int, after: int, count: int, child: int) -> None:
         work = [w for node in _in_order(self.graph(child)).values() for w in node.work]
-        _poke(out, "<Q", self.put(graph, _handles(after, count), CHILD, *work))
+        poke(out, "<Q", self.put(graph, _handles(after, count), CHILD, *work))
 
     def add_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
         nodes = self.graph(graph)
@@ -194,14 +195,14 @@ class Graphs:
         if out:
             (room,) = struct.unpack("<Q", ctypes.string_at(count, 8))
             given = found[:room] + [0] * max(0, room - len(found))
-            _poke(out, f"<{len(given)}Q", *given)
-        _poke(count, "<Q", len(found))
+            poke(out, f"<{len(given)}Q", *given)
+        poke(count, "<Q", len(found))
 
     def kind_of(self, node: int, out: int) -> None:
-        _poke(out, "<i", self.graph(self._owner.get(node, 0))[node].kind)
+        poke(out, "<i", self.graph(self._owner.get(node, 0))[node].kind)
 
     def instantiate(self, out: int, graph: int) -> None:
-        _poke(out, "<Q", self.instantiated(graph))
+        poke(out, "<Q", self.instantiated(graph))
 
     def update(self, executable: int, graph: int) -> None:
         """An executable graph takes the parameters of a graph of the same shape."""
@@ -223,7 +224,7 @@ class Graphs:
         capture, self.runtime.recording = self.runtime.recording, None
         if capture is None:
             raise Refused(refusals.ILLEGAL_STATE, "a capture ends that has not begun")
-        _poke(out, "<Q", self.captured(capture))
+        poke(out, "<Q", self.captured(capture))
 
     def call_host(self, function: int, data: int, queue: int) -> None:
         """cudaLaunchHostFunc: now, or in the graph under capture."""
@@ -293,7 +294,3 @@ def call_of(function: int, data: int) -> HostWork:
 
 def _handles(at: int, count: int) -> tuple[int, ...]:
     return struct.unpack(f"<{count}Q", ctypes.string_at(at, 8 * count)) if count else ()
-
-
-def _poke(address: int, code: str, *values) -> None:
-    ctypes.memmove(address, struct.pack(code, *values), struct.calcsize(code))

@@ -16,6 +16,7 @@ from b200.chip.unwritten import fill
 from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
 from b200.host.cuda.modules import Modules
+from b200.host.poke import poke
 from b200.host.refusals import Refused
 
 GRANULARITY = 2 << 20  # bytes: of what is reserved, made and mapped; CUDA says so for a B200's kind
@@ -36,7 +37,7 @@ class VirtualMemory:
         self._c.mmap.restype = ctypes.c_void_p
 
     def granularity(self, out: int) -> None:
-        _poke(out, GRANULARITY)
+        poke(out, "<Q", GRANULARITY)
 
     def reserve(self, out: int, nbytes: int, alignment: int) -> None:
         """Addresses with nothing behind them."""
@@ -53,7 +54,7 @@ class VirtualMemory:
         behind = ctypes.c_void_p(first + nbytes)
         self._c.munmap(behind, ctypes.c_size_t(start + step - first))
         self._reserved[first] = nbytes
-        _poke(out, first)
+        poke(out, "<Q", first)
 
     def unreserve(self, first: int, nbytes: int) -> None:
         used = any(first <= a < first + nbytes for a in self._mapped)
@@ -76,7 +77,7 @@ class VirtualMemory:
             del data
         handle = self._modules.handle()
         self._files[handle] = file, nbytes
-        _poke(out, handle)
+        poke(out, "<Q", handle)
 
     def release(self, handle: int) -> None:
         """The handle goes; what is mapped stays."""
@@ -143,7 +144,3 @@ def _check_size(by: str, nbytes: int) -> None:
     if not nbytes or nbytes % GRANULARITY:
         said = f"{by} of {nbytes} bytes, expected a multiple of {GRANULARITY}"
         raise Refused(refusals.INVALID_VALUE, said)
-
-
-def _poke(address: int, value: int) -> None:
-    ctypes.c_uint64.from_address(address).value = value
