@@ -12,7 +12,7 @@ THE PROBLEM   C[M, N] = A[M, K] B[N, K], for each of L batches. A and B are e2m1
 
 THE MMA   has M on the 128 lanes of tensor memory, and N on its columns. With `swap_ab`, the
     default, its A is the own operand, and C is stored transposed; else the shared one. Only
-    `Config.exchange` says so. Behind it A, B, M, N, SFA and SFB are the MMA's.
+    `Config.exchange` says so. A, B, M, N, SFA and SFB are the MMA's, the input's in `read_problem`.
 
 ONE TILE   gemm with 128 tokens, 7168 rows of weights, K 16384: Config(cta_group=2, cluster_n=2)
     M is 7168, N 128. A pair of CTAs computes 256 x 64. The two pairs of a cluster need the same A:
@@ -58,7 +58,8 @@ SHARED MEMORY                                 TENSOR MEMORY (columns)
                                                   MMA, and not MMA -> copy.
 
 LAUNCHES   overlap: a CTA starts where the launch before has left room, and sets up. Its load warp
-    alone waits for that launch: all that touches what another one may hangs on the bytes it loads.
+    alone waits for that launch. So a warp reads or writes global memory that another launch may
+    touch only behind a wait for bytes which that warp has loaded, as acc_full is.
     No two CTAs fit an SM, so none holds tensor memory that an earlier launch waits for.
 """
 
@@ -93,13 +94,13 @@ from task import input_t, output_t
 CLUSTERS = {1: 148, 2: 74, 4: 33, 8: 15}
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
-MAX_GROUPS = 58  # of a group gemm: `Group` takes up to 560 bytes of 32,764 for kernel parameters
+MAX_GROUPS = 32_764 // (4 * 128 + 3 * 8 + 6 * 4)  # bytes of parameters; of a group what `Group` has
 
 CTA_M = 128  # rows of A of a CTA
 BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)  # rows of a box of B, preferred first
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
-C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # or torch.bfloat16, "bf16", 2
+C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # in all problems; or torch.bfloat16, "bf16", 2
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 K_BLOCKS = TILE_K // K_BLOCK
 ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
@@ -135,6 +136,8 @@ class Shape(NamedTuple):
 
 
 class Problem(NamedTuple):
+    """The key of PICKS and of caches. A gemm and a group gemm of one group are the same problem."""
+
     num_products: int
     groups: tuple[Shape, ...]
     is_gemv: bool = False  # the shared operand is the first of GEMV_ROWS rows
@@ -243,8 +246,8 @@ class Operand(NamedTuple):
 
 
 class Plan(Config):
-    """A configuration, legal or not, and all else that the kernel knows at compile time. Problems
-    with equal plans share a kernel. Offsets are in bytes, those of tensor memory in columns."""
+    """A configuration, legal or not, and all else that the kernel knows at compile time. Plans that
+    have equal attributes share one. Offsets are in bytes, those of tensor memory in columns."""
 
     def __init__(self, config: Config, problem: Problem):
         super().__init__(**vars(config))
@@ -302,10 +305,10 @@ class Plan(Config):
         self.warpgroups = 2 if self.num_products * self.tile_n >= 128 else 1  # of the epilogue
         self.load_warp_id = WARPGROUP * self.warpgroups  # the MMA warp comes after it
         # Columns of an epilogue tile: 16, if each warpgroup of each part of a K split has one then.
-        # Not swapped, C is contiguous along N, where 8 fp16 are half a sector of 32 bytes.
+        # Not swapped, C is contiguous along N, where 8 elements are half a sector of 32 bytes.
         in_16 = not self.swap_ab or self.tile_n >= 16 * self.split_k * self.warpgroups
         self.epi_n = 16 if self.tile_n % 16 == 0 and in_16 else 8
-        # A lane stores 32 bytes, which are 16 fp16 of a row of C, else 2. Swapped, C is contiguous
+        # A lane stores 32 bytes, 16 elements of a row of C, else one. Swapped, C is contiguous
         # along M, across lanes, so it is transposed through shared memory.
         self.wide_stores = self.epi_n == 16 and all(n % 16 == 0 for n in row_lengths)
         self.stores_via_smem = self.wide_stores and self.swap_ab
@@ -383,7 +386,6 @@ uniform = ptx("redux.sync.or.b32 $0, $1, -1;", "r", "r")
 prefetch_tensormap = ptx("prefetch.tensormap [$0];", "l")
 bulk_prefetch = ptx("cp.async.bulk.prefetch.L2.global [$0], $1;", "lr")
 
-# Loads and stores.
 ld_shared_b32 = ptx("ld.shared.b32 $0, [$1];", "r", "r")
 ld_shared_v4 = ptx("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "r", "rrrr")
 ld_shared_v4_f32 = ptx("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "r", "ffff")
@@ -399,8 +401,7 @@ stmatrix_x4_trans = ptx(
     "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};", "rrrrr"
 )
 
-# Arithmetic. The first value goes to the low half.
-cvt_c_x2 = ptx(f"cvt.rn.{C_PTX}x2.f32 $0, $2, $1;", "ff", "r")
+cvt_c_x2 = ptx(f"cvt.rn.{C_PTX}x2.f32 $0, $2, $1;", "ff", "r")  # $1 goes to the low half
 cvt_c = ptx(f"cvt.rn.{C_PTX}.f32 $0, $1;", "f", "h")
 exp2_at_most_2_12 = ptx("min.f32 $0, $1, 0f41400000;\nex2.approx.ftz.f32 $0, $0;", "f", "f")
 pack_x2 = ptx("mov.b64 $0, {$1, $2};", "ff", "l")  # two fp32 side by side
@@ -442,10 +443,10 @@ def tcgen05_mma(cta_group, d_tmem, a_desc, b_desc, idesc, sfa_tmem, sfb_tmem, ac
 
 
 def tcgen05_ld(addresses, columns, transposable):
-    """32 lanes x `columns` columns from each address, and the wait: a list of registers for each.
-    transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes:
-    register 4o + 2h + j of a load is row 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
-    Else 32x32b: register i is row lane, column i."""
+    """32 lanes x `columns` columns from each address, and the wait: a list of values for each.
+    transposable: two 16x256b loads, of rows 0-15 and 16-31, in the form that stmatrix takes. Of 16
+    columns value 8r + 4o + 2h + j is row 16r + 8h + lane / 4, column 8o + 2 * (lane % 4) + j.
+    Else 32x32b: value i is row lane, column i."""
     shape, first_lanes = ("16x256b", (0, 16)) if transposable else ("32x32b", (0,))
     repeat = columns // 8 if transposable else columns
     per_load, total = columns // len(first_lanes), columns * len(addresses)
@@ -487,8 +488,8 @@ def silu(values):
         exponents = unpack_x2(mul_x2(x, pack_x2(0.7213475204444817, 0.7213475204444817)))
         h = pack_x2(*map(exp2_at_most_2_12, exponents))
         first, second = unpack_x2(fma_x2(h, h, pack_x2(1.0, 1.0)))
-        shared = cute.arch.rcp_approx(first * second)
-        over = mul_x2(pack_x2(second, first), pack_x2(shared, shared))  # 1 / (1 + h^2)
+        reciprocal = cute.arch.rcp_approx(first * second)
+        over = mul_x2(pack_x2(second, first), pack_x2(reciprocal, reciprocal))  # 1 / (1 + h^2)
         found += unpack_x2(mul_x2(mul_x2(x, mul_x2(over, h)), h))
     return found
 
@@ -536,10 +537,12 @@ INSTRUCTION_DESCRIPTOR = 1 << 7 | 1 << 10
 
 class Words:
     """What `bind` hands to `Kernel.__call__`, which is compiled host code. Of each group, in the
-    order of their tiles: addresses of the codes and of the scales of each operand, A first, and of
-    C; m, n, k, l, and rows of B in memory (more than n in a gemv).
+    order of their tiles: addresses of the codes and of the scales of each operand, A first, then
+    `MORE`. stored_n: rows of B in memory, more than n in a gemv.
 
     A struct by the DSL's protocol JitArgument, since the host spends time on each argument."""
+
+    MORE = "c", "m", "n", "k", "l", "stored_n"
 
     def __init__(self, groups: Sequence[Sequence[int]]):
         self.memory = array.array("q", itertools.chain(*groups))
@@ -686,8 +689,7 @@ class Cta:
         return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
 
     def in_leader(self, barrier):
-        """Shared address of the same barrier in the leader of a pair: bit 24 is the last of the
-        rank."""
+        """Shared address of the same barrier in a pair's leader: bit 24 is the last of the rank."""
         address = barrier.toint()
         return address & ~(1 << 24) if self.plan.cta_group == 2 else address
 
@@ -774,8 +776,7 @@ class Cta:
         return boxes * (operand.box_rows * ROW_BYTES) + atoms * SF_BYTES
 
     def wait_empty(self, state: PipelineState, product: int):
-        empty = self.bar(self.plan.empty, state.index, product)
-        cute.arch.mbarrier_wait(empty, state.phase ^ 1)
+        cute.arch.mbarrier_wait(self.bar(self.plan.empty, state.index, product), state.phase ^ 1)
 
     @cute.jit
     def load(self, tile: Tile, k_tile, state: PipelineState, operand: Operand, product: int):
@@ -786,8 +787,8 @@ class Cta:
         plan, number = self.plan, operand.number
         sharers = sum(1 << (i * plan.cta_group) for i in range(plan.cluster_n))
         first = self.k_rank * plan.ctas_per_split + self.pair_rank
-        is_shared = operand.is_a and plan.cluster_n > 1
-        mask = Int32(sharers) << first if const_expr(is_shared) else None
+        is_multicast = operand.is_a and plan.cluster_n > 1
+        mask = Int32(sharers) << first if const_expr(is_multicast) else None
         # Swapped these are the weights, of which one tile along N makes one read.
         is_read_once = operand.is_a and plan.swap_ab and plan.one_n_tile
         policy = Int64(EVICT_FIRST) if is_read_once else None
@@ -852,8 +853,7 @@ class Cta:
             senders = Int32((1 << count) - 1) << (self.k_rank * count)
         for j in cutlass.range(tile.k_count, unroll=1):
             for product in cutlass.range_constexpr(plan.num_products):
-                full = self.bar(plan.full, state.index, product)
-                cute.arch.mbarrier_wait(full, state.phase)
+                cute.arch.mbarrier_wait(self.bar(plan.full, state.index, product), state.phase)
                 tcgen05_fence_after()
                 accumulate = select(j > 0, 1, 0)
                 with cute.arch.elect_one():
@@ -927,9 +927,8 @@ class Cta:
                 # Only if a later tile takes this stage, so that each arrival is awaited.
                 if i + plan.num_acc_stages < self.num_tiles:
                     tcgen05_fence_before()
-                    acc_empty = self.bar(plan.acc_empty, acc.index)
                     with cute.arch.elect_one():
-                        mbarrier_arrive_remote(self.in_leader(acc_empty))
+                        mbarrier_arrive_remote(self.in_leader(self.bar(plan.acc_empty, acc.index)))
             acc.advance()
         self.teardown_sync()
 
@@ -982,7 +981,7 @@ class Cta:
         """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
         values: fp32 of all columns, as `tcgen05_ld` gives them."""
         plan, group = self.plan, tile.group
-        # A lane stores one row of all columns; via SMEM, 16 rows of one column.
+        # Where this lane stores: one row of all columns; via SMEM (`transpose`) 16 of one column.
         m = tile.m + self.quarter * 32
         n = tile.n + epi_column
         if const_expr(plan.stores_via_smem):
@@ -998,9 +997,9 @@ class Cta:
         _, column_step = plan.exchange(1, num_own)
         to = group.c + index * C_BYTES
         if const_expr(plan.wide_stores):
-            words = self.transpose(values) if plan.stores_via_smem else packed(values)
+            registers = self.transpose(values) if plan.stores_via_smem else packed(values)
             if columns_left > 0:
-                st_global_v8(to, *words)
+                st_global_v8(to, *registers)
         else:
             for i in cutlass.range_constexpr(plan.epi_n):
                 if columns_left > i:
@@ -1088,7 +1087,7 @@ class Kernel:
 
     @cute.kernel
     def kernel(self, maps, addresses, sizes, schedule):
-        """Kernel parameters. maps, addresses, sizes: of each group, what `Group` has. schedule:
+        """Kernel parameters. maps, addresses, sizes: three parts of each `Group`. schedule:
         clusters, full rounds, tiles of the last round, stages that a cluster fills without one."""
         groups = []
         for atoms, (*scales, c), numbers in zip(maps, addresses, sizes):
@@ -1103,10 +1102,10 @@ class Kernel:
         plan = self.plan
         maps, addresses, sizes = [], [], []
         tiles = Int32(0)
-        for *pairs, c, m, n, k, l, stored_n in words:
+        for *operands, c, m, n, k, l, stored_n in words:
             m, n, k, l, stored_n = map(Int32, (m, n, k, l, stored_n))
-            maps.append(self.tensormaps(pairs, m, n, k, l, stored_n))
-            addresses.append([*pairs[1::2], c])
+            maps.append(self.tensormaps(operands, m, n, k, l, stored_n))
+            addresses.append([*operands[1::2], c])
             sizes.append([tiles, m, n, k, l])
             m_tiles = l * div_up(m, CTA_M * plan.cta_group)
             tiles = tiles + m_tiles * div_up(n, plan.tile_n * plan.cluster_n)
@@ -1129,19 +1128,18 @@ class Kernel:
             use_pdl=OVERLAPS_LAUNCHES,
         )
 
-    def tensormaps(self, pairs, m, n, k, l, stored_n) -> list:
+    def tensormaps(self, addresses, m, n, k, l, stored_n) -> list:
         """TMA atoms of the codes of each operand, which is [l][rows][k] in memory; then of the
         scales of each, as [l, atom of rows][K block][256 Int16]."""
         swizzle = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, Float4E2M1FN)
-        num_int16 = ATOM_BYTES // 2
-        k_blocks = div(k, K_BLOCK)
-        row, k = cute.assume(Int64(k), K_BLOCK), cute.assume(k, K_BLOCK)
+        num_int16, k_blocks = ATOM_BYTES // 2, div(k, K_BLOCK)
+        row_step, k = cute.assume(Int64(k), K_BLOCK), cute.assume(k, K_BLOCK)
         codes, scales = [], []
-        for operand, code, scale in zip(self.plan.operands, pairs[0::2], pairs[1::2]):
+        for operand, code, scale in zip(self.plan.operands, addresses[0::2], addresses[1::2]):
             rows, stored = (m, m) if operand.is_a else (n, stored_n)
             box = (operand.box_rows, TILE_K)
             smem = cute.tile_to_shape(swizzle, box, order=(0, 1))
-            strides = (row, 1, cute.assume(Int64(stored) * row, K_BLOCK))
+            strides = (row_step, 1, cute.assume(Int64(stored) * row_step, K_BLOCK))
             codes.append(self.tma_atom(Float4E2M1FN, code, (rows, k, l), strides, box, smem))
             box = (num_int16, K_BLOCKS, 1)
             size = (num_int16, k_blocks, l * div_up(stored, ATOM_ROWS))
@@ -1159,12 +1157,14 @@ class Kernel:
 @functools.cache
 def compile_kernel(plan: Plan):
     """Kernel.__call__, compiled, for all problems with this plan."""
-    words = [0] * (2 * len(plan.operands) + 1 + 5)  # codes and scales, c, sizes: as of `words_of`
+    words = [0] * (2 * len(plan.operands) + len(Words.MORE))
     return cute.compile(Kernel(plan), Words([words] * plan.num_groups))
 
 
 # ---- host: input, launch -------------------------------------------------------------------------
 
+# The way of a tensor: `unpack` names it, `forms_of` says what it must be, `words_of` puts its
+# address among `Words`; `Kernel.__call__` and `kernel` bring it from there to `Group`.
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 COMPILING = threading.Lock()  # one thread at a time compiles
 
@@ -1283,8 +1283,8 @@ def read_problem(count: int, names: tuple[str, ...], sizes: tuple, forms: tuple)
 
 
 def words_of(problem: Problem, config: Config) -> tuple[operator.itemgetter, list]:
-    """What takes the tensors of a group in the order of `Words`; and in that order of each group
-    its number and its sizes."""
+    """What takes the tensors of a group in the order of `Words`; and of each group, in the
+    order of their tiles, its number and its sizes."""
     own, shared = operand_names(problem)
     a, b = config.exchange(own, [shared])
     pairs = [(name, f"sf{name}_permuted") for name in a + b]
@@ -1304,7 +1304,7 @@ def kernel_for(problem: Problem, config: Config):
 
 def bind(problem: Problem, groups: Groups, config: Config) -> Callable[[], None]:
     """The launch for the tensors of each group. ValueError if they are not on the current device,
-    or if an address is illegal: TMA takes multiples of 16 bytes, c's wide stores of 32."""
+    or if an address is illegal: TMA takes multiples of 16 bytes; c has 32, for wide stores."""
     device = groups[0]["c"].device
     if device.type == "cuda":
         current = torch.cuda.current_device()

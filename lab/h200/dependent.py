@@ -48,12 +48,15 @@ class Measured(Asked):
 
 
 def _loop(name: str, count: str) -> str:
-    """Steps by fours, as nvcc unrolls them; `count` is a multiple of four."""
+    """Steps by fours, as nvcc unrolls them, and what is left by ones. `count` is zero behind it."""
     step = "fma.rn.f32 %f1, %f1, 0f3F800347, 0f3F000000;\n    "
-    return f"""setp.eq.s32 %p1, {count}, 0; @%p1 bra {name}_END;
-    {name}: {step * 4}sub.s32 {count}, {count}, 4;
-    setp.ne.s32 %p1, {count}, 0; @%p1 bra {name};
-    {name}_END:"""
+
+    def by(number: int, here: str, next_: str) -> str:
+        return f"""{here}: setp.lt.u32 %p1, {count}, {number}; @%p1 bra {next_};
+    {step * number}sub.u32 {count}, {count}, {number}; bra {here};
+    """
+
+    return f"""{by(4, name, f"{name}_REST")}{by(1, f"{name}_REST", f"{name}_END")}{name}_END:"""
 
 
 def _trigger(number: int) -> str:
