@@ -90,6 +90,7 @@ def has_ptxas() -> bool:
     return shutil.which("ptxas") is not None
 
 
+@functools.lru_cache(maxsize=1)  # copies of a module are loaded one after the other
 def assemble(ptx: str) -> bytes:
     """Machine code of `ptx` if ptxas is on the PATH; else the PTX itself, for the driver."""
     if not has_ptxas():

@@ -32,6 +32,10 @@ def of_inputs(data: tuple, names: Sequence[str]) -> Iterator[tuple[str, tuple]]:
 
 def of_input(x: torch.Tensor, name: str) -> Changed:
     """What may be read in the place of a tensor."""
+    if x.dtype.is_floating_point and x.element_size() == 1:  # torch has few operations for these
+        for text, changed in of_input(x.view(torch.uint8), name):
+            yield text, changed.view(x.dtype)
+        return
     yield f"{name} is not read: zeros stand for it", torch.zeros_like(x)
     if x.dtype.is_floating_point and x.element_size() > 1:
         yield f"{name} is not read: ones stand for it", torch.ones_like(x)

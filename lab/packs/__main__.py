@@ -4,6 +4,7 @@
     python -m lab packs families -o packs                 the benchmarks, in several configurations
     python -m lab packs levers -o packs                   a configuration for each lever
     python -m lab packs run packs/*.npz --repeat 10       torch, cuda-python and a Hopper GPU
+    python -m lab packs calls packs/*.npz --calls 200     launches that overlap, inputs that change
     python -m lab packs pipeline packs/*.npz              the load pipeline alone, timed there
 
 The first three take the DSL and need no GPU.
@@ -38,12 +39,16 @@ def main(argv: Sequence[str]) -> int:
         from lab.packs.official import OfficialCases
 
         return run_pack.main(rest, OfficialCases())
+    if name == "calls":
+        from lab.packs import calls
+
+        return calls.main(rest)
     if name == "pipeline":
         from b200.hopper import pipeline
 
         return pipeline.main(rest)
     what = f"no command is called {name}" if name else "a command is missing"
-    known = "make, families, levers, run, pipeline"
+    known = "make, families, levers, run, calls, pipeline"
     print(f"python -m lab packs: {what}: the commands are {known}", file=sys.stderr)
     return 2
 

@@ -115,3 +115,21 @@ def test_lines_with_a_factor_or_an_offset_of_their_own():
         for text in mistakes.of_lines(want + columns, want, 1e-4)
     ] == [True]
     assert mistakes.of_lines(want * 2, want, 1e-4) == []  # one factor for all is another mistake
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float8_e8m0fnu]
+)
+def test_mistakes_of_an_input_of_small_floats_with_gaps(dtype):
+    """torch has few operations for these types, and fewer where strides are not in order."""
+    stored = torch.arange(2 * 8 * 8, dtype=torch.uint8).reshape(2, 8, 8)
+    x = stored.permute(1, 2, 0).view(dtype)
+    tried = dict(mistakes.of_input(x, "x"))
+    assert all((y.shape, y.dtype) == (x.shape, x.dtype) for y in tried.values())
+    bytes_of = {text: y.view(torch.uint8) for text, y in tried.items()}
+    assert not bytes_of["x is not read: zeros stand for it"].any()
+    halves = bytes_of["the two halves of the bytes of x are exchanged"]
+    assert halves.tolist() == [
+        [[(v % 16) * 16 + v // 16 for v in row] for row in rows]
+        for rows in x.view(torch.uint8).tolist()
+    ]
