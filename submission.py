@@ -94,7 +94,7 @@ from task import input_t, output_t
 CLUSTERS = {1: 148, 2: 74, 4: 33, 8: 15}
 SMEM_BYTES = 232_448  # what one CTA may ask for
 TMEM_COLUMNS = 512
-MAX_GROUPS = 32_764 // (4 * 128 + 3 * 8 + 6 * 4)  # bytes of parameters; of a group what `Group` has
+MAX_GROUPS = (32_764 - 72) // (4 * 128 + 3 * 8 + 5 * 4)  # bytes of parameters; 72: schedule, gaps
 
 CTA_M = 128  # rows of A of a CTA
 BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)  # rows of a box of B, preferred first
@@ -136,7 +136,7 @@ class Shape(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The key of PICKS and of caches. A gemm and a group gemm of one group are the same problem."""
+    """The key of PICKS and of caches. A gemm and a group gemm of one group are the same."""
 
     num_products: int
     groups: tuple[Shape, ...]
@@ -370,7 +370,8 @@ def ptx(text: str, operands: str = "", results: str = ""):
 
 
 # Barriers. The DSL's remote arrives are .release at cluster scope: a fence of all memory, which
-# takes hundreds to thousands of cycles.
+# takes hundreds to thousands of cycles. Here they hand over tensor memory, which the fences of
+# tcgen05 order, or a number of bytes.
 mbarrier_expect_remote = ptx(
     "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [$0], $1;", "rr"
 )
@@ -479,7 +480,7 @@ def silu(values):
     """x / (1 + e^-x) of each x, as x h / (1 + h^2) * h with h = e^(x/2); two share a reciprocal.
 
     To a relative (|x| + 8) 2^-23 for every finite x, since no step leaves the range of fp32 before
-    the result does: h is 2^12 at most, where 1 + h^-2 is 1, and 2^-75 where the result rounds to 0.
+    the result does: h is 2^12 at most, where 1 + h^-2 is 1, and 2^-79 where the result rounds to 0.
     Of the error |x| is the rounded exponent's, 4 ex2.approx's, whose result counts twice, 1
     rcp.approx's, 3 that of six roundings. Below 2^-126 it is an absolute 2^-149."""
     found = []
@@ -818,8 +819,7 @@ class Cta:
 
     @cute.jit
     def mma_warp(self):
-        plan = self.plan
-        is_pair = plan.cta_group == 2
+        plan, is_pair = self.plan, self.plan.cta_group == 2
         address = self.smem + plan.tmem_address
         holder = cute.make_ptr(Int32, address, cute.AddressSpace.smem, assumed_align=8)
         self.cluster_sync()  # in a pair the peer must run before tensor memory is allocated
@@ -979,7 +979,7 @@ class Cta:
     @cute.jit
     def store(self, tile: Tile, values: list, epi_column):
         """Store an epilogue tile: 32 rows of this warp, columns from `epi_column` of the tile on.
-        values: fp32 of all columns, as `tcgen05_ld` gives them."""
+        values: fp32 of all columns, where `tcgen05_ld` leaves them (`plan.stores_via_smem`)."""
         plan, group = self.plan, tile.group
         # Where this lane stores: one row of all columns; via SMEM (`transpose`) 16 of one column.
         m = tile.m + self.quarter * 32
@@ -1092,7 +1092,7 @@ class Kernel:
         groups = []
         for atoms, (*scales, c), numbers in zip(maps, addresses, sizes):
             tensormaps = [tensormap_address(atom) for atom in atoms]
-            count = len(scales)
+            count = len(self.plan.operands)
             groups.append(Group(tensormaps[:count], tensormaps[count:], scales, c, *numbers))
         warp_id = cute.arch.make_warp_uniform(cute.arch.thread_idx()[0] >> 5)
         Cta(self.plan, groups, schedule).run(warp_id)
@@ -1100,8 +1100,7 @@ class Kernel:
     @cute.jit
     def __call__(self, words):
         plan = self.plan
-        maps, addresses, sizes = [], [], []
-        tiles = Int32(0)
+        maps, addresses, sizes, tiles = [], [], [], Int32(0)
         for *operands, c, m, n, k, l, stored_n in words:
             m, n, k, l, stored_n = map(Int32, (m, n, k, l, stored_n))
             maps.append(self.tensormaps(operands, m, n, k, l, stored_n))
@@ -1163,8 +1162,9 @@ def compile_kernel(plan: Plan):
 
 # ---- host: input, launch -------------------------------------------------------------------------
 
-# The way of a tensor: `unpack` names it, `forms_of` says what it must be, `words_of` puts its
-# address among `Words`; `Kernel.__call__` and `kernel` bring it from there to `Group`.
+# The way of a tensor: `unpack` names it; `Problem`, the key of PICKS, and `Plan` tell whether it is
+# there; `forms_of` and `bind` say what it must be; `words_of` puts its address among `Words`, which
+# `compile_kernel` counts; `Kernel.__call__` and `kernel` bring it from there to `Group`.
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 COMPILING = threading.Lock()  # one thread at a time compiles
 
