@@ -38,13 +38,17 @@ def _module(name: str) -> ModuleType | None:
 
 def _look_once_at_frames(module: ModuleType) -> None:
     """The module of decorators asks `inspect` for the source of each frame, which looks for the
-    file and searches its text, and makes the paths of the frames around it absolute (4.8.1 once a
-    file).
+    file and searches its text (4.8.1 walks a code object's table of positions instead), and asks
+    of the frames around it whether they are the library's.
     """
-    if not isinstance(module.inspect, Stand):
-        setattr(module, "inspect", StandModule(inspect, getframeinfo=_frame_info))  # noqa: B010
-        if (of_library := getattr(module, "_is_framework_frame", None)) is not None:
-            setattr(module, "_is_framework_frame", functools.cache(of_library))  # noqa: B010
+    if isinstance(module.inspect, Stand):
+        return
+    setattr(module, "inspect", StandModule(inspect, getframeinfo=_frame_info))  # noqa: B010
+    if hasattr(module, "_fast_frameinfo"):
+        setattr(module, "_fast_frameinfo", _frame_info)  # noqa: B010
+    for name in ("_is_framework_frame", "_is_framework_module"):
+        if (of_library := getattr(module, name, None)) is not None:
+            setattr(module, name, functools.cache(of_library))
 
 
 # (id of a code object, its instruction) -> the code object, which so stays, and what inspect says
