@@ -104,6 +104,7 @@ class Gpu:
         params = args if isinstance(args, bytes) else pack(found, args)
         if not isinstance(args, bytes):
             arrays.make_legal(self.memory, args)
+            self.tensors.make_legal(self.memory, args)
         with ONE_LAUNCH:
             self.dependent, self.cooperative = dependent, cooperative
             launch = self.execute(program, found, grid, block, cluster, smem, params)

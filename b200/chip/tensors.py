@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -112,6 +112,14 @@ class LiveTensors:
     def refresh(self, memory: GlobalMemory) -> None:
         """Forget the storages that may be gone; called before a launch."""
         memory.retain(self._is_held)
+
+    def make_legal(self, memory: GlobalMemory, arguments: Iterable[Any]) -> None:
+        """Register the storages of the tensors among a launch's arguments, so that nobody has to
+        search for what it most likely accesses.
+        """
+        if (torch := sys.modules.get("torch")) is not None:
+            kind = torch.Tensor
+            self._register_all(memory, [given for given in arguments if isinstance(given, kind)])
 
     @staticmethod
     def _is_held(region: Region) -> bool:

@@ -38,7 +38,7 @@ def with_room(argument: object) -> object:
     if not isinstance(argument, torch.Tensor) or not argument.is_contiguous():
         return argument
     words = argument.flatten().view(torch.uint8)
-    room = torch.zeros(max(1 << 16, 16 * len(words)), dtype=torch.uint8)
+    room = torch.zeros(max(1 << 16, 4 * len(words)), dtype=torch.uint8)
     room[: len(words)] = words
     return room[: len(words)].view(argument.dtype).view(argument.shape)
 

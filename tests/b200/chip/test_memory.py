@@ -142,6 +142,19 @@ def test_freed_tensors_are_no_longer_memory():
         run(text, address, gpu=gpu)
 
 
+def test_arguments_are_not_searched_for(monkeypatch):
+    """Nor a view of one's storage outside of the view; what a kernel gets as a number is."""
+    searches = []
+    monkeypatch.setattr(LiveTensors, "find", lambda *_: searches.append(1))
+    gpu, x = Gpu(), torch.arange(8, dtype=torch.int32)
+    text = kernel("ld.param.u64 %rd1, [a]; st.global.u32 [%rd1 + 4], 9;", [".u64 a"])
+    run(text, x[2:], gpu=gpu)
+    assert x.tolist() == [0, 1, 2, 9, 4, 5, 6, 7] and not searches
+    with pytest.raises(EmulatorError, match="is in no tensor's allocation"):
+        run(text, torch.zeros(4, dtype=torch.int32).data_ptr(), gpu=Gpu())
+    assert searches
+
+
 def test_a_search_among_frozen_objects_keeps_no_garbage():
     gc.freeze()
     tensor = torch.zeros(8)
