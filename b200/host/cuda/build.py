@@ -34,6 +34,8 @@ from b200.host.cuda.toolkit import Toolkit, find_toolkit
 
 HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
+_ALWAYS = ("driver.cpp", "registration.cpp", "runtime.cpp")  # files of shim/ in each library
+_SHIM_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 # Files of shim/ that few programs need -> a word of the functions that are in them.
 _ON_DEMAND = {
     "graphs.cpp": re.compile("Graph|Capture|HostFunc"),
@@ -199,9 +201,10 @@ def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) 
     if separate:
         request = replace(request, cuda_cflags=(*request.cuda_cflags, SEPARATE))
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        shim = [pool.submit(_shim, part, toolkit, work) for part in sorted(HERE.glob("shim/*.cpp"))]
+        parts = [*_ALWAYS, *(["entry.cpp"] if request.program else [])]
+        shim = [pool.submit(_shim, part, toolkit, work) for part in parts]
         logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
-        objects = [found for part in shim if (found := part.result()) is not None]
+        objects = [part.result() for part in shim]
     compiled = [str(work / f"{source.name}.o") for source in request.sources]
     objects += [*compiled, *_device_link(request, compiled, toolkit, work)]
     _link(request, toolkit, objects, work)
@@ -282,19 +285,20 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
     raise BuildError(*explain(said, source, request.name, work))
 
 
-def _shim(part: Path, toolkit: Toolkit, work: Path) -> str | None:
-    """One file of the stand-in, as an object; a second or less each."""
-    if part.name in ("table.cpp", "allocator.cpp", "guard.cpp", *_ON_DEMAND):
-        return None
-    return _compiled(part, toolkit, work)
-
-
-def _compiled(part: Path, toolkit: Toolkit, work: Path) -> str:
-    out = work / f"shim-{part.stem}.o"
-    includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
-    flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", *includes]
-    check_run([toolkit.cxx, *flags, "-c", str(part), "-o", str(out)], work)
-    return str(out)
+def _shim(name: str, toolkit: Toolkit, work: Path) -> str:
+    """One file of the stand-in, as an object: compiled once for each content and compiler."""
+    part, cache = HERE / "shim" / name, cache_folder()
+    texts = [path.read_text() for path in (part, *sorted(part.parent.glob("*.h")))]
+    key = digest_of(*_SHIM_FLAGS, *texts, toolkit.build, toolkit.cxx_version)
+    kept = cache / f"shim-{part.stem}-{key}.o"
+    with locked(kept.with_suffix(".lock")):
+        if not kept.is_file():
+            out = work / kept.name
+            includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
+            command = [toolkit.cxx, *_SHIM_FLAGS, *includes, "-c", str(part), "-o", str(out)]
+            check_run(command, work)
+            os.replace(out, kept)
+    return str(kept)
 
 
 def check_run(command: Sequence[str], work: Path) -> str:
@@ -333,7 +337,7 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     for part, asked in _ON_DEMAND.items():
         if any(map(asked.search, missing)):
-            command.append(_compiled(HERE / "shim" / part, toolkit, work))
+            command.append(_shim(part, toolkit, work))
             check_run([*command, *kept, "-o", str(out)], work)
             missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     if missing:
