@@ -19,8 +19,18 @@ CASE = "m: 128; n: 4096; k: 7168; l: 1"  # of that
 BLOCK = re.compile(r"^```\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)^```", re.DOTALL | re.MULTILINE)
 CASES = [(found["command"], found["output"]) for found in BLOCK.finditer(PAGE.read_text())]
 LEFT_OUT = "..."
+# Commands that another one of the page stands for with every `pytest`: the same mode, of another step.
+STOOD_FOR = (
+    "compare submission.py docs/examples/gemm_mended.py",
+    "run --time docs/examples/steps/gemm_1.cu",
+)
 STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "steps/gemm_3.py", "gemm_fast.py")
 VERSIONS_APART = 0.03  # of a modelled time, between the PTX of two versions of the CuTe DSL
+
+
+def marks(command: str) -> list[pytest.MarkDecorator]:
+    found = [needs_nvcc] if ".cu" in command else []
+    return found + [pytest.mark.slow] * any(part in command for part in STOOD_FOR)
 
 
 def plain(text: str) -> list[str]:
@@ -50,7 +60,7 @@ def pattern(shown: str) -> str:
 @pytest.mark.parametrize(
     "command, shown",
     [
-        pytest.param(command, shown, marks=needs_nvcc if ".cu" in command else (), id=command[:60])
+        pytest.param(command, shown, marks=marks(command), id=command[:60])
         for command, shown in CASES
     ],
 )
@@ -73,9 +83,13 @@ def test_the_page_shows_both_kinds_and_both_mends():
         for name in (f"examples/gemm.{kind}", f"examples/gemm_mended.{kind}"):
             assert name in commands
     assert len(CASES) >= 7
+    assert sum(part in command for command, _ in CASES for part in STOOD_FOR) == 2
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if "steps/" in name else ()) for name in STEPS],
+)
 def test_each_step_is_right_in_another_order_and_on_all_codes(name, fork_server):
     command = ["eval.py", "test", "gemm", "--case", "m: 256; n: 256; k: 2048; l: 1"]
     command += ["--inputs", "full", "--schedule", "random:1", "--device", "emulator"]
