@@ -31,8 +31,10 @@ from tests import ROOT
 IMPORTED = (
     *("cutlass.cute.runtime", "cutlass.torch", "reference"),
     *("harness.evaluator.command", "harness.evaluator.case.gpu_data"),
-    *("b200.checker.checked", "b200.clock", "b200.script"),
-    *("b200.host.cuda", "b200.host.dsl.engine", "b200.host.triton"),
+    *("harness.evaluator.case.worker", "harness.own.problem", "torch.utils._device"),
+    *("b200.checker.checked", "b200.chip.schedules", "b200.clock", "b200.script"),
+    *("b200.host.cuda", "b200.host.cuda.extension", "b200.host.dsl.engine", "b200.host.triton"),
+    *("b200.host.own_gpu", "b200.program.linking", "b200.run_arguments", "b200.time_budget"),
 )
 # Read when numpy and the DSL are imported; a command would have set them before that.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
@@ -157,9 +159,16 @@ def import_all(modules: Iterable[str]) -> None:
     driver.cuInit = ask
 
 
+def of_features() -> set[str]:
+    """The modules of b200.host that an install imports."""
+    from b200.host.features import FEATURES
+
+    return {f"b200.host.{feature.patch.partition(':')[0]}" for feature in FEATURES}
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
-    import_all(IMPORTED)
+    import_all((*IMPORTED, *sorted(of_features())))
     gc.freeze()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)

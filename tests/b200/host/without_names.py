@@ -24,7 +24,7 @@ from b200.chip.gpu import Gpu
 from b200.host import takeover
 from b200.host.features import FEATURES
 from tests import ROOT
-from tests.fork_server import import_all
+from tests.fork_server import import_all, of_features
 
 PTX = """.version 8.8
 .target sm_100a
@@ -168,7 +168,7 @@ def tried(names: list[str], use: Callable[[], object]) -> dict[str, object]:
 
 def main() -> None:
     modules = ("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library")
-    import_all((*modules, "b200.checker.checked", "b200.chip.gpu"))
+    import_all((*modules, "b200.checker.checked", "b200.chip.gpu", *sorted(of_features())))
     gc.freeze()  # or each fork copies what it collects
     for feature in FEATURES:
         use = USES.get(feature.what, lambda: None)
