@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -22,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ IMPORTED = (
     *("b200.host.cuda", "b200.host.cuda.extension", "b200.host.dsl.engine", "b200.host.triton"),
     *("b200.host.own_gpu", "b200.program.linking", "b200.run_arguments", "b200.time_budget"),
 )
+IF_THERE = ("triton",)
 # Read when numpy and the DSL are imported; a command would have set them before that.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
 LONGEST = 240  # seconds a command may take
@@ -62,13 +65,15 @@ class ForkServer:
         limit: float = LONGEST,
         files: Mapping[int, Path] | None = None,
         anew: bool = False,
+        term_at: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """What `python COMMAND` returned and printed.
 
         command: a script and its arguments, or -m, a module and its arguments. env: its
         environment, if not that of this process. limit: seconds, after which it is killed. files:
         what its other descriptors write to. anew: in a Python of its own, for a command that asks
-        CUDA for a GPU, which does not survive a fork. It reads nothing from stdin.
+        CUDA for a GPU, which does not survive a fork. term_at: it gets SIGTERM once it has printed
+        this. It reads nothing from stdin.
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
@@ -82,6 +87,7 @@ class ForkServer:
                     "files": [(descriptor, str(path)) for descriptor, path in written.items()],
                     "limit": limit,
                     "anew": anew,
+                    "term_at": term_at,
                 }
             )
             said = stdout.read_text(), stderr.read_text()
@@ -139,10 +145,22 @@ def _status(request: dict[str, Any]) -> int | None:
     """How the command ended, killed where it had not in time."""
     process = multiprocessing.get_context("fork").Process(target=_become, args=(request,))
     process.start()
+    if request["term_at"] is not None:
+        _terminate(process, request)
     process.join(request["limit"])
     process.kill()
     process.join()
     return process.exitcode
+
+
+def _terminate(process: Any, request: dict[str, Any]) -> None:
+    """SIGTERM to a command that has printed what it is awaited to."""
+    said, until = Path(dict(request["files"])[1]), time.monotonic() + request["limit"]
+    while process.is_alive() and time.monotonic() < until:
+        if request["term_at"] in said.read_text():
+            process.terminate()
+            return
+        time.sleep(0.01)
 
 
 def import_all(modules: Iterable[str]) -> None:
@@ -168,7 +186,8 @@ def of_features() -> set[str]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
-    import_all((*IMPORTED, *sorted(of_features())))
+    there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
+    import_all((*IMPORTED, *sorted(of_features()), *there))
     gc.freeze()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)

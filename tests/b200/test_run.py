@@ -141,6 +141,7 @@ def test_decided_by_timing(run):
 
 
 def test_sigterm_leaves_nothing(tmp_path):
+    """Of a Python of its own: a fork ends in another way."""
     (tmp_path / "script.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(100)\n")
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -158,7 +159,7 @@ def test_sigterm_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("end", ("finally: print('out', flush=True)", "except BaseException: pass"))
-def test_sigterm_of_a_program_with_many_objects(tmp_path, end):
+def test_sigterm_of_a_program_with_many_objects(tmp_path, fork_server, end):
     """At once, however much there is to look through; after a moment where it is caught."""
     script = f"""
 import gc, time
@@ -174,16 +175,11 @@ looked.append(1)
 wait()
 """
     (tmp_path / "script.py").write_text(script)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "b200", "run", str(tmp_path / "script.py")],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+    done = fork_server.run(
+        "-m", "b200", "run", str(tmp_path / "script.py"), term_at="up\n", limit=60
     )
-    assert process.stdout is not None and process.stdout.readline() == "up\n"
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 143
+    assert done.returncode == 143
+    out = done.stdout
     assert ("out" in out) == end.startswith("finally") and "'generation': 2" not in out
 
 

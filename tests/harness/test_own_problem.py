@@ -30,19 +30,22 @@ def test_the_examples_are_right(evaluate, problem):
     assert done.returncode == 0 and "2 of 2 passed" in done.stdout, done.stdout + done.stderr
 
 
+# MORE run with the sweeps: another formula, operand or place of a kind that PLANTED has.
 PLANTED = [
     (SOFTMAX, "tl.exp(", "tl.exp2(", "explained: exp2 in the place of exp"),
     (SOFTMAX, "low | high << 4", "high | low << 4", "the halves of each byte are exchanged"),
-    (SOFTMAX, "tl.max(groups, 1) / 6.0", "tl.max(groups, 1)", "a scale is the largest"),
     (LAYER_NORM, " + b, mask", ", mask", "explained: bias is not read: zeros stand for it"),
-    (LAYER_NORM, "* w + b", "* b + w", "explained: weight and bias are exchanged"),
     (LAYER_NORM, "value - mean", "value", "the mean is not taken off"),
-    (LAYER_NORM, "tl.load(weight + at,", "tl.load(weight + at % 64,", "the first 64 elements of weight are read for each 64"),
-    (LAYER_NORM, "weight + at,", "weight + (at ^ 1),", "neighbouring elements of weight are exchanged in pairs"),
     (LAYER_NORM, "y + row * columns", "y + (row ^ 1) * columns", "rows of the output are in other"
      " places: row i has what belongs in row i ^ 1"),
     (LAYER_NORM, "mask=inside)\n\n", "mask=at < columns - 8)\n\n", "were never stored by any"
      " launch"),
+]  # fmt: skip
+MORE = [
+    (SOFTMAX, "tl.max(groups, 1) / 6.0", "tl.max(groups, 1)", "a scale is the largest"),
+    (LAYER_NORM, "* w + b", "* b + w", "explained: weight and bias are exchanged"),
+    (LAYER_NORM, "tl.load(weight + at,", "tl.load(weight + at % 64,", "the first 64 elements of weight are read for each 64"),
+    (LAYER_NORM, "weight + at,", "weight + (at ^ 1),", "neighbouring elements of weight are exchanged in pairs"),
 ]  # fmt: skip
 
 
@@ -54,7 +57,10 @@ def planted(tmp_path, problem: Path, old: str, new: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("problem, old, new, said", PLANTED)
+@pytest.mark.parametrize(
+    "problem, old, new, said",
+    [*PLANTED, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
+)
 def test_diff_names_a_planted_mistake(evaluate, tmp_path, problem, old, new, said):
     kernel = planted(tmp_path, problem, old, new)
     done = evaluate("diff", "--problem", problem, "--submission", kernel)

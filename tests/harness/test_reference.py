@@ -186,10 +186,10 @@ def test_full_inputs_hold_every_code_and_scale():
 
 
 @pytest.mark.parametrize("inputs", ["quantized", "full"])
-@pytest.mark.parametrize("k", [64, 1024, 7168])
+@pytest.mark.parametrize("k", [64, 7168])
 @pytest.mark.parametrize("problem", ["nvfp4_gemm", "nvfp4_dual_gemm"])
 def test_made_up_inputs_give_finite_results_of_some_size(problem, k, inputs):
-    c = ref_kernel(generate_input(problem, inputs=inputs, m=128, n=128, k=k, l=1, seed=k))
+    c = ref_kernel(generate_input(problem, inputs=inputs, m=128, n=32, k=k, l=1, seed=k))
     assert torch.isfinite(c).all()
     assert 10 < c.abs().max() < 60000
 

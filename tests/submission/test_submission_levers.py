@@ -119,7 +119,13 @@ def sampled_pairs(count: int) -> list[dict]:
     return pairs
 
 
-@pytest.mark.parametrize("pair", sampled_pairs(6), ids=str)
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(pair, id=str(pair), marks=pytest.mark.slow if number > 2 else ())
+        for number, pair in enumerate(sampled_pairs(6))
+    ],
+)
 def test_sampled_pair(pair):
     rng = random.Random(6)
     case = legal_pair(pair, rng)

@@ -37,7 +37,7 @@ def random_problem(name: str, rng: random.Random) -> Problem:
     return {"gemm": gemm, "dual": dual}[name](rows(), tokens(), k(), rng.choice((1, 1, 2, 3)))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_random_shape(name, seed):
     verify(random_problem(name, random.Random(f"{name} {seed}")), seed=seed)
@@ -52,8 +52,16 @@ def test_200_random_shapes(name):
         verify(random_problem(name, rng), seed=index, schedule=schedules[index % 4])
 
 
-@pytest.mark.parametrize("kind", ["quantized", "full"])
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        *(("gemv", "full"), ("gemm", "quantized"), ("dual", "full"), ("group", "quantized")),
+        pytest.param("gemv", "quantized", marks=pytest.mark.slow),
+        pytest.param("gemm", "full", marks=pytest.mark.slow),
+        pytest.param("dual", "quantized", marks=pytest.mark.slow),
+        pytest.param("group", "full", marks=pytest.mark.slow),
+    ],
+)
 def test_other_values(name, kind):
     """Quantised real values; all nibbles with scales from subnormal to 448."""
     problem = random_problem(name, random.Random(f"{name} {kind}"))
