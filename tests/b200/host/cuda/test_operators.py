@@ -12,7 +12,7 @@ from tests.b200.host.cuda.support import needs_nvcc, torch_program
 pytestmark = needs_nvcc
 
 SOURCE = """
-#include <torch/library.h>
+#include <torch/extension.h>
 #include <ATen/cuda/CUDAContext.h>
 __global__ void shift(const float* x, float* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -25,6 +25,10 @@ at::Tensor shifted_cuda(const at::Tensor& x) {
       x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
   return out;
 }
+"""
+REGISTERED = """
+#include <torch/library.h>
+at::Tensor shifted_cuda(const at::Tensor& x);
 at::Tensor shifted_cpu(const at::Tensor& x) {
   TORCH_CHECK(x.device().is_cpu(), "x is on the GPU");
   return x + 1;
@@ -37,7 +41,7 @@ TORCH_LIBRARY(b200_operators, m) {
 TORCH_LIBRARY_IMPL(b200_operators, CPU, m) { m.impl("shifted", &shifted_cpu); }
 TORCH_LIBRARY_IMPL(b200_operators, CUDA, m) { m.impl("shifted", &shifted_cuda); }
 """
-DECLARED = {"either": "at::Tensor either(const at::Tensor& x);"}
+DECLARED = {"either": ""}  # it stands in REGISTERED
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +99,21 @@ def test_opcheck_traces_it_but_for_gradients(either):
         x = torch.zeros(3, device="cuda", requires_grad=True)
         with pytest.raises(Exception, match="cannot trace gradients of cuda"):
             torch.library.opcheck(operator, (x,), test_utils=which)
+
+
+@pytest.mark.slow
+def test_operators_that_are_registered_beside_the_kernel():
+    """In one file of device code, for which nvcc reads torch's own headers for half a minute."""
+    from torch.utils.cpp_extension import load_inline
+
+    b200.install()
+    program = load_inline(
+        "beside_the_kernel",
+        cpp_sources="at::Tensor either(const at::Tensor& x);",
+        cuda_sources=f"{SOURCE}{REGISTERED}".replace("b200_operators", "b200_beside"),
+        functions=["either"],
+    )
+    operators = torch.ops.b200_beside
+    for function in (operators.shifted, operators.either, program.either):
+        assert function(torch.zeros(40, device="cuda")).tolist() == [2] * 40
+        assert function(torch.zeros(40)).tolist() == [1] * 40
