@@ -141,6 +141,8 @@ def _wrong(module: str, to: Import) -> str:
 
 def _edits_path(source: str) -> Iterator[int]:
     """Lines that change sys.path."""
+    if "sys" not in source or "path" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
@@ -160,6 +162,8 @@ def _names_the_lab(source: str) -> Iterator[tuple[int, str]]:
     """(line, name) of strings that are the name of a module of the laboratory, or of what `-m` in
     front of it runs.
     """
+    if "lab" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and re.fullmatch(r"lab(\.\w+)+", str(node.value)):
             yield node.lineno, str(node.value)

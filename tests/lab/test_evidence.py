@@ -27,7 +27,7 @@ def command(fork_server):
 
 
 def test_some_picks_have_no_form_without_a_row(command):
-    done = command("--every", "15", limit=600)
+    done = command("--every", "30", limit=600)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
 
 

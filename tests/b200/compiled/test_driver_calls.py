@@ -55,6 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", SAYS)
 def test_calls_of_the_driver(folder, part):
     done = run_exec("./calls", part, cwd=folder)

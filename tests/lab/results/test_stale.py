@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 
@@ -23,6 +24,14 @@ def test_every_file_is_listed_and_there():
 def test_a_file_says_what_made_it_and_not_how_long_it_took(name):
     assert all(stale.made_by(ROOT / RESULTS / name))
     assert '"seconds"' not in (ROOT / RESULTS / name).read_text()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """A text means the same in each test; nearly all are those of the checkout."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digest, "meaning", functools.cache(digest.meaning))
+        yield
 
 
 @pytest.fixture

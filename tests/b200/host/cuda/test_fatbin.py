@@ -42,7 +42,10 @@ def gencode(*pairs: str) -> list[str]:
     return [f"-gencode=arch=compute_{pair.split()[0]},code={pair.split()[1]}" for pair in pairs]
 
 
-@pytest.mark.parametrize("mode", ["none", "size", "speed", "balance"])
+@pytest.mark.parametrize(
+    "mode",
+    ["none", "size", *(pytest.param(m, marks=pytest.mark.slow) for m in ("speed", "balance"))],
+)
 def test_the_best_of_several_in_each_compression(tmp_path, mode):
     several = gencode("90 sm_90", "100 compute_100", "120 compute_120")
     both = gencode("100a [compute_100a,sm_100a]")
