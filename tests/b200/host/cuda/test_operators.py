@@ -104,9 +104,9 @@ def test_opcheck_traces_it_but_for_gradients(either):
 @pytest.mark.slow
 def test_operators_that_are_registered_beside_the_kernel():
     """In one file of device code, for which nvcc reads torch's own headers for half a minute."""
+    b200.install()
     from torch.utils.cpp_extension import load_inline
 
-    b200.install()
     program = load_inline(
         "beside_the_kernel",
         cpp_sources="at::Tensor either(const at::Tensor& x);",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import b200
+from b200.host.cuda import build
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.toolkit import Toolkit, find_toolkit
 from tests.b200.host.cuda import graph_program
 from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc
 
@@ -362,11 +367,34 @@ def test_a_report_names_the_line_of_the_python_file(call):
 
 
 def test_the_same_content_is_compiled_once(library, monkeypatch):
-    from b200.host.cuda import build
-
     monkeypatch.setattr(build, "_compile", lambda *a: pytest.fail("compiled again"))
     again = program()
     assert again._name == library._name
+
+
+def test_the_stand_in_is_compiled_once_for_each_content_and_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "HERE", tmp_path)
+    shim = tmp_path / "shim"
+    shim.mkdir()
+    (shim / "part.cpp").write_text('#include "part.h"\nint number() { return NUMBER; }\n')
+    (shim / "part.h").write_text("#define NUMBER 1\n")
+    toolkit = find_toolkit()
+
+    def made(toolkit: Toolkit) -> str:
+        return build._shim("part.cpp", toolkit, tmp_path)
+
+    first = made(toolkit)
+    kept = Path(first).stat()
+    assert made(toolkit) == first and Path(first).stat().st_mtime_ns == kept.st_mtime_ns
+    assert made(replace(toolkit, cxx_version="another")) != first
+    (shim / "part.h").write_text("#define NUMBER 2\n")
+    second = made(toolkit)
+    assert second != first and Path(second).read_bytes() != Path(first).read_bytes()
+    (shim / "part.h").write_text("#define NUMBER here\n")
+    with pytest.raises(BuildError, match="here"):
+        made(toolkit)
+    assert len(list((tmp_path / "cache/b200/cuda").glob("*.o"))) == 3
 
 
 def test_a_changed_header_is_seen(gpu, tmp_path):

@@ -7,7 +7,11 @@ import sys
 
 import pytest
 
+import b200
+from b200.host.dsl.source_lines import LOCATING_MODULES
 from b200.host.dsl.tracing import _frame_info, _isa
+
+pytest.importorskip("cutlass")
 
 
 def here():
@@ -23,6 +27,17 @@ def test_a_frame_is_what_inspect_says_at_each_of_its_lines():
             assert getattr(mine, "positions", 0) == getattr(told, "positions", 0)
         lines = [mine.lineno for _, mine in pairs]
         assert lines == [lines[0], lines[0], lines[0] + 1]
+
+
+def test_the_dsl_looks_at_a_frame_once():
+    """Whatever its version calls: what it asks of a frame is ours."""
+    b200.install()
+    module = next(m for name in LOCATING_MODULES if (m := sys.modules.get(name)) is not None)
+    look = getattr(module, "_fast_frameinfo", module.inspect.getframeinfo)
+    assert look is _frame_info
+    for name in ("_is_framework_frame", "_is_framework_module"):
+        if hasattr(module, name):
+            assert hasattr(getattr(module, name), "cache_info"), name
 
 
 def test_functions_of_one_text_are_told_apart():
