@@ -22,6 +22,8 @@ import pytest
 import b200
 from b200 import started
 from b200.checker.finding import ERROR
+from b200.chip import schedules
+from b200.host.imports import when_imported
 from b200.program.names import from_here
 from b200.reports import choice, document, journal, records, words
 from b200.reports.choice import Accepted, Choice
@@ -36,6 +38,7 @@ FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 MARK = "b200"
 _TIME_IS_OVER = "SIGTERM: the time of the job is over"
 _OURS = str(Path(__file__).resolve().parent)
+NEED_A_GPU = ("torch", "cutlass", "triton", "cuda")  # packages
 _ARGUMENTS = ("expect", "allow", "budget", "schedule", "check")
 
 
@@ -49,6 +52,22 @@ def gpu() -> Any:
     """The B200 of this process."""
     assert b200._runtime is not None, "--b200 installs it"
     return b200._runtime.gpu
+
+
+def _hands_out(options: argparse.Namespace) -> bool:
+    """Whether this process gives the tests to xdist's workers: it need not import torch."""
+    workers = getattr(options, "numprocesses", None)
+    return bool(workers) and "PYTEST_XDIST_WORKER" not in os.environ
+
+
+def _checked(schedule: str | None) -> None:
+    """UsageError for an order that there is not."""
+    if schedule is None:
+        return
+    try:
+        schedules.parse(schedule)
+    except ValueError as error:
+        raise pytest.UsageError(f"--b200-schedule: {error}") from None
 
 
 class Session:
@@ -83,7 +102,12 @@ class Session:
         self._read = self.journal.size  # of it, by this process
         self._of_test = Run("", [])
         self._installed: dict[str, Any] = {}
-        self._install(self.settings)
+        if _hands_out(options):  # a conftest.py of its own may come to the GPU all the same
+            _checked(self.settings["schedule"])
+            for name in NEED_A_GPU:
+                when_imported(name, lambda _: self._install(self.settings))
+        else:
+            self._install(self.settings)
         self._running: pytest.Item | None = None
         self._is_terminated = self._is_cut_off = False
         self._found: dict[str, Any] | None = None  # the report, until it is printed
@@ -110,10 +134,8 @@ class Session:
     def _install(self, settings: dict[str, Any]) -> None:
         if settings != self._installed:
             self._installed = settings
-            try:
-                b200.install(**settings)
-            except ValueError as error:
-                raise pytest.UsageError(f"--b200-schedule: {error}") from None
+            _checked(settings["schedule"])
+            b200.install(**settings)
 
     def _terminated(self, *_: object) -> None:
         """SIGTERM: the time of a job is over. A worker has nothing to lose; where pytest was

@@ -20,10 +20,10 @@ from tests.b200.ptx_support import kernel, run
 from tests.planted_bugs.listed import PLANTED, part
 from tests.planted_bugs.reports import ADDRESS, told
 
-# Under a schedule nobody follows. A quarter with every `pytest`, all with the slow tests: each is
+# Under a schedule nobody follows. An eighth with every `pytest`, all with the slow tests: each is
 # launched four times.
 FOLLOWED = [
-    pytest.param(planted, id=planted.name, marks=() if part(planted, 4) == 0 else pytest.mark.slow)
+    pytest.param(planted, id=planted.name, marks=() if part(planted, 8) == 0 else pytest.mark.slow)
     for planted in PLANTED
     if planted.schedule is None
 ]

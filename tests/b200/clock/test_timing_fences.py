@@ -18,7 +18,8 @@ MEASURED = [
 ]
 
 
-FIRST = list({case.access: case for case, _ in reversed(MEASURED)}.values())
+BULK = [case for case, _ in MEASURED if case.access == "bulk"]
+SOON = [*{case.access: case for case, _ in reversed(MEASURED)}.values(), BULK[-1]]
 
 
 def modelled(case: Case) -> list[float]:
@@ -38,8 +39,8 @@ def modelled(case: Case) -> list[float]:
 
 @pytest.mark.parametrize(
     "case, measured",
-    [  # of each kind of access the first, the others with the sweeps
-        pytest.param(case, row, id=case.access, marks=() if case in FIRST else pytest.mark.slow)
+    [  # of each kind of access the first, and most lines; the others with the sweeps
+        pytest.param(case, row, id=case.access, marks=() if case in SOON else pytest.mark.slow)
         for case, row in MEASURED
     ],
 )

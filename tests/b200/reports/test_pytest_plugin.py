@@ -62,6 +62,12 @@ def test_launches(b200_launches, b200_gpu):
     launch(CLEAN)
     assert [x.kernel for x in b200_launches()] == ["clean"] and b200_gpu.launches
 """
+CONFTEST = """
+import sys
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        open("imported", "w").write(str("torch" in sys.modules))
+"""
 RACE = "two CTAs write the same address"
 # Test -> what JUnit has of it, and words of its text.
 EXPECTED = {
@@ -115,8 +121,11 @@ def suite(tmp_path, fork_server):
 @pytest.mark.parametrize("processes", ("0", "2"))
 def test_a_finding_is_that_of_its_test(suite, tmp_path, processes):
     files = ("--junitxml", "j.xml", "--b200-report", "r.json")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     done = suite(TESTS, "--b200", "-n", processes, *files)
     assert done.returncode == 1, done.stdout + done.stderr
+    if processes != "0":  # who gives tests to workers has not waited for torch
+        assert (tmp_path / "imported").read_text() == "False"
     found = outcomes(tmp_path / "j.xml")
     assert {name: how for name, (how, _) in found.items()} == {
         n: h for n, (h, _) in EXPECTED.items()
