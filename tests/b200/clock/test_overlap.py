@@ -168,4 +168,5 @@ def test_a_call_with_the_attribute_is_shorter_and_one_call_is_not():
     assert with_it.time.time_us == without.time.time_us
     assert reported([with_it], 1).time_us == reported([without], 1).time_us
     assert reported([with_it], 50).time_us < reported([without], 50).time_us - 0.8
+    assert reported([with_it], 50).apart_us == pytest.approx(reported([without], 50).time_us)
     assert gaps_us([without.time], 50, C) == C.launch_gap_us
