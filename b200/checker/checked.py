@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from b200.checker import naming as words
-from b200.checker.abreast import FollowAbreast, next_clusters
+from b200.checker.abreast.follow import FollowAbreast
+from b200.checker.abreast.views import next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed

@@ -34,7 +34,7 @@ What this relies on, and why it is sound:
     the clusters that it follows, as waits and barriers are steps: if it does before each access,
     or if no launch is there to conflict with, clusters follow (dependent_launch.py).
 
-6.  Clusters that follow are mostly run n at a time (abreast.py). Each of the n takes the steps of a
+6.  Clusters that follow are mostly run n at a time (abreast/). Each of the n takes the steps of a
     checked cluster, so 1 holds of each. They cannot see one another: what one of them writes no
     other reads or writes, which is looked at in each access (chip/abreast/ledger.py). What they are
     told to the rules is what 2 says, and in that order. A run that is dropped leaves nothing: what
@@ -48,13 +48,19 @@ What this relies on, and why it is sound:
 8.  Clusters that go ways of their own, as data decide which lanes store, and where, follow abreast
     only, and if all their accesses are in order. What they do beside, each warp has done in a
     checked cluster (met). Shared memory is read where it was written in the cluster.
+9.  An atomic in shared memory is a step as any other: what rules look at is where it is, and not
+    what it finds. One in global memory shows when a cluster starts again. So clusters with such
+    atomics follow abreast only, and if nobody sees what these find: no result is used, and their
+    places are accessed by such atomics alone (ledger.py, updates.py). Then there is nothing to find
+    among them, but that several clusters add floats up: the first of these are checked
+    (reductions.py). Later accesses are held against them.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
-(OPERATIONS, steps.py) does not say what its steps are: atomics, accesses that synchronise, edits of
-tensormaps, cancelled launches, output of the device, and whatever a rule is added for that says
-nothing of it. Nor under a schedule: effects that are put off would have to be taken back. Fences
-are steps as any other: across clusters they order what strong accesses and atomics hand over, and
-there are none.
+(OPERATIONS, steps.py) does not say what its steps are: atomics of which somebody uses the result,
+accesses that synchronise, edits of tensormaps, cancelled launches, output of the device, and
+whatever a rule is added for that says nothing of it. Nor under a schedule: effects that are put off
+would have to be taken back. Fences are steps as any other: across clusters they order what strong
+accesses and atomics hand over, and nobody receives that.
 """
 
 from __future__ import annotations
@@ -67,7 +73,7 @@ import numpy as np
 
 from b200.checker.launches.dependent_launch import Seen
 from b200.checker.operations.latest_copies import LatestCopies
-from b200.checker.steps import OPERATIONS, UNRULED, Look, Touch
+from b200.checker.steps import OPERATIONS, READS, UNRULED, UPDATES, WRITES, Look, Touch
 from b200.chip.operations import Operation
 from b200.effects import Access
 from b200.errors import Fault
@@ -140,9 +146,9 @@ class Remark(NamedTuple):
 class Traces:
     """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
     node -> the remarks on the clusters that ended there. seen: of the clusters, where launches
-    overlap. in_place: whether clusters read and write one allocation. judged: whether
-    they may go ways of their own (thread_order.py). apart: whether they do. met: what Trail.met has
-    told of checked clusters.
+    overlap. in_place: whether clusters access one allocation in several ways, or update one by
+    atomics. judged: whether they may go ways of their own (thread_order.py). apart: whether they
+    do. met: what Trail.met has told of checked clusters.
     """
 
     def __init__(self, judged: bool = False):
@@ -157,16 +163,16 @@ class Traces:
 class Following:
     """The following of one launch. traces: the steps that its clusters follow, and add to.
 
-    read, written: bases of the allocations read and written. follower: the trail of the cluster
-    that follows. told: last nodes whose `left` the rules of this launch have been told.
+    bases: way (steps.py) -> the allocations that are accessed so, by their bases. follower: the
+    trail of the cluster that follows. told: last nodes whose `left` the rules of this launch have
+    been told.
     """
 
     def __init__(self, observer: Observer, memory: GlobalMemory, traces: Traces):
         self.observer, self.memory, self.traces = observer, memory, traces
-        self.read: set[int] = set()
-        self.written: set[int] = set()
+        self.bases: dict[str, set[int]] = {READS: set(), WRITES: set(), UPDATES: set()}
         self.touched: set[Touch] = set()  # accesses of one address
-        self.in_place: set[int] = set()  # bases of what is read and written
+        self.in_place: set[int] = set()  # bases of what is accessed in several ways
         self.on = True
         self.trails: dict[Cluster, Trail] = {}  # of the clusters that run
         self.follower: Trail | None = None
@@ -207,23 +213,25 @@ class Following:
         self.on, self.traces = False, Traces()
 
     def touches(self, touch: Touch) -> bool:
-        """Note an access of global memory. False if an allocation is now both read and written."""
+        """Note an access of global memory. False if an allocation is now accessed in two ways."""
         if isinstance(touch.addresses, int):
             if touch not in self.touched:  # a repeated touch changes nothing
                 self.touched.add(touch)
-                return self._touches(touch.write, np.array([touch.addresses]), touch.nbytes)
+                return self._touches(touch.way, np.array([touch.addresses]), touch.nbytes)
             return True
-        return self._touches(touch.write, touch.addresses, touch.nbytes)
+        return self._touches(touch.way, touch.addresses, touch.nbytes)
 
-    def _touches(self, write: bool, left: np.ndarray, nbytes: int) -> bool:
-        mine, others = (self.written, self.read) if write else (self.read, self.written)
+    def _touches(self, way: str, left: np.ndarray, nbytes: int) -> bool:
+        mine, write = self.bases[way], way != READS
         self.observer.wrote |= write
+        self.traces.in_place |= way == UPDATES
         while left.size:
             try:
                 region = self.memory.region(int(left[0]), nbytes)
             except Fault:
                 return True  # whoever makes the access says so
-            if region.base in others and region.base not in self.in_place:
+            others = any(region.base in of for of in self.bases.values() if of is not mine)
+            if others and region.base not in self.in_place:
                 if self.followed or self.follower is not None:
                     return False
                 self.in_place.add(region.base)
@@ -320,7 +328,7 @@ class Trail:
             rule.operation(agent, operation, ins)
         else:
             addresses = np.atleast_1d(np.asarray(touch.addresses, np.int64))
-            rule.lanes(agent, addresses, touch.nbytes, touch.write, ins)
+            rule.lanes(agent, addresses, touch.nbytes, touch.way != READS, ins)
 
     def issue(self, operation: Operation, w) -> None:
         """Take the step of an asynchronous operation that is about to be issued."""

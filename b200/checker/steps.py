@@ -31,6 +31,7 @@ from b200.chip.operations import (
     TmemCopy,
     TmemShift,
 )
+from b200.effects import Effect, Loads, Stores, Updates
 from b200.program.module import Instr
 from b200.registry import Factory
 from b200.spaces import WINDOW_MASK
@@ -41,13 +42,22 @@ if TYPE_CHECKING:
 
 
 class Touch(NamedTuple):
-    """Global memory that an instruction reads or writes: `nbytes` at one address, or at each of
-    several (int64).
+    """Global memory that an instruction reads, writes or updates by an atomic: `nbytes` at one
+    address, or at each of several (int64).
     """
 
-    write: bool
+    way: str
     addresses: int | np.ndarray
     nbytes: int
+
+
+READS, WRITES, UPDATES = "reads", "writes", "updates"
+WAYS = {Loads: READS, Stores: WRITES, Updates: UPDATES}
+
+
+def touch_of(effect: Effect, addresses: np.ndarray, nbytes: int) -> Touch:
+    """What ld, st, atom or red does at these addresses."""
+    return Touch(WAYS[type(effect)], addresses, nbytes)
 
 
 class Look(NamedTuple):
@@ -148,7 +158,7 @@ def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
     assert ins is not None
     return Look(
         operands,
-        Touch(False, access.tensormap.address, 1),
+        Touch(READS, access.tensormap.address, 1),
         note=lambda: _told_of_box(observer, agent, access, ins),
     )
 
@@ -163,7 +173,7 @@ def _tma_store(trail: Trail, w, store: TmaStore) -> Look:
     agent, ins = observer.agent(w), observer.ins
     return Look(
         (_box(trail, w, store), store.offset),
-        Touch(True, access.tensormap.address, 1),
+        Touch(WRITES, access.tensormap.address, 1),
         lambda: observer.globals.stored_box(agent, access, ins),
     )
 
@@ -175,7 +185,7 @@ def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
     again = trail.again(w, source)
     return Look(
         (n, tuple(map(_place, load.places)), observer.operand(source), again),
-        Touch(False, source, n),
+        Touch(READS, source, n),
         lambda: observer.globals.loaded(agent, source, n, ins),
         lambda: observer.unwritten.span(agent, source, n, ins),
     )
@@ -186,7 +196,7 @@ def _bulk_store(trail: Trail, w, store: BulkStore) -> Look:
     agent, ins = observer.agent(w), observer.ins
     return Look(
         (n, store.source, trail.again(w, destination)),
-        Touch(True, destination, n),
+        Touch(WRITES, destination, n),
         lambda: observer.globals.stored(agent, destination, n, ins),
     )
 
@@ -213,7 +223,7 @@ def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
 
     return Look(
         operands,
-        Touch(False, sources, n),
+        Touch(READS, sources, n),
         lambda: observer.globals.loaded_by_threads(agent, sources, n, ins),
         lambda: observer.unwritten.lanes(agent, sources, n, ins),
     )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from b200.chip.machine import Machine
 
 TURN = 4096  # blocks a fragment executes before others get a turn
+PUT_OFF = 256  # turns that a cluster goes on alone before another joins it (abreast/order.py)
 CANCEL_FAILS = 4  # of so many requests of cluster launch control one fails early
 
 

@@ -46,6 +46,13 @@ class Abreast:
     def exits(self, state: WarpState, lanes: int) -> None:
         """Lanes of a warp have exited."""
 
+    def updated(
+        self, number: int, cta: int, seat: Fragment, lanes: int, address: Any, found: Any
+    ) -> None:
+        """One of the CTAs has carried out the atomic that was kept to the end as the `number`th.
+        seat: its fragment. found: the values before.
+        """
+
     def differ(self) -> bool:
         """The run was dropped, as CTAs differ: whether the watcher's next view allows that."""
         return False

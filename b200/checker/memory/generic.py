@@ -18,7 +18,7 @@ from b200.checker.memory.heard import part_of
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
-from b200.checker.steps import Look, Looking, Touch, followed, plain
+from b200.checker.steps import Look, Looking, followed, plain, touch_of
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -289,7 +289,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)
         else:
             note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
-        return Look((where, at.size), Touch(write, at, nbytes), tell, note, differs)
+        return Look((where, at.size), touch_of(effect, at, nbytes), tell, note, differs)
 
     return look
 
@@ -343,7 +343,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     return observed
 
 
-def _changes(w, at: np.ndarray, old, mask: int) -> bool:
+def changes(w, at: np.ndarray, old, mask: int) -> bool:
     """Whether an atomic has left another value in global memory than it found. If not, it is no
     more than a read. old: the values that the atomic returned.
     """
@@ -360,10 +360,34 @@ def _changes(w, at: np.ndarray, old, mask: int) -> bool:
     return False
 
 
+def _look_at_atomic(ins: Instr) -> Looking | None:
+    """How to get the step of atom and red. In shared memory it has the addresses, as that of ld and
+    st. In global memory clusters with it follow abreast only (following.py), and not at all where
+    somebody uses the result.
+    """
+    effect = ins.effect
+    assert isinstance(effect, Updates)
+    space, nbytes = effect.space, effect.nbytes
+    if effect.returns and space == "global":
+        return None
+
+    def look(w, mask, args):
+        parts = _parts(space, mask, args[0])
+        where, at = parts[0].where, parts[0].at
+        if len(parts) > 1 or where == "global" and effect.returns:
+            w.observer.trail.stop()
+        if where != "global":
+            return Look((at.tobytes() if where else where,))
+        return Look((where, at.size), touch_of(effect, at, nbytes))
+
+    return look
+
+
+@followed(_look_at_atomic)
 def atomic(ins: Instr, effect: Updates, run) -> Run:
     """Observe atom and red."""
     space, nbytes = effect.space, effect.nbytes
-    sums = effect.operation == "add" and effect.floats
+    sums = reductions.is_sum(effect)
 
     def after(w, mask: int, where: str | None, at: np.ndarray, result):
         observer = w.observer
@@ -381,8 +405,8 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
             if sums:
-                reductions.reduced(observer.globals, agent, int(at[0]), nbytes, ins)
-            changed = result is None or _changes(w, at, result, mask)
+                reductions.reduced(observer.globals, agent, int(at[0]), ins)
+            changed = result is None or changes(w, at, result, mask)
             rules = observer.globals
             agent.hearing = part_of(w, mask, ins)
             if changed:

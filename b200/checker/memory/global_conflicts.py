@@ -90,7 +90,7 @@ class GlobalConflicts:
         """Check an access that is not strong against the atomics on its places: each of them must
         be before it, not the latest alone.
         """
-        if access.kind not in MORAL and self.order.chains:
+        if access.kind not in MORAL and self.order.has_adds(region.base):
             for old in self.order.adds(addresses, nbytes):
                 self._against(agent, old, access, region)
 

@@ -10,7 +10,7 @@ line and the time of the write. What was read before it is written is in global_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from b200.checker.memory.global_conflicts import (
 from b200.checker.memory.global_lanes import GlobalLanes
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.global_reads import WORD, GlobalReads, Read
+from b200.checker.memory.reductions import FirstSum
+from b200.checker.memory.sent import tells
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormap_edits import TensorMaps
 from b200.checker.scopes import GPU, scope_of
@@ -63,7 +65,7 @@ class GlobalRules:
         self.lanes = GlobalLanes(observer)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
-        self.reductions: dict = {}  # allocation -> who has added floats to it first (reductions.py)
+        self.reductions: dict[int, FirstSum] = {}  # base of an allocation -> who has added to it
 
     def finish(self) -> None:
         self.shadows.clear()
@@ -175,7 +177,7 @@ class GlobalRules:
             cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
             access = Access(ins, COPY if bulk else WEAK)
             self.conflicts.check(agent, cells, access, region)
-            if self.order.chains and cells.any():
+            if cells.any() and self.order.has_adds(region.base):
                 self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
     def loaded_by_threads(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
@@ -344,9 +346,9 @@ class GlobalRules:
         """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
         polled = self.polled.get(agent)
         if polled is not None and addresses.size == 1:
-            of, address, shadow, unit, number, count = polled
+            of, address, base, shadow, unit, number, count = polled
             if of is ins and address == addresses[0] and shadow[unit] == number:
-                if len(self.order.chains.get(address, ())) == count:
+                if len(self.order.signals(address, base)) == count:
                     return  # it has seen this before
         self.reads.add(agent, addresses, nbytes, ins, strong=True)
         access = Access(ins, STRONG, scope_of(ins, GPU))
@@ -354,12 +356,13 @@ class GlobalRules:
             if (shadow := self.shadows.get(region.base)) is not None:
                 for offset in set(at.tolist()):
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
-                    self._receive(agent, region.base + offset, cells, ins)
+                    self._receive(agent, region.base, offset, cells, ins)
                     self.conflicts.check(agent, cells, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
-                    count = len(self.order.chains.get(address, ()))
-                    self.polled[agent] = ins, address, shadow, unit, int(shadow[unit]), count
+                    count = len(self.order.signals(address, region.base))
+                    number = int(shadow[unit])
+                    self.polled[agent] = ins, address, region.base, shadow, unit, number, count
 
     def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
@@ -377,12 +380,16 @@ class GlobalRules:
             shadow = self.shadow(region)
             for offset in set(at.tolist()):
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
-                latest = self._receive(agent, region.base + offset, cells, ins)
-                found.append((region.base + offset, latest))
+                latest = self._receive(agent, region.base, offset, cells, ins)
+                found.append((region.base, offset, latest))
         signal = self.order.signal(agent, ins, lanes, addresses)
-        for address, latest in found:
+        for base, offset, latest in found:
             stored = latest.signal if latest is not None and latest.kind != ATOMIC else None
-            self.order.passes_on(address, signal, stored)
+            passes_on = partial(self.order.passes_on, base + offset, signal, stored)
+            if self.order.has_put_off(base):
+                self.order.put_off(base, passes_on)
+            else:
+                passes_on()
         self.stored_lanes(agent, addresses, nbytes, ins, ATOMIC)
         signal.write = self._write_of(agent, ins)
         signal.write.signal = signal
@@ -392,16 +399,33 @@ class GlobalRules:
         """The write that the warp has just made."""
         return self.writes[self.numbers[agent, ins.key, agent.now()]]
 
-    def _receive(self, agent: Agent, address: int, cells: np.ndarray, ins: Instr) -> Write | None:
-        """The warp receives the signals of an address. Returns the latest write there, None
-        without one.
+    def passed_on(
+        self, agent: Agent, ins: Instr, lanes: int, number: int, addresses: np.ndarray
+    ) -> None:
+        """What `updated` has left out of a warp of clusters abreast: what it passes on. number: of
+        the write.
         """
+        signal = self.order.signal(agent, ins, lanes, addresses)
+        for address in set(addresses.tolist()):
+            self.order.passes_on(address, signal, None)
+        signal.write = write = self.writes[number]
+        if write is not None:
+            write.signal = signal
+
+    def _receive(
+        self, agent: Agent, base: int, offset: int, cells: np.ndarray, ins: Instr
+    ) -> Write | None:
+        """The warp receives the signals of a place in an allocation. Returns the latest write
+        there, None without one.
+        """
+        address = base + offset
         number = int(cells[0])
         write = self.writes[number] if number else None
         if write is None:
             return None
         if write.kind == ATOMIC:
-            self.order.receive(agent, self.order.chains.get(address, ()), ins, address)
+            if tells(ins):
+                self.order.receive(agent, self.order.signals(address, base), ins, address)
             return write
         if write.signal is None and write.agent is not agent:
             write.signal = self.order.flag(write.agent, write.ins, write.fenced)

@@ -13,7 +13,7 @@ it, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,13 +38,18 @@ if TYPE_CHECKING:
     from b200.checker.memory.global_conflicts import Write
 
 KEPT = 4096  # signals remembered of an address
+MOST_PUT_OFF = 1 << 28  # bytes of addresses that are kept of signals to be added to chains
 
 
 class GlobalOrder:
     """The signals of a launch, and the warps that have received them."""
 
     def __init__(self):
-        self.chains: dict[int, list[Signal]] = {}  # address of an atomic -> what it passes on
+        # address of an atomic -> what it passes on, by the warp that sent it
+        self.chains: dict[int, dict[Agent, Signal]] = {}
+        # base of an allocation -> what adds further signals to the chains in it
+        self._put_off: dict[int, list[Callable[[], None]]] = {}
+        self._put_off_bytes = 0
         self.learned: dict[ClusterState, Learned] = {}
         self.received: dict[object, list[Pending]] = {}  # CTA -> received by its warps
         # (warp, address) -> its releases there, the latest of each scope
@@ -90,13 +95,46 @@ class GlobalOrder:
         """An atomic hands over what earlier atomics on its address have handed over, back to the
         latest store. before: the signal of the latest write there if that is a store, else None.
         """
-        chain = self.chains.setdefault(address, [])
+        chain = self.chains.setdefault(address, {})
         if before is not None:
-            chain[:] = [before]
+            chain.clear()
+            chain[before.agent] = before
         ins = signal.ins
         if tells(ins) and acquires(ins) and signal.releases and signal.scope == GPU:
             chain.clear()  # it has taken them over
-        chain[:] = [s for s in chain if s.agent is not signal.agent][-KEPT:] + [signal]
+        chain.pop(signal.agent, None)
+        chain[signal.agent] = signal
+        if len(chain) > KEPT + 1:
+            del chain[next(iter(chain))]
+
+    def put_off(self, base: int, later: Callable[[], None], nbytes: int = 0) -> None:
+        """`later` adds signals to the chains in an allocation, once somebody asks for these: mostly
+        nobody does. nbytes: what it keeps.
+        """
+        self._put_off.setdefault(base, []).append(later)
+        self._put_off_bytes += nbytes
+        if self._put_off_bytes > MOST_PUT_OFF:
+            for other in list(self._put_off):
+                self._add_put_off(other)
+
+    def has_put_off(self, base: int) -> bool:
+        return base in self._put_off
+
+    def _add_put_off(self, base: int) -> None:
+        for later in self._put_off.pop(base, ()):
+            later()
+        if not self._put_off:
+            self._put_off_bytes = 0
+
+    def has_adds(self, base: int) -> bool:
+        """Whether there may have been atomics in an allocation."""
+        self._add_put_off(base)
+        return bool(self.chains)
+
+    def signals(self, address: int, base: int) -> Collection[Signal]:
+        """What the atomics on an address pass on."""
+        self._add_put_off(base)
+        return self.chains.get(address, {}).values()
 
     def receive(self, agent: Agent, signals, ins: Instr, address: int) -> None:
         """A strong read or an atomic receives the signals of an address. An acquire takes over what
@@ -201,7 +239,7 @@ class GlobalOrder:
         seen: set[int] = set()
         for first in set(addresses.tolist()):
             for address in range(first, first + nbytes, 2):
-                for signal in self.chains.get(address, ()):
+                for signal in self.chains.get(address, {}).values():
                     if signal.write is not None and id(signal) not in seen:
                         seen.add(id(signal))
                         yield signal.write

@@ -114,11 +114,20 @@ class GlobalReads:
 
     def any(self, region: Region, offsets: np.ndarray, nbytes: int) -> bool:
         """Whether some words at these offsets of an allocation were read, int64 [lanes, 1]."""
+        return bool(self._at(region, offsets, nbytes).any())
+
+    def of(self, region: Region, offsets: np.ndarray, nbytes: int) -> list[Read]:
+        """The reads of words at these offsets."""
+        cells = self._at(region, offsets, nbytes)
+        found = (self.reads[number] for number in distinct(cells)) if cells.any() else ()
+        return [read for read in found if read is not None]
+
+    def _at(self, region: Region, offsets: np.ndarray, nbytes: int) -> np.ndarray:
         if self._lists.get(region.base):
             self._fold(region)
         shadow = self._shadows.get(region.base)
         index = offsets // WORD + np.arange(-(-nbytes // WORD))
-        return shadow is not None and bool(shadow[:, index].any())
+        return np.zeros(0, np.uint32) if shadow is None else shadow[:, index]
 
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
         """The reads of some words of an allocation, which are about to be written. They are

@@ -1,8 +1,8 @@
-"""Whether the threads of CTAs abreast access memory in an order (checker/abreast.py).
+"""Whether the threads of CTAs abreast access memory in an order (checker/abreast).
 
 No rule finds anything between two accesses of one place that neither conflict nor are out of order.
 This looks for that, thread by thread and in all CTAs at once: a place is accessed by one thread
-only, or only read, until
+only, or only read, or only updated by atomics, until
 
 - a barrier for which every warp of the CTA has waited orders all threads: `phase` counts them, or
 - bar.warp.sync of all the warp's lanes orders these: `turn` counts them, from each phase's
@@ -22,6 +22,7 @@ import numpy as np
 from b200 import sparse
 from b200.chip.abreast.dropped import NotAbreast
 from b200.effects import (
+    Effect,
     Elects,
     Exchanges,
     FencesMemory,
@@ -34,6 +35,7 @@ from b200.effects import (
     Sleeps,
     Stores,
     Transposes,
+    Updates,
 )
 from b200.program.translated import Translated
 
@@ -56,10 +58,13 @@ class NotInOrder(NotAbreast):
 
 @dataclass(eq=False, slots=True)
 class Cells:
-    """Stamps of the latest write and of the latest reads of each `unit` bytes, 0 for none."""
+    """Stamps of the latest write, of the latest reads and of the latest atomics of each `unit`
+    bytes, 0 for none.
+    """
 
     written: np.ndarray
     read: np.ndarray
+    updated: np.ndarray
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +89,7 @@ class ThreadOrder:
         found = self._cells.get(base)
         if found is None:
             size = nbytes // self.unit + 1
-            found = Cells(sparse.zeros(size, np.int64), sparse.zeros(size, np.int64))
+            found = Cells(*(sparse.zeros(size, np.int64) for _ in range(3)))
             self._cells[base] = found
         return found
 
@@ -107,7 +112,7 @@ class ThreadOrder:
 
     # --- accesses ---------------------------------------------------------------------------------
     def access(
-        self, warp: int, cells: Cells, index: np.ndarray, who: Any, write: bool, shared: bool
+        self, warp: int, cells: Cells, index: np.ndarray, who: Any, effect: Effect, shared: bool
     ) -> None:
         """Threads of a warp access cells. index: [cells of a thread, threads]. who: the lane of
         each thread, or SEVERAL. shared: whether nothing is there before it is written. Raises
@@ -115,10 +120,14 @@ class ThreadOrder:
         """
         now = self._time[warp]
         mine = warp << LANES | who
-        written, read = cells.written[index], cells.read[index]
+        update = isinstance(effect, Updates)
+        written = cells.written[index]
+        same, other = (cells.updated, cells.read) if update else (cells.read, cells.updated)
+        alike = same[index]
         self._look(written, warp, mine, now)
-        if write:
-            self._look(read, warp, mine, now)
+        self._look(other[index], warp, mine, now)
+        if isinstance(effect, Stores):
+            self._look(alike, warp, mine, now)
             stamps = np.broadcast_to(now << WHO | mine, index.shape)
             cells.written[index] = stamps
             if (cells.written[index] != stamps).any():
@@ -126,16 +135,23 @@ class ThreadOrder:
             return
         if shared and not written.all():
             raise NotInOrder("shared memory that nobody has written is read")
+        self._share(same, index, alike, warp, mine, now)
+
+    @staticmethod
+    def _share(
+        cells: np.ndarray, index: np.ndarray, before: np.ndarray, warp: int, mine: Any, now: int
+    ) -> None:
+        """Stamp places that several threads may access at a time, alike."""
         stamps = np.broadcast_to(now << WHO | mine, index.shape)
         several = now << WHO | warp << LANES | SEVERAL
-        recent = read >> WHO + TURNS == now >> TURNS
+        recent = before >> WHO + TURNS == now >> TURNS
         if recent.any():
-            by = read & ANYBODY
+            by = before & ANYBODY
             stamps = np.where(recent & (by != mine), several, stamps)
             stamps = np.where(recent & (by >> LANES != warp), now << WHO | ANYBODY, stamps)
-        cells.read[index] = stamps
-        if (twice := cells.read[index] != stamps).any():
-            cells.read[index[twice]] = np.where(
+        cells[index] = stamps
+        if (twice := cells[index] != stamps).any():
+            cells[index[twice]] = np.where(
                 stamps[twice] & ANYBODY == ANYBODY, stamps[twice], several
             )
 
@@ -153,18 +169,24 @@ class ThreadOrder:
 
 def can_be_judged(code: Translated) -> bool:
     """Whether the order of its threads' accesses is all that a rule for clusters looks at in a
-    kernel, but for where its warps meet: it has weak accesses of memory, and OTHERS.
+    kernel, but for where its warps meet: it has weak accesses of memory, relaxed atomics that tell
+    nobody what they found, and OTHERS.
     """
     ops = (op for block in code.structure for op in block.ops)
     effects = (op.ins.effect for op in ops if op.entry is not None and op.entry.style != "pure")
-    return all(
-        not effect.strong if isinstance(effect, (Loads, Stores)) else isinstance(effect, OTHERS)
-        for effect in effects
-    )
+    return all(map(_can_be_judged, effects))
+
+
+def _can_be_judged(effect: Effect) -> bool:
+    if isinstance(effect, Updates):
+        return effect.order == "relaxed" and not effect.returns
+    if isinstance(effect, (Loads, Stores)):
+        return not effect.strong
+    return isinstance(effect, OTHERS)
 
 
 def smallest_access(code: Translated) -> int:
     """The fewest bytes that a thread accesses at once in memory that it shares; at most 4."""
     effects = (op.ins.effect for block in code.structure for op in block.ops)
-    sizes = (e.nbytes for e in effects if isinstance(e, (Loads, Stores)) and not e.private)
+    sizes = (e.nbytes for e in effects if isinstance(e, (Loads, Stores, Updates)) and not e.private)
     return min((4, *sizes))

@@ -282,7 +282,7 @@ class CopyOperations:
         rules, ins = self.observer.globals, self.observer.ins
         assert ins is not None  # whatever issues an operation is observed
         to, n = reduction.destination, reduction.nbytes
-        reductions.reduced(rules, agent, to, n, ins)
+        reductions.reduced(rules, agent, to, ins)
         rules.stored(agent, to, n, ins, REDUCTION)
         self._copied_out(agent, reduction)
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from b200.chip.abreast import accesses
+from b200.chip.abreast import accesses, updates
 from b200.chip.abreast.accesses import Seen
 from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.abreast.parts import part_of
 from b200.chip.alu.warp import shuffle_sources
 from b200.effects import (
     CommitsGroup,
@@ -36,6 +37,7 @@ from b200.effects import (
     Sleeps,
     Stores,
     Transposes,
+    Updates,
     WaitsForGroups,
 )
 from b200.program.analysis import Op, destination_count
@@ -65,16 +67,6 @@ def flat_kinds(op: Op) -> list:
             raise NotAbreast(f"{op.ins.opcode} has coordinates")
         kinds.append(kind_of_operand(operand))
     return kinds
-
-
-def part_of(kind: Any, value: Any, i: int) -> Any:
-    """What CTA i has of an operand."""
-    if isinstance(value, tuple):
-        kinds = kind if isinstance(kind, tuple) else (kind,) * len(value)
-        return tuple(part_of(k, v, i) for k, v in zip(kinds, value, strict=True))
-    if isinstance(value, np.ndarray):
-        return value[32 * i : 32 * i + 32]
-    return value >> 32 * i & FULL if kind == "pred" and value is not None else value
 
 
 # --- forms ----------------------------------------------------------------------------------------
@@ -162,6 +154,10 @@ def _store(op: Op, seen: Seen | None) -> Run:
     return accesses.store(op.ins, seen)
 
 
+def _update(op: Op, seen: Seen | None) -> Run:
+    return updates.update(op, flat_kinds(op), each(op), seen)
+
+
 def _barrier(op: Op, seen: Seen | None) -> Run:
     """Whole warps of all CTAs that still have them come to the barrier of the CTA that stands for
     all.
@@ -245,6 +241,7 @@ def _nothing(op: Op, seen: Seen | None) -> Run:
 FORMS: dict[type[Effect], Form] = {
     Loads: _load,
     Stores: _store,
+    Updates: _update,
     MeetsInCta: _barrier,
     Exchanges: _exchange,
     **dict.fromkeys((MeetsInWarp, Elects, LooksAtLanes, Transposes, MultipliesInWarp), each),

@@ -18,6 +18,8 @@ class Ledger:
     read: bases of the allocations that are read. written: base -> the CTA that has written each
     byte, 0 for none. A CTA may write what no other does. No allocation may be both, but for those
     in `in_place`, of which it is kept who reads: a CTA may read there what no other writes.
+    updated: base -> the way in which atomics have updated each byte (updates.py), 0 for none. All
+    CTAs may update a place, in one way, if nothing else is done to the allocation.
     """
 
     def __init__(self, n: int, in_place: frozenset[int] = frozenset()):
@@ -31,6 +33,8 @@ class Ledger:
         }
         self.read: set[int] = set()
         self.written: dict[int, Region] = {}
+        self.updated: dict[int, Region] = {}
+        self._ways: dict[tuple[str, str], int] = {}  # way -> its number
         self._before: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._bytes = 0
 
@@ -48,6 +52,7 @@ class Ledger:
         elif base not in self.read:
             if base in self.written:
                 raise ReadAndWritten(base)
+            self._not_updated(base)
             self.read.add(base)
 
     def _reads_in_place(self, region: Region, size: int, index: np.ndarray, chosen) -> None:
@@ -82,6 +87,7 @@ class Ledger:
         base, size = region.base, items.itemsize
         if base in self.read:
             raise ReadAndWritten(base)
+        self._not_updated(base)
         own = self._own(size, chosen)
         if base in self.in_place:
             readers = typed_items(self._map(self.readers, region), size)[index]
@@ -94,6 +100,32 @@ class Ledger:
         typed[index] = own
         if (typed[index] != own).any():
             raise NotAbreast("two CTAs write one place")
+        self._keep(items, index)
+
+    def updates(
+        self, region: Region, items: np.ndarray, index: np.ndarray, way: tuple[str, str]
+    ) -> None:
+        """Lanes are about to update items in a way of updates.py."""
+        base = region.base
+        if base in self.read or base in self.written or base in self.in_place:
+            raise NotAbreast("an allocation is updated by atomics, and otherwise accessed")
+        number = self._ways.setdefault(way, len(self._ways) + 1)
+        if (index == index[:, :1]).all():
+            index = index[:, :1]
+        typed = typed_items(self._map(self.updated, region), items.itemsize)
+        number *= int.from_bytes(b"\x01" * items.itemsize, "little")
+        before = typed[index]
+        if ((before != 0) & (before != number)).any():
+            raise NotAbreast("atomics update one place in several ways")
+        typed[index] = number
+        self._keep(items, index)
+
+    def _not_updated(self, base: int) -> None:
+        if base in self.updated:
+            raise NotAbreast("an allocation is updated by atomics, and otherwise accessed")
+
+    def _keep(self, items: np.ndarray, index: np.ndarray) -> None:
+        """Keep what is there, to take back what comes."""
         old = items[index]
         self._bytes += old.nbytes + index.nbytes
         if self._bytes > MOST:

@@ -9,16 +9,18 @@ import numpy as np
 
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.ledger import Ledger, typed_items
+from b200.chip.abreast.updates import InTurn
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, special_registers, thread_registers
 from b200.chip.machine import Machine
 from b200.chip.operations import CpAsync, Effect, Operation
-from b200.chip.order import InOrder
+from b200.chip.order import PUT_OFF, InOrder
 from b200.chip.placement import Seat
 from b200.chip.spin import LONG, Spinning
 from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster, Region
 from b200.chip.watcher import Abreast
+from b200.errors import Fault
 from b200.hardware import SMEM_BASE
 from b200.program.module import Instr
 from b200.program.translated import Translated
@@ -47,6 +49,10 @@ class AbreastFragment(Fragment):
         self.counted = self.machine.ctas_in(self.mask)
         return self.counted
 
+    def split(self, taken: int, target: int, after: int, meet: int) -> int:
+        self.machine.parts(self.mask, taken)
+        return super().split(taken, target, after, meet)
+
 
 class AbreastOrder(InOrder):
     """The turns of warps of n CTAs."""
@@ -54,17 +60,24 @@ class AbreastOrder(InOrder):
     machine: Any  # an AbreastMachine
 
     def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
-        raise NotAbreast(f"{type(error).__name__}: {error}") from None
+        """A fault of the program is one of CTAs that run one after the other, too. A failure of
+        the emulator is told as one.
+        """
+        if isinstance(error, Fault):
+            raise NotAbreast(f"{type(error).__name__}: {error}") from None
+        super().raise_failed(f, launch, error)
 
     def go(self, launch: Launch) -> None:
         """Run all warps to their end."""
-        machine = self.machine
+        machine, turns = self.machine, 0
         while self.queue:
             if machine.spinning.all_stand():
                 raise NotAbreast("all warps poll")
             fragment = self.next_fragment()
             fragment.queued = False
-            self.take_turn(fragment, launch)
+            turns += self.take_turn(fragment, launch)
+            if turns == PUT_OFF:
+                machine.in_step = False  # by now another CTA would have joined the first one
         if any(warp.live for warp in machine.lead.warps):
             raise NotAbreast("warps wait for ever")
 
@@ -86,7 +99,8 @@ class AbreastMachine(Machine):
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
     local_offset: where that of each lane begins. smem_items: item size -> shared memory as items,
     [CTAs, items]. smem_begins: item size -> the first item of each CTA.
-    in_place: as of the ledger.
+    in_place: as of the ledger. in_step: whether each CTA has taken the turns that it takes by
+    itself.
     """
 
     def __init__(
@@ -109,6 +123,7 @@ class AbreastMachine(Machine):
         self.all_lanes = (1 << self.width) - 1
         self.every_cta = sum(1 << 32 * i for i in range(n))
         self.ledger = Ledger(n, in_place)
+        self.in_turn, self.in_step = InTurn(), True
         self.view = Abreast()
         self.hits = [0] * len(code.blocks)
         self.spinning = _Turns(self)
@@ -148,6 +163,14 @@ class AbreastMachine(Machine):
             if mask != lanes * self.every_cta:
                 raise CtasDiffer("CTAs go different ways")
         return lanes
+
+    def parts(self, mask: int, taken: int) -> None:
+        """Lanes of a warp part. Unless those of each CTA part in the same way, CTAs take turns of
+        their own from now on.
+        """
+        for lanes in (mask, taken):
+            if lanes != (lanes & FULL) * self.every_cta:
+                self.in_step = False
 
     # --- what instructions use --------------------------------------------------------------------
     def seats(self, w: Fragment, mask: int) -> list[tuple[int, Fragment, int]]:
@@ -205,6 +228,7 @@ class AbreastMachine(Machine):
         """Run the CTAs to their end. Raises NotAbreast."""
         self._start(launch)
         self.turns.go(launch)
+        self.in_turn.carry_out(self)
 
     def _start(self, launch: Launch) -> None:
         threads = launch.block[0] * launch.block[1] * launch.block[2]

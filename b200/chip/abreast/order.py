@@ -11,7 +11,7 @@ from b200.chip.abreast.dropped import CtasDiffer, NotAbreast, ReadAndWritten
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.abreast.writer import AbreastWriter, look_for_refusal
 from b200.chip.launch import Launch
-from b200.chip.order import InOrder
+from b200.chip.order import PUT_OFF, InOrder
 from b200.chip.placement import Placement, Seat
 from b200.chip.state import Cluster
 from b200.chip.watcher import Abreast
@@ -20,7 +20,6 @@ from b200.program.translate import translate_abreast
 from b200.program.translated import Translated
 
 MOST = 64  # CTAs that run abreast
-PUT_OFF = 256  # turns that a cluster goes on alone before another joins it
 TRIES = 4  # allocations that are read and written, found by trying
 SWITCH = "B200_ABREAST"
 # Instructions that CTAs have to execute for each one of the kernel's text before it pays to write

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.forms import FORMS, form_of
-from b200.effects import CommitsGroup, Copies, Loads, WaitsForGroups
+from b200.effects import CommitsGroup, Copies, Loads, Updates, WaitsForGroups
 from b200.program.analysis import Op, Uniformity
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -56,6 +56,8 @@ def look_for_refusal(code: Translated) -> None:
                 and not effect.space.startswith("shared")
             ):
                 raise NotAbreast(f"{op.ins.opcode} may wait for what another CTA stores")
+            if isinstance(effect, Updates) and effect.returns and effect.space == "global":
+                raise NotAbreast(f"{op.ins.opcode}: its result depends on which CTA comes first")
             bulk = isinstance(effect, (CommitsGroup, Copies, WaitsForGroups)) and effect.bulk
             if type(effect) not in FORMS or bulk:
                 raise NotAbreast(f"{op.ins.opcode} has no form for CTAs abreast")

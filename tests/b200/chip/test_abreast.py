@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 import pytest
 import torch
 
-from b200.checker import Checker
+from b200.chip.abreast import forms
 from b200.chip.abreast.order import SideBySide, how_many
 from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
-from b200.errors import EmulatorError
+from b200.effects import Stores
+from b200.errors import Fault
+from tests.b200.chip.ctas_abreast import (
+    CTAS,
+    HEAD,
+    LOAD,
+    OTHER,
+    STORE,
+    THREADS,
+    compare,
+    outcome,
+)
 from tests.b200.ptx_support import kernel, run
-from tests.planted_bugs.reports import ADDRESS
-
-CTAS, THREADS = 9, 64
-
-# %rd1 `out`, %rd2 `given`, %r1 the CTA, %r2 the thread, %r3 shared memory, %r4 the thread's number
-# in the grid, %r5 its own word of shared memory, %rd3 and %rd4 its own words of `out` and `given`.
-HEAD = """
-ld.param.u64 %rd1, [out];
-ld.param.u64 %rd2, [given];
-mov.u32 %r1, %ctaid.x;
-mov.u32 %r2, %tid.x;
-mov.u32 %r3, dyn;
-mad.lo.u32 %r4, %r1, 64, %r2;
-shl.b32 %r5, %r2, 2;
-add.u32 %r5, %r5, %r3;
-mul.wide.u32 %rd9, %r4, 4;
-add.u64 %rd3, %rd1, %rd9;
-add.u64 %rd4, %rd2, %rd9;
-"""
-LOAD = "ld.global.u32 %r10, [%rd4];"
-STORE = "st.global.u32 [%rd3], %r10;"
-OTHER = """
-xor.b32 %r11, %r5, 252;
-ld.shared.u32 %r10, [%r11];
-"""
-
-
-@dataclass
-class Outcome:
-    said: str
-    counters: dict[str, int]
-    out: list[int]
-    given: list[int]
-    order: SideBySide
-
-    def shows(self) -> tuple:
-        return self.said, self.counters, self.out, self.given
-
-
-def outcome(body: str, most: int, check: bool, ctas: int = CTAS) -> Outcome:
-    out = torch.zeros(2 * ctas * THREADS, dtype=torch.int32)
-    given = torch.arange(2 * ctas * THREADS, dtype=torch.int32) * 7919 % 4093
-    gpu, order = Gpu(), SideBySide(most, pays=0)
-    gpu.machine = Machine(gpu.memory, order, (Checker(),) if check else ())
-    text = kernel(HEAD + body, [".u64 out", ".u64 given"], reqntid=THREADS)
-    counters = {}
-    try:
-        done = run(text, out, given, grid=(ctas, 1, 1), block=(THREADS, 1, 1), smem=1024, gpu=gpu)
-        said = "\n".join([*map(str, done.findings or ()), *done.incomplete])
-        counters = done.counters
-    except EmulatorError as error:
-        said = f"{error.kind}: {error}"
-    said = re.sub("0x[0-9a-f]{9,}", "ADDRESS", ADDRESS.sub("ADDRESS", said))
-    return Outcome(said, counters, out.tolist(), given.tolist(), order)
-
-
-def compare(body: str, check: bool, ctas: int = CTAS) -> Outcome:
-    abreast = outcome(body, 64, check, ctas)
-    one_by_one = outcome(body, 0, check, ctas)
-    assert one_by_one.order.ran == 0
-    assert abreast.shows() == one_by_one.shows()
-    return abreast
-
 
 ALIKE = {
     "shared memory": f"{LOAD} st.shared.u32 [%r5], %r10; bar.sync 0; {OTHER} {STORE}",
@@ -678,3 +623,23 @@ def test_it_has_to_pay(monkeypatch):
     assert SideBySide().most == 0
     monkeypatch.setenv("B200_ABREAST", "16:7")
     assert (SideBySide().most, SideBySide().pays) == (16, 7)
+
+
+@pytest.mark.parametrize("error", [Fault("planted"), ValueError("planted")], ids=["fault", "ours"])
+def test_only_faults_of_the_program_are_left_to_ctas_one_by_one(error, monkeypatch):
+    """A failure of the emulator itself is told: it says nothing of the program."""
+
+    def fails(op, seen):
+        def run(*_):
+            raise error
+
+        return run
+
+    body = ALIKE["what all CTAs read"]
+    monkeypatch.setitem(forms.FORMS, Stores, fails)
+    found = outcome(body, 64, check=False)
+    assert found.order.ran == 0
+    if isinstance(error, Fault):
+        assert found.shows() == outcome(body, 0, check=False).shows()
+    else:
+        assert "the emulator itself failed" in found.said and "ValueError: planted" in found.said

@@ -20,7 +20,7 @@ from b200.program.module import Instr
 from b200.registry import Run
 
 if TYPE_CHECKING:
-    from b200.checker.abreast import FollowAbreast
+    from b200.checker.abreast.follow import FollowAbreast
 
 
 class CheckedAbreastWriter(AbreastWriter):
@@ -29,7 +29,7 @@ class CheckedAbreastWriter(AbreastWriter):
     def form(self, op: Op) -> Run:
         ins = op.ins
         make = WRAPPERS.get(type(ins.effect))
-        if make is generic.access:
+        if make in (generic.access, generic.atomic):
             assert isinstance(ins.effect, Access)
             return form_of(op, None if ins.effect.private else self._seen(op))
         run = form_of(op)
@@ -40,11 +40,11 @@ class CheckedAbreastWriter(AbreastWriter):
 
     def _seen(self, op: Op) -> Callable[..., None]:
         ins = op.ins
-        address = ins.operands[0 if isinstance(ins.effect, Stores) else 1]
+        address = ins.operands[0 if isinstance(ins.effect, Stores) or ins.mods[0] == "red" else 1]
         varies = self.alone.operand_varies(address)
 
         def seen(w: Fragment, mask: int, place: Place, values: tuple) -> None:
-            view_of(w).accesses(ins, w, mask, place, values, varies)
+            view_of(w).access(ins, w, mask, place, values, varies)
 
         return seen
 

@@ -1,0 +1,146 @@
+"""atom and red of CTAs abreast.
+
+In shared memory each CTA updates its own. In global memory several CTAs may update one place, so
+its contents depend on who comes first. But nobody sees more of it than what is there in the end,
+where no result is used and nobody reads the place (ledger.py):
+
+- Integer operations that commute leave the same in any order. They are carried out at once.
+- All others are kept, and carried out when all CTAs have come to their end, CTA after CTA. That is
+  the order of CTAs that run one after the other, as long as all of them take the same turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from b200.chip.abreast.accesses import SPACES, Place, Seen, chosen_lanes, place_of
+from b200.chip.abreast.dropped import NotAbreast
+from b200.chip.abreast.parts import part_of
+from b200.chip.fragment import Fragment
+from b200.chip.memory.loads_stores import kind_of
+from b200.effects import Updates
+from b200.program.analysis import Op
+from b200.program.module import TYPE_BITS
+from b200.registry import DTYPES, FULL, Run
+
+# Operations of integers that commute -> what carries them out; of others, the order shows
+UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+COMMUTE = ("u32", "s32", "b32", "u64", "s64", "b64")
+LATER = ("", "")  # the way of all that is kept to the end: it is carried out in order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Later:
+    """An update by a warp, kept to the end. narrow: the run function of one CTA. kinds: of its
+    arguments (forms.py).
+    """
+
+    narrow: Run
+    kinds: list
+    warp: Fragment
+    mask: int
+    args: tuple
+
+
+@dataclass(eq=False)
+class InTurn:
+    """The updates that are kept to the end."""
+
+    kept: list[_Later] = field(default_factory=list)
+
+    def carry_out(self, machine: Any) -> None:
+        """All of the first CTA, then all of the next one. Raises NotAbreast."""
+        if self.kept and not machine.in_step:
+            raise NotAbreast("CTAs take turns of their own, and the order of their atomics shows")
+        for i in range(machine.n) if self.kept else ():
+            for number, later in enumerate(self.kept):
+                for _, seat, lanes in machine.seats(later.warp, later.mask & FULL << 32 * i):
+                    parts = [part_of(k, a, i) for k, a in zip(later.kinds, later.args)]
+                    found = later.narrow(seat, lanes, *parts)
+                    machine.view.updated(number, i, seat, lanes, parts[0], found)
+
+
+def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
+    """kinds: of the arguments of its run function. alone: carries the update out in each CTA by
+    itself. seen: is told what lanes give, as other arguments, unless the update is kept to the end.
+    """
+    ins, narrow = op.ins, op.made
+    effect = ins.effect
+    assert isinstance(effect, Updates)
+    space, kind = SPACES.get(effect.space, effect.space), kind_of(ins)
+    size, nbytes = min(TYPE_BITS[kind] // 8, 8), effect.nbytes
+    wide = _wide(effect, kind)
+    # Whoever looks at the run asks whether each update changes anything: of these it is the same in
+    # any order.
+    at_once = wide is not None and (seen is None or effect.operation in ("add", "xor"))
+    way = LATER
+    if at_once:
+        way = effect.operation, kind if effect.operation in ("min", "max") else ""
+
+    def run(w, mask: int, address, *args):
+        machine = w.machine
+        chosen = chosen_lanes(mask, machine.width)
+        place = place_of(w, space, address, chosen, nbytes, size)
+        if place.space == "local":
+            raise NotAbreast("an atomic in local memory")
+        if place.region is None:
+            if seen is not None:
+                seen(w, mask, place, ())
+            if wide is None or effect.returns:
+                return alone(w, mask, address, *args)
+        else:
+            if effect.returns:
+                raise NotAbreast(f"{ins.opcode}: its result depends on which CTA comes first")
+            if seen is not None:
+                seen(w, mask, place, args[:1] if at_once else ())
+            index = place.index + np.arange(nbytes // size)[:, None]
+            machine.ledger.updates(place.region, place.items, index, way)
+            if not at_once:
+                later = _Later(narrow, kinds, w, mask, (address, *args))
+                machine.in_turn.kept.append(later)
+                w.spin = None
+                return None
+        assert wide is not None
+        value = args[0]
+        if isinstance(value, np.ndarray) and chosen is not None:
+            value = value[chosen]
+        if wide(place, value):
+            w.spin = None
+        return None
+
+    return run
+
+
+def _wide(effect: Updates, kind: str) -> Callable[[Place, Any], bool] | None:
+    """Carries out updates that commute: f(place, value of each lane) -> whether that changes
+    anything. None for all others.
+    """
+    ufunc = UFUNCS.get(effect.operation)
+    if ufunc is None or kind not in COMMUTE or 8 * effect.nbytes != effect.bits:
+        return None
+    plain = DTYPES[effect.bits]
+    dtype = np.dtype(f"i{effect.nbytes}") if kind[0] == "s" else np.dtype(plain)
+    ones = (1 << effect.bits) - 1
+
+    def change(place: Place, value) -> bool:
+        items, index = place.items.view(dtype), place.index
+        before = items[index]
+        if isinstance(value, np.ndarray):
+            value = value.astype(plain, copy=False).view(dtype)
+        else:
+            value = np.array(value & ones, plain).view(dtype)
+        ufunc.at(items, index, value)
+        return bool((items[index] != before).any())
+
+    return change
