@@ -52,12 +52,12 @@ class Touch(NamedTuple):
 
 
 READS, WRITES, UPDATES = "reads", "writes", "updates"
-WAYS = {Loads: READS, Stores: WRITES, Updates: UPDATES}
+_WAYS = {Loads: READS, Stores: WRITES, Updates: UPDATES}
 
 
-def touch_of(effect: Effect, addresses: np.ndarray, nbytes: int) -> Touch:
-    """What ld, st, atom or red does at these addresses."""
-    return Touch(WAYS[type(effect)], addresses, nbytes)
+def way_of(effect: Effect) -> str:
+    """What ld, st, atom or red does at its addresses."""
+    return _WAYS[type(effect)]
 
 
 class Look(NamedTuple):

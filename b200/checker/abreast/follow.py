@@ -14,7 +14,7 @@ from b200.checker.memory import generic
 from b200.checker.memory.one_address import differ
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
 from b200.checker.operations.latest_copies import LatestCopies
-from b200.checker.steps import READS, Touch, copy_operands, plain, touch_of
+from b200.checker.steps import READS, Touch, copy_operands, plain, way_of
 from b200.checker.vector_clocks import Agent
 from b200.chip.abreast.accesses import Place, chosen_lanes
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
@@ -191,12 +191,12 @@ class FollowAbreast(Abreast):
         index = (index * size // order.unit) + np.arange(place.nbytes // order.unit)[:, None]
         memory = machine.smem if region is None else region
         cells = order.cells(0 if region is None else region.base, memory.size)
-        order.access(w.index, cells, index, who, ins.effect, shared=region is None)
+        order.access(w.index, cells, index, who, way_of(ins.effect), shared=region is None)
 
     def _global(self, access: GlobalAccess) -> None:
         """The step, and what the rules for all clusters are to be told."""
         self._step_global(access)
-        touch = touch_of(access.ins.effect, access.at.reshape(-1), access.nbytes)
+        touch = Touch(way_of(access.ins.effect), access.at.reshape(-1), access.nbytes)
         if access.region.base not in self.following.bases[touch.way]:
             if not self.following.touches(touch):
                 raise NotAbreast("an allocation is accessed in two ways")

@@ -18,7 +18,7 @@ from b200.checker.memory.heard import part_of
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
-from b200.checker.steps import Look, Looking, followed, plain, touch_of
+from b200.checker.steps import Look, Looking, Touch, followed, plain, way_of
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -289,7 +289,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
             tell = partial(_global, w, ins, mask, at, nbytes, write, False)
         else:
             note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
-        return Look((where, at.size), touch_of(effect, at, nbytes), tell, note, differs)
+        return Look((where, at.size), Touch(way_of(effect), at, nbytes), tell, note, differs)
 
     return look
 
@@ -378,7 +378,7 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
             w.observer.trail.stop()
         if where != "global":
             return Look((at.tobytes() if where else where,))
-        return Look((where, at.size), touch_of(effect, at, nbytes))
+        return Look((where, at.size), Touch(way_of(effect), at, nbytes))
 
     return look
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from b200 import sparse
+from b200.checker.steps import UPDATES, WRITES
 from b200.chip.abreast.dropped import NotAbreast
 from b200.effects import (
     Effect,
@@ -112,21 +113,22 @@ class ThreadOrder:
 
     # --- accesses ---------------------------------------------------------------------------------
     def access(
-        self, warp: int, cells: Cells, index: np.ndarray, who: Any, effect: Effect, shared: bool
+        self, warp: int, cells: Cells, index: np.ndarray, who: Any, way: str, shared: bool
     ) -> None:
         """Threads of a warp access cells. index: [cells of a thread, threads]. who: the lane of
-        each thread, or SEVERAL. shared: whether nothing is there before it is written. Raises
-        NotInOrder.
+        each thread, or SEVERAL. way: as of steps.py. shared: whether nothing is there before it is
+        written. Raises NotInOrder.
         """
         now = self._time[warp]
         mine = warp << LANES | who
-        update = isinstance(effect, Updates)
         written = cells.written[index]
-        same, other = (cells.updated, cells.read) if update else (cells.read, cells.updated)
+        same, other = cells.read, cells.updated
+        if way == UPDATES:
+            same, other = other, same
         alike = same[index]
         self._look(written, warp, mine, now)
         self._look(other[index], warp, mine, now)
-        if isinstance(effect, Stores):
+        if way == WRITES:
             self._look(alike, warp, mine, now)
             stamps = np.broadcast_to(now << WHO | mine, index.shape)
             cells.written[index] = stamps

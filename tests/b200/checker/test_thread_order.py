@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from b200.checker.memory.thread_order import NotInOrder, ThreadOrder
+from b200.checker.steps import READS, UPDATES, WRITES
 
 CTAS, WARPS, CELLS = 2, 2, 16
 
@@ -19,16 +20,16 @@ class Reference:
         self.phase, self.turn = 0, [0] * WARPS
         self.seen: dict[tuple[int, int], list[tuple]] = {}
 
-    def access(self, cta: int, warp: int, lane: int, cell: int, write: bool) -> bool:
+    def access(self, cta: int, warp: int, lane: int, cell: int, way: str) -> bool:
         """Whether the access is in order with all before it."""
         before = self.seen.setdefault((cta, cell), [])
-        now = warp, lane, self.phase, self.turn[warp], write
+        now = warp, lane, self.phase, self.turn[warp], way
         before.append(now)
         return all(self._ordered(old, now) for old in before[:-1])
 
     @staticmethod
     def _ordered(old: tuple, new: tuple) -> bool:
-        if not (old[4] or new[4]) or old[:2] == new[:2] or old[2] < new[2]:
+        if old[4] == new[4] != WRITES or old[:2] == new[:2] or old[2] < new[2]:
             return True
         return old[0] == new[0] and old[3] < new[3]
 
@@ -53,16 +54,16 @@ def play(seed: int, turns: bool) -> tuple[bool, bool]:
             reference.turn[warp] += 1
         else:
             threads = sorted(dice.sample(range(32 * CTAS), dice.randint(1, 3)))
-            write = dice.random() < 0.4
+            way = dice.choices((READS, WRITES, UPDATES), (4, 4, 2))[0]
             at = [dice.randrange(CELLS) for _ in threads]
             told = [
-                reference.access(t // 32, warp, t % 32, cell, write)
+                reference.access(t // 32, warp, t % 32, cell, way)
                 for t, cell in zip(threads, at, strict=True)
             ]
             index = np.array([[t // 32 * CELLS + c for t, c in zip(threads, at, strict=True)]])
             who = np.array([t % 32 + 1 for t in threads])
             try:
-                order.access(warp, cells, index, who, write, shared=False)
+                order.access(warp, cells, index, who, way, shared=False)
             except NotInOrder:
                 return False, all(told)
             if not all(told):
@@ -82,22 +83,22 @@ def test_with_turns_it_passes_over_nothing():
     assert found.count((True, True)) > found.count((False, True))
 
 
-def accesses(order: ThreadOrder, *some: tuple[int, int, bool]) -> None:
-    """(warp, lane, whether it writes) at one place."""
-    for warp, lane, write in some:
+def accesses(order: ThreadOrder, *some: tuple[int, int, str]) -> None:
+    """(warp, lane, what it does) at one place."""
+    for warp, lane, way in some:
         cells = order.cells(0, 8)
-        order.access(warp, cells, np.array([[0]]), np.array([lane + 1]), write, shared=False)
+        order.access(warp, cells, np.array([[0]]), np.array([lane + 1]), way, shared=False)
 
 
 def test_a_barrier_that_a_warp_is_not_at_orders_nothing():
     order = ThreadOrder(1, 3, 4)
-    accesses(order, (0, 0, True))
+    accesses(order, (0, 0, WRITES))
     for warp in (0, 1):
         order.waits(warp, 1, 0)
     for warp in (0, 1):
         order.passes(warp)
     with pytest.raises(NotInOrder):
-        accesses(order, (1, 0, False))
+        accesses(order, (1, 0, READS))
 
 
 def test_generations_of_a_barrier_are_told_apart():
@@ -107,45 +108,45 @@ def test_generations_of_a_barrier_are_told_apart():
         order.waits(warp, 0, 0)
     order.passes(0)
     order.waits(0, 0, 1)
-    accesses(order, (1, 0, True))
+    accesses(order, (1, 0, WRITES))
     order.passes(1)
-    accesses(order, (1, 0, True))
+    accesses(order, (1, 0, WRITES))
     with pytest.raises(NotInOrder):
-        accesses(order, (0, 0, False))
+        accesses(order, (0, 0, READS))
 
 
 def test_what_is_read_before_it_is_written():
     order = ThreadOrder(1, 1, 4)
     cells, who = order.cells(0, 8), np.array([1])
-    order.access(0, cells, np.array([[0]]), who, True, shared=True)
-    order.access(0, cells, np.array([[0]]), who, False, shared=True)
+    order.access(0, cells, np.array([[0]]), who, WRITES, shared=True)
+    order.access(0, cells, np.array([[0]]), who, READS, shared=True)
     with pytest.raises(NotInOrder):
-        order.access(0, cells, np.array([[1]]), who, False, shared=True)
-    order.access(0, cells, np.array([[1]]), who, False, shared=False)
+        order.access(0, cells, np.array([[1]]), who, READS, shared=True)
+    order.access(0, cells, np.array([[1]]), who, READS, shared=False)
 
 
 @pytest.mark.parametrize("other", [(0, 0), (1, 7)], ids=["of its warp", "of another"])
 def test_a_store_is_held_against_all_readers(other):
     order = ThreadOrder(1, 2, 4)
-    accesses(order, (*other, False), (0, 1, False))
+    accesses(order, (*other, READS), (0, 1, READS))
     with pytest.raises(NotInOrder):
-        accesses(order, (0, 1, True))
+        accesses(order, (0, 1, WRITES))
 
 
 def test_a_store_is_held_against_all_lanes_of_a_load():
     order = ThreadOrder(1, 1, 4)
-    order.access(0, order.cells(0, 8), np.array([[0, 0]]), np.array([1, 2]), False, shared=False)
+    order.access(0, order.cells(0, 8), np.array([[0, 0]]), np.array([1, 2]), READS, shared=False)
     with pytest.raises(NotInOrder):
-        accesses(order, (0, 1, True))
+        accesses(order, (0, 1, WRITES))
 
 
 def test_lanes_that_meet_are_in_order_with_their_own_warp_alone():
     order = ThreadOrder(1, 2, 4)
-    accesses(order, (0, 0, False), (0, 1, False))
+    accesses(order, (0, 0, READS), (0, 1, READS))
     order.together(0)
-    accesses(order, (0, 2, True))
+    accesses(order, (0, 2, WRITES))
     order = ThreadOrder(1, 2, 4)
-    accesses(order, (1, 0, False), (0, 1, False))
+    accesses(order, (1, 0, READS), (0, 1, READS))
     order.together(0)
     with pytest.raises(NotInOrder):
-        accesses(order, (0, 1, True))
+        accesses(order, (0, 1, WRITES))

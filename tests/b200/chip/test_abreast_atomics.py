@@ -106,12 +106,22 @@ ONE_BY_ONE = {
     "in order, where CTAs take turns of their own": """
         setp.eq.u32 %p1, %r1, 5;
         setp.lt.u32.and %p2, %r2, 16, %p1;
-        mov.u32 %r12, 0;
-        @!%p2 bra M;
-        L: add.u32 %r12, %r12, 1;
-        setp.lt.u32 %p1, %r12, 9;
-        @%p1 bra L;
-        M: atom.global.exch.b32 %r12, [%rd1], %r4;""",
+        @%p2 bra M;
+        mul.lo.u32 %r12, %r2, 3;
+        bra N;
+        M: add.u32 %r12, %r2, 9;
+        N: add.u32 %r12, %r12, %r4;
+        atom.global.exch.b32 %r13, [%rd1], %r12;""",
+    "beside stores of the first warp": f"""
+        {LOAD}
+        setp.lt.u32 %p1, %r2, 32;
+        @%p1 st.global.u32 [%rd3], %r10;
+        @!%p1 red.global.add.u32 [%rd1 + {8 * CTAS * 64 - 4}], 1;""",
+    "beside loads of the last warp": f"""
+        setp.lt.u32 %p1, %r2, 32;
+        @%p1 red.global.add.u32 [%rd2 + {8 * CTAS * 64 - 4}], 1;
+        @%p1 ret;
+        {LOAD} {STORE}""",
 }
 BUGS = {
     "a reader": f"{COMMON} red.global.add.u32 [%rd5 + 64], 1; {CTA_5_READS} {STORE}",
@@ -208,7 +218,7 @@ def test_reports_of_bugs_are_the_same(name, check):
 @pytest.mark.parametrize("access", ["ld.global.u32 %r10, [%rd1]", "st.global.u32 [%rd1], %r2"])
 @pytest.mark.parametrize("atomic", ["add", "max", "exch"])
 def test_later_clusters_are_held_against_atomics_of_those_that_ran_abreast(atomic, access):
-    """Of 80 CTAs the first 71 run in two runs; one of the others reads a word, or stores there. The
+    """Of 80 CTAs the first ones run abreast; a later one reads a word, or stores there. The
     maximum changes no word but for the first CTA.
     """
     body = f"""
@@ -218,6 +228,18 @@ def test_later_clusters_are_held_against_atomics_of_those_that_ran_abreast(atomi
         @%p1 {access};"""
     found = compare(body, check=True, ctas=80)
     assert found.order.ran and "CTA (78, 0, 0)" in found.said
+
+
+def test_an_access_is_held_against_atomics_before_the_latest_one():
+    """CTA 78 reads what it has itself updated last, and CTA 20 before."""
+    body = f"""
+        setp.eq.u32 %p1, %r4, {20 * 64};
+        setp.eq.u32.or %p1, %r4, {78 * 64}, %p1;
+        @%p1 red.global.add.u32 [%rd1], 1;
+        setp.eq.u32 %p1, %r4, {78 * 64};
+        @%p1 ld.global.u32 %r10, [%rd1];"""
+    found = compare(body, check=True, ctas=80)
+    assert found.order.ran and "CTA (20, 0, 0)" in found.said
 
 
 def test_integers_alone_are_carried_out_in_any_order():
