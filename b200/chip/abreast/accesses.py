@@ -48,7 +48,7 @@ def chosen_lanes(mask: int, width: int) -> np.ndarray | None:
 
 def place_of(w, space: str, address, chosen, nbytes: int, size: int) -> Place:
     """The place of an access of `nbytes` a lane, as items of `size` bytes. Raises NotAbreast where
-    it is not aligned, and where it is not inside one allocation.
+    it is not aligned, and where it is not inside one allocation; Fault where it is in none.
     """
     machine = w.machine
     if not isinstance(address, np.ndarray):
@@ -73,8 +73,8 @@ def place_of(w, space: str, address, chosen, nbytes: int, size: int) -> Place:
             raise NotAbreast("an access outside of local memory")
         offset = machine.local_offset
     else:
-        region = memory = machine.memory.find(low, high - low)
-        if region is None or region.behind or region.base % size:
+        region = machine.memory.region(low, high - low)
+        if region.behind or region.base % size:
             raise NotAbreast("an access that is not inside one allocation")
         return Place(
             space, region, typed_items(region, size), (at - region.base) // size, at, nbytes
@@ -108,8 +108,8 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
 
     def common(w, mask: int, address: int):
         """All lanes of all CTAs read one address of global memory."""
-        region = w.machine.memory.find(address, nbytes)
-        if region is None or region.behind:
+        region = w.machine.memory.region(address, nbytes)
+        if region.behind:
             raise NotAbreast("an access that is not inside one allocation")
         w.machine.ledger.reads(region)
         if seen is not None:

@@ -202,8 +202,8 @@ class AbreastMachine(Machine):
         assert isinstance(operation, CpAsync)
         if operation.nbytes:
             low, high = int(operation.sources.min()), int(operation.sources.max())
-            region = self.memory.find(low, high + operation.nbytes - low)
-            if region is None or region.behind:
+            region = self.memory.region(low, high + operation.nbytes - low)
+            if region.behind:
                 raise NotAbreast("a copy that is not out of one allocation")
             self.ledger.reads(region)
         self.view.issued(operation, warp)
