@@ -6,6 +6,8 @@ subnormal inputs and results to zero of their sign, to shared memory it keeps th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from b200.chip.memory.loads_stores import (
@@ -82,14 +84,66 @@ def _combine(ins: Instr, op: str, kind: str, flush: bool):
     return table[op]
 
 
+def _in_turn(op: str, kind: str) -> Callable[[int, int, int], int] | None:
+    """The same on Python's ints, as many lanes at one place are faster one by one; None for floats
+    and for elements of 128 bits.
+    """
+    width = TYPE_BITS[kind]
+    if "f" in kind or width > 64:
+        return None
+    ones, sign = (1 << width) - 1, 1 << width - 1 if kind[0] == "s" else 0
+    table: dict[str, Callable[[int, int, int], int]] = {
+        "add": lambda o, b, c: o + b & ones,
+        "and": lambda o, b, c: o & b,
+        "or": lambda o, b, c: o | b,
+        "xor": lambda o, b, c: o ^ b,
+        "exch": lambda o, b, c: b,
+        "cas": lambda o, b, c: c if o == b else o,
+        "min": lambda o, b, c: o if o ^ sign < b ^ sign else b,
+        "max": lambda o, b, c: b if o ^ sign < b ^ sign else o,
+        "inc": lambda o, b, c: 0 if o >= b else o + 1,
+        "dec": lambda o, b, c: b if o == 0 or o > b else o - 1,
+    }
+    return table[op]
+
+
 _ATOMIC_OPS = ("add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec")
+
+
+def _meet(offsets: np.ndarray) -> bool:
+    """Whether some lanes have one place."""
+    return offsets.size > 1 and len(set(offsets.tolist())) != offsets.size
 
 
 def _turns(offsets: np.ndarray) -> list[slice]:
     """The lanes that go at once: all where no two have one place, else each for itself."""
-    if np.unique(offsets).size == offsets.size:
+    if not _meet(offsets):
         return [slice(None)]
     return [slice(i, i + 1) for i in range(offsets.size)]
+
+
+def _each_in_turn(
+    function: Callable[[int, int, int], int],
+    data: np.ndarray,
+    offsets: np.ndarray,
+    values: tuple[np.ndarray, np.ndarray | None],
+    dtype: np.dtype,
+) -> tuple[list[int], bool]:
+    """Lanes update elements at these bytes of `data` in turn. values: their second and third
+    operands. Returns what each has found, and whether any has changed it.
+    """
+    given, third = (None if v is None else v.tolist() for v in values)
+    assert given is not None
+    items = {at: int(data[at : at + dtype.itemsize].view(dtype)[0]) for at in set(offsets.tolist())}
+    found, changed = [], False
+    for at, b, c in zip(offsets.tolist(), given, third or given):
+        found.append(old := items[at])
+        items[at] = new = function(old, b, c)
+        changed |= new != old
+    if changed:
+        for at, item in items.items():
+            data[at : at + dtype.itemsize] = np.array([item], dtype).view(np.uint8)
+    return found, changed
 
 
 def _itself(value):
@@ -105,8 +159,9 @@ def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
     kind, space = kind_of(ins), space_of(ins)
     op = ins.one(*_ATOMIC_OPS)
+    one_by_one = _in_turn(op, kind)
     to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
-    dtype, size = DTYPES[min(TYPE_BITS[kind], 64)], TYPE_BITS[kind] // 8
+    dtype, size = np.dtype(DTYPES[min(TYPE_BITS[kind], 64)]), TYPE_BITS[kind] // 8
     source = ins.operands[2 if ins.mods[0] == "atom" else 1]
     n = len(source.items) if isinstance(source, Vec) else 1
     if wide := kind == "b128":
@@ -122,6 +177,12 @@ def _atomic(ins: Instr):
         for named, in_space, lanes_in in by_window(space, addresses, active(mask)):
             combine = to_global if named == "global" else to_shared
             for data, offsets, which in spans(f, named, in_space, lanes_in, n * size):
+                if n == 1 and one_by_one is not None and _meet(offsets):
+                    rest = None if third is None else third[which, 0]
+                    values = given[which, 0], rest
+                    old[which, 0], new = _each_in_turn(one_by_one, data, offsets, values, dtype)
+                    changed |= new
+                    continue
                 for turn in _turns(offsets):
                     i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
                     old[i] = now = data[places].view(dtype)
