@@ -66,6 +66,8 @@ class GlobalAccesses:
         self.unsure: list[GlobalAccess] = []
         self._undo: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._numbers: dict[tuple, np.ndarray] = {}
+        # those that were told, with their numbers in the shadow
+        self._stores: list[tuple[GlobalAccess, np.ndarray]] = []
 
     def add(self, access: GlobalAccess) -> None:
         self.made.append(access)
@@ -178,10 +180,26 @@ class GlobalAccesses:
         values = np.repeat(mine[:, None], unit // UNIT, 1)
         cells = items[index]
         before = cells.view(np.uint32).reshape(len(mine), -1)
-        if before.any() and ((before != 0) & (before != mine[:, None])).any():
+        others = (before != 0) & (before != mine[:, None])
+        if others.any() and not self._are_own(store, before[others], others):
             raise NotAbreast("a place is stored to twice")
+        self._stores.append((store, mine))
         self._undo.append((items, index, cells))
         items[index] = values.view(ITEMS[unit])[:, :, None]
+
+    def _are_own(self, store: GlobalAccess, before: np.ndarray, where: np.ndarray) -> bool:
+        """Whether numbers in the shadow are of the same lanes' earlier stores at the same places.
+        where: the cells that have them.
+        """
+        at = np.sort(store.at, 1)
+        if not store.lanes or (at[:, 1:] == at[:, :-1]).any():
+            return False  # other lanes may have stored there
+        left = np.ones(before.size, bool)
+        for old, numbers in self._stores:
+            same = old.warp is store.warp and old[2:3] + old[5:7] == store[2:3] + store[5:7]
+            if same and np.array_equal(old.at, store.at):
+                left &= before != np.broadcast_to(numbers[:, None], where.shape)[where]
+        return not left.any()
 
     # --- atomics ----------------------------------------------------------------------------------
     def _tell_updates(self, updates: list[GlobalAccess]) -> None:

@@ -248,6 +248,13 @@ ALIKE["in place, by another warp"] = """
     ld.global.u32 %r10, [%rd4];
     add.u32 %r10, %r10, %r1;
     st.global.u32 [%rd3], %r10;"""
+ALIKE["a place stored to twice"] = f"""
+    {LOAD}
+    {STORE}
+    add.u32 %r10, %r10, 1;
+    {STORE}
+    add.u32 %r10, %r10, 1;
+    {STORE}"""
 # Data decide which lanes do what, and where: CTAs go ways of their own.
 APART = {
     "stores under data": f"""
@@ -517,6 +524,27 @@ BUGS = {
         cp.async.ca.shared.global [%r5], [%rd4], 4;
         cp.async.wait_all;
         ld.shared.u32 %r10, [%r5];
+        {STORE}""",
+    "a place stored to by another lane": f"""
+        {LOAD}
+        {STORE}
+        xor.b32 %r11, %r4, 1;
+        mul.wide.u32 %rd5, %r11, 4;
+        add.u64 %rd5, %rd1, %rd5;
+        st.global.u32 [%rd5], %r2;""",
+    "a place stored to by another warp": f"""
+        {LOAD}
+        {STORE}
+        xor.b32 %r11, %r4, 32;
+        mul.wide.u32 %rd5, %r11, 4;
+        add.u64 %rd5, %rd1, %rd5;
+        st.global.u32 [%rd5], %r2;""",
+    "a place stored to twice, and by CTA 0 before": f"""
+        {LOAD}
+        setp.eq.u32 %p1, %r1, 0;
+        @%p1 st.global.u32 [%rd3 + 512], %r10;
+        {STORE}
+        add.u32 %r10, %r10, 1;
         {STORE}""",
     "stores that overlap": f"""
         {LOAD}
