@@ -31,7 +31,7 @@ from b200.chip.operations import Effect, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
-from b200.chip.standing_clock import clocks_at
+from b200.chip.standing_clock import Wait, clocks_at
 from b200.chip.state import CTA, Cluster, GlobalMemory
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
@@ -206,7 +206,7 @@ class Machine:
         self.params, self.resident, self.started = params, [], 0
         self.grids = ChildGrids()
         self.hits = [0] * len(code.blocks)
-        self.spinning, self.cycles = Spinning(self), 0
+        self.spinning, self.cycles, self.wait = Spinning(self), 0, Wait()
         self.budget = launch.budget = Budget.of(code, launch)
         self.waiting = iter(self.order.clusters(self._clusters(launch)))
         with (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from b200.chip import standing_clock
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
+from b200.hardware import SM_COUNT
 from tests.b200.ptx_support import kernel
 
 # Thread 0 goes round until the clock has gone on by %rd9, or a word at `a` is not 0.
@@ -42,6 +44,15 @@ def test_clocks_do_not_go_on_while_a_warp_works():
     LOOP: add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 2000; @%p1 bra LOOP;
     mov.u32 %r2, %clock; sub.u32 %r3, %r2, %r1; st.global.u32 [%rd1], %r3;"""
     assert launch(body, 0) == [0, 0]
+
+
+def test_each_wave_of_a_grid_may_wait(monkeypatch):
+    """A CTA takes all the shared memory of its SM, so that the grid has three waves."""
+    monkeypatch.setattr(standing_clock, "FARTHEST", 1 << 14)
+    out = torch.zeros(2, dtype=torch.int32)
+    text = kernel(WAIT.format(clock="%clock64", poll=""), [".u64 a", ".u64 cycles"])
+    Gpu().launch(text, None, (3 * SM_COUNT, 1, 1), (32, 1, 1), smem=200_000, args=[out, 5000])
+    assert out.tolist() == [0, 7]
 
 
 def test_what_no_clock_ends_is_a_deadlock():
