@@ -10,13 +10,15 @@ What makes it right:
 
 1.  CTAs without a cluster have nothing in common but global memory. What one of them writes there
     no other of them writes or reads (ledger.py): then their order shows nowhere. A kernel in which
-    CTAs tell one another something reads what another has written, and is not run so.
+    CTAs tell one another something reads what another has written, and is not run so. Several CTAs
+    may update a place by atomics of which nobody uses the result, and nobody reads it otherwise:
+    these commute, or are carried out in the order of the CTAs (updates.py).
 2.  Whatever is not alike, refused or at fault drops the run (NotAbreast): its stores are taken
     back, and the CTAs run one after the other, from their beginning. Reports of errors, and
     findings, come from that run.
 3.  With the checker, only CTAs that would follow run abreast: each step is the same in all of them,
     and one that a checked CTA has taken. Or data decide what they do, and the accesses of all their
-    threads are in order (checker/abreast.py).
+    threads are in order (checker/abreast/).
 
 A dropped run has cost what a few of its CTAs cost one by one, and a kernel that was dropped is not
 tried again. B200_ABREAST=0 switches all of it off; another number is the most CTAs that run
