@@ -77,7 +77,7 @@ class AbreastOrder(InOrder):
             fragment.queued = False
             turns += self.take_turn(fragment, launch)
             if turns == PUT_OFF:
-                machine.in_step = False  # by now another CTA would have joined the first one
+                machine.alone = False
         if any(warp.live for warp in machine.lead.warps):
             raise NotAbreast("warps wait for ever")
 
@@ -100,7 +100,7 @@ class AbreastMachine(Machine):
     local_offset: where that of each lane begins. smem_items: item size -> shared memory as items,
     [CTAs, items]. smem_begins: item size -> the first item of each CTA.
     in_place: as of the ledger. in_step: whether each CTA has taken the turns that it takes by
-    itself.
+    itself. alone: whether no other CTA would have joined it there by now.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class AbreastMachine(Machine):
         self.all_lanes = (1 << self.width) - 1
         self.every_cta = sum(1 << 32 * i for i in range(n))
         self.ledger = Ledger(n, in_place)
-        self.in_turn, self.in_step = InTurn(), True
+        self.in_turn, self.in_step, self.alone = InTurn(), True, True
         self.view = Abreast()
         self.hits = [0] * len(code.blocks)
         self.spinning = _Turns(self)

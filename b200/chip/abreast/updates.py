@@ -6,7 +6,8 @@ where no result is used and nobody reads the place (ledger.py):
 
 - Integer operations that commute leave the same in any order. They are carried out at once.
 - All others are kept, and carried out when all CTAs have come to their end, CTA after CTA. That is
-  the order of CTAs that run one after the other, as long as all of them take the same turns.
+  the order of CTAs that run one after the other, as long as all of them take the same turns, or
+  each updates a place once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from b200.chip.memory.loads_stores import kind_of
 from b200.effects import Updates
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
-from b200.registry import DTYPES, FULL, Run
+from b200.registry import DTYPES, FULL, Run, as_bools
 
 # Operations of integers that commute -> what carries them out; of others, the order shows
 UFUNCS: dict[str, np.ufunc] = {
@@ -37,13 +38,14 @@ UFUNCS: dict[str, np.ufunc] = {
     "max": np.maximum,
 }
 COMMUTE = ("u32", "s32", "b32", "u64", "s64", "b64")
+GRANULE = 8  # bytes
 LATER = ("", "")  # the way of all that is kept to the end: it is carried out in order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Later:
     """An update by a warp, kept to the end. narrow: the run function of one CTA. kinds: of its
-    arguments (forms.py).
+    arguments (forms.py). at: the addresses of the lanes in the mask.
     """
 
     narrow: Run
@@ -51,6 +53,14 @@ class _Later:
     warp: Fragment
     mask: int
     args: tuple
+    at: np.ndarray
+    nbytes: int
+
+    def places(self, width: int) -> np.ndarray:
+        """(CTA, granule of 8 bytes) of all that it updates, as numbers, each once."""
+        lanes = np.flatnonzero(as_bools(self.mask, width))
+        low, high = self.at // GRANULE, (self.at + self.nbytes - 1) // GRANULE
+        return np.unique(np.concatenate((low, high)) * width + np.tile(lanes // 32, 2))
 
 
 @dataclass(eq=False)
@@ -61,7 +71,7 @@ class InTurn:
 
     def carry_out(self, machine: Any) -> None:
         """All of the first CTA, then all of the next one. Raises NotAbreast."""
-        if self.kept and not machine.in_step:
+        if self.kept and not (machine.alone and (machine.in_step or self._each_once(machine))):
             raise NotAbreast("CTAs take turns of their own, and the order of their atomics shows")
         for i in range(machine.n) if self.kept else ():
             for number, later in enumerate(self.kept):
@@ -69,6 +79,11 @@ class InTurn:
                     parts = [part_of(k, a, i) for k, a in zip(later.kinds, later.args)]
                     found = later.narrow(seat, lanes, *parts)
                     machine.view.updated(number, i, seat, lanes, parts[0], found)
+
+    def _each_once(self, machine: Any) -> bool:
+        """Whether no CTA updates a place by two of them."""
+        places = np.concatenate([later.places(machine.width) for later in self.kept])
+        return np.unique(places).size == places.size
 
 
 def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
@@ -107,7 +122,7 @@ def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
             index = place.index + np.arange(nbytes // size)[:, None]
             machine.ledger.updates(place.region, place.items, index, way)
             if not at_once:
-                later = _Later(narrow, kinds, w, mask, (address, *args))
+                later = _Later(narrow, kinds, w, mask, (address, *args), place.at, nbytes)
                 machine.in_turn.kept.append(later)
                 w.spin = None
                 return None

@@ -202,6 +202,25 @@ def test_sums_of_floats_keep_their_order_and_their_note(name, check):
 
 
 @CHECKED
+def test_sums_of_which_a_place_has_one_in_each_cta_need_no_turns(check):
+    """CTA 5 goes ways of its own, as the last one does where a grid is larger than the data."""
+    body = f"""
+    {LOAD}
+    setp.eq.u32 %p1, %r1, 5;
+    setp.lt.u32.and %p2, %r2, 16, %p1;
+    @%p2 bra M;
+    add.u32 %r10, %r10, 3;
+    bra N;
+    M: mul.lo.u32 %r10, %r10, 5;
+    N: cvt.rn.f32.u32 %r12, %r10;
+    and.b64 %rd9, %rd9, 252;
+    add.u64 %rd9, %rd9, %rd1;
+    red.global.add.f32 [%rd9], %r12;"""
+    found = compare(body, check, ctas=20)
+    assert found.order.ran == 19 - check, found.order.dropped
+
+
+@CHECKED
 @pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_what_the_order_of_ctas_decides_is_left_to_it(name, check):
     found = compare(ONE_BY_ONE[name], check)
