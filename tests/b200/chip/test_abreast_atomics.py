@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from b200.chip.abreast.updates import COMMUTE, UFUNCS
 from tests.b200.chip.ctas_abreast import CTAS, LOAD, OTHER, STORE, compare
 
 # A word of `out` by the thread's number or by data: 16 words that all CTAs share.
@@ -259,9 +258,3 @@ def test_an_access_is_held_against_atomics_before_the_latest_one():
         @%p1 ld.global.u32 %r10, [%rd1];"""
     found = compare(body, check=True, ctas=80)
     assert found.order.ran and "CTA (20, 0, 0)" in found.said
-
-
-def test_integers_alone_are_carried_out_in_any_order():
-    """Floats are not associative: min and max of them are, but for the sign of zero."""
-    assert not [kind for kind in COMMUTE if kind[0] == "f"]
-    assert set(UFUNCS) == {"add", "and", "or", "xor", "min", "max"}
