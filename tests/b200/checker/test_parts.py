@@ -16,6 +16,7 @@ from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.one_address import differ
 from b200.checker.memory.sent import Learned, merged
 from b200.checker.memory.stores import UNIT, Stores
+from b200.checker.steps import READS, UPDATES, WRITES
 from b200.checker.tensor import pairs
 from b200.checker.vector_clocks import HB, NEVER, ORDER
 from b200.chip.copies.tensormap import TensorMap
@@ -105,8 +106,10 @@ def test_who_stored_what_and_how():
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2), (1,)])
-@pytest.mark.parametrize("write", [False, True])
-def test_all_allocations_that_lanes_touch_are_noted(order, write):
+@pytest.mark.parametrize(
+    "way, another", [(READS, WRITES), (WRITES, READS), (UPDATES, READS), (WRITES, UPDATES)]
+)
+def test_all_allocations_that_lanes_touch_are_noted(order, way, another):
     memory, buffer = GlobalMemory(), np.zeros(4096, np.uint8)
     bases = [buffer.ctypes.data + at for at in (0, 1024, 2048)]
     for base in bases:
@@ -116,18 +119,17 @@ def test_all_allocations_that_lanes_touch_are_noted(order, write):
     )
     following = Following(observer, memory, Traces())
     places = [bases[i] + at for i in order for at in (0, 512, 1020)]
-    assert following._touches(write, np.array(places), 4)
-    mine, others = following.written, following.read
-    assert (mine if write else others) == {bases[i] for i in order}
-    assert not (others if write else mine) and observer.wrote is write
+    assert following._touches(way, np.array(places), 4)
+    assert following.bases.pop(way) == (both := {bases[i] for i in order})
+    assert not any(following.bases.values()) and observer.wrote is (way != READS)
+    following.bases[way] = set(both)
     for base in bases:
-        assert following._touches(not write, np.array([base]), 4)
-    both = {bases[i] for i in order}
+        assert following._touches(another, np.array([base]), 4)
     assert following.in_place == both and following.traces.in_place
     following.in_place.clear()
     following.follower = SimpleNamespace()  # the checked cluster kept them apart, this one does not
     for base in bases:
-        assert following._touches(write, np.array([base]), 4) is False
+        assert following._touches(way, np.array([base]), 4) is False
 
 
 def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
