@@ -42,11 +42,12 @@ class InOrder:
     """The usual order: warps take turns as they come, and effects happen at once.
 
     plain: whether turns come in the order of waking and effects at once; then a cluster that does
-    what another has done may run unchecked (checker/following.py). writer_type, fragment_type: as
-    of a Watcher.
+    what another has done may run unchecked (checker/following.py). by_thread: whether the copies
+    of a warp's cp.async happen apart, one a thread. writer_type, fragment_type: as of a Watcher.
     """
 
     plain = True
+    by_thread = False
     writer_type: type[Writer] | None = None
     fragment_type: type[Fragment] | None = None
     machine: Machine

@@ -57,6 +57,7 @@ class Scheduled(InOrder):
     """The order of a schedule: early, late or random."""
 
     plain = False
+    by_thread = True
 
     def __init__(self, schedule: Schedule):
         super().__init__()

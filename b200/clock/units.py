@@ -34,7 +34,7 @@ from b200.chip.operations import (
     TmemShift,
     TryCancel,
 )
-from b200.clock.accesses import LINE, Accesses
+from b200.clock.accesses import Accesses
 from b200.clock.sm import TensorPipe, mma_interval, mma_latency
 from b200.clock.stores import sectors_of
 from b200.errors import Unsupported
@@ -285,15 +285,13 @@ class Units:
         self.at(warp.time + self.c.tma_l2, apply)
 
     def _cp_async(self, copy: CpAsync, warp, apply: Effect):
-        """cp.async of one thread; what it copies goes through the LSU."""
+        """cp.async of a warp: a load, as SASS has it (one LDGSTS), into shared memory."""
         if not copy.nbytes:
             self._behind_loads(copy, warp, apply)
             return
-        sm = warp.cta.sm
-        begin = sm.lsu.serve(warp.time, copy.nbytes / LINE)
-        spans = [(copy.sources, copy.nbytes)]
-        _, done = self.accesses.fetch(sm, begin, spans, self.c.ldg_l2)
-        warp.state.load_done = max(warp.state.load_done, done)
+        before = warp.state.load_done
+        self.accesses.access_global(warp, "ld", copy.sources, copy.nbytes, copy.cached)
+        done, warp.state.load_done = warp.state.load_done, max(warp.state.load_done, before)
         self.at(done, apply)
 
     def _behind_loads(self, operation: CpAsync | CpAsyncArrive, warp, apply: Effect):

@@ -135,6 +135,7 @@ class _Walk(InOrder):
     """An order that is all orders: it runs a launch by walking through its states."""
 
     plain = False
+    by_thread = True
     cut: Steppable
 
     def __init__(self, far: list[np.ndarray], limit: int):

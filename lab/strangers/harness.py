@@ -24,7 +24,7 @@ Measure = Callable[[Launch], None]
 
 class _Nothing:
     """What a module of the compiler has under any name: it can be called, indexed, gone over,
-    inherited from and entered, and does nothing.
+    inherited from and entered, and does nothing. Nothing is an instance of it.
     """
 
     def __getattr__(self, name: str) -> _Nothing:
@@ -46,6 +46,9 @@ class _Nothing:
 
     def __or__(self, _other: Any) -> _Nothing:
         return self
+
+    def __instancecheck__(self, _instance: Any) -> bool:
+        return False
 
     def __enter__(self) -> _Nothing:
         return self
@@ -99,7 +102,7 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
         return {}
 
     runner.bench, runner.compile_kernel = bench, NOTHING
-    module = importlib.import_module(f"{PACKAGE}.registry").load_kernel(kernel)
+    module = importlib.import_module(f"{PACKAGE}.registry").load_kernel(kernel, strict=True)
     for name, value in list(vars(module).items()):
         if name == "get_kernel" or name.startswith(CHECKS) and callable(value):
             setattr(module, name, lambda *_args, **_kwargs: None)

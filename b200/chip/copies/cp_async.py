@@ -33,6 +33,7 @@ def cp_async(ins: Instr) -> Run:
     """
     sizes, policy = SIZES[ins.mods[2]], ins.has("L2::cache_hint")
     fourth = ins.operands[3] if len(ins.operands) > 3 else None
+    cached = ins.mods[2] == "ca"
     ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
     def issue(warp, lanes: np.ndarray, nbytes: int, filled: int, dst, src):
@@ -49,7 +50,7 @@ def cp_async(ins: Instr) -> Run:
                 rows[:, :filled] = items[offsets]
             memory[to] = rows.view(memory.dtype)[:, 0]
 
-        operation = CpAsync(filled, nbytes, src, dst)
+        operation = CpAsync(filled, nbytes, src, dst, cached)
         mask = FULL if lanes.size == 32 else sum(1 << lane for lane in lanes.tolist())
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
@@ -78,11 +79,11 @@ def _filled(ignores: bool, given, nbytes: int, chosen: np.ndarray) -> np.ndarray
 
 
 def _parts(warp, filled: np.ndarray, src: np.ndarray) -> Iterator[np.ndarray]:
-    """The lanes that copy as one: equally many bytes out of one allocation, where copies happen at
-    once; else each is a copy of its own, which the order may let happen when it likes.
+    """The lanes that copy as one: equally many bytes out of one allocation; or each for itself, for
+    an order that lets the copies of threads happen when it likes.
     """
     left, memory = np.arange(filled.size), warp.machine.memory
-    if not warp.machine.order.plain:
+    if warp.machine.order.by_thread:
         yield from left[:, None]
         return
     n, low, high = int(filled[0]), int(src.min()), int(src.max())

@@ -139,8 +139,17 @@ def relabel(data: Any, function) -> Any:
     return tree_map_only(torch.Tensor, function, data)
 
 
+class _Missing:
+    """An attribute of a class that its base has and it has not."""
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__} has no C interface for DLPack")
+
+
 class CudaTensor(torch.Tensor):
     """CPU memory that says it is on cuda:0."""
+
+    __dlpack_c_exchange_api__ = _Missing()  # torch's own, for C++, hands on a tensor of the CPU
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -12,6 +12,7 @@ import functools
 import sys
 
 import torch
+from torch.utils import dlpack
 
 from b200.host.torch.device_arguments import names_cuda, on_gpu
 from b200.host.torch.devices import (
@@ -60,6 +61,7 @@ def patch() -> None:
     _Tensor.is_pinned = lambda self, device=None: type(self) is PinnedTensor
     _Tensor.record_stream = _record_queue
     torch.from_dlpack = _from_dlpack(torch.from_dlpack)
+    dlpack.to_dlpack = _to_dlpack(dlpack.to_dlpack)
     torch.load = _load(torch.load)
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # nn.Module.cuda()
     _patch_default_device(_device.DeviceContext)
@@ -172,6 +174,14 @@ def _from_dlpack(function):
         return function(tensor, **kwargs)
 
     return from_dlpack
+
+
+def _to_dlpack(function):
+    @functools.wraps(function)
+    def to_dlpack(tensor):
+        return tensor.__dlpack__() if type(tensor) is CudaTensor else function(tensor)
+
+    return to_dlpack
 
 
 def _load(function):
