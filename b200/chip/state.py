@@ -307,7 +307,7 @@ class CTA:
     sm: the SM that the CTA runs on (chip/placement.py; with a clock: clock/sm.py). shares_sm,
     tmem_neighbour: chip/tensor/tmem_alloc.py.
 
-    The clock attaches the last attributes: number, traced and end (clock/timed.py).
+    The clock attaches the last attributes: number, traced, first_core and end (clock/timed.py).
     """
 
     def __init__(
@@ -343,6 +343,7 @@ class CTA:
         self.threads = 0
         self.exited_warps = 0
         self.number, self.traced = -1, False  # in the order in which CTAs start
+        self.first_core = 0
         self.end: float | None = None  # clk
 
     @property

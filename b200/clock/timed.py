@@ -11,7 +11,8 @@ from __future__ import annotations
 import gc
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment, WarpState
@@ -28,9 +29,11 @@ from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
 from b200.clock.taint import depends_on_arithmetic
+from b200.clock.sm import SubCore
 from b200.clock.timeline import Timeline
 from b200.clock.units import Units
 from b200.clock.writer import TimedWriter
+from b200.effects import AllocatesTensor, TensorLoads, TensorStores
 from b200.errors import EmulatorError, Fault
 from b200.program.analysis import EXIT
 from b200.program.translated import Translated
@@ -46,7 +49,17 @@ WAITS = {
 }
 
 
+TENSOR_MEMORY = (AllocatesTensor, TensorLoads, TensorStores)
 RESERVED = 2 << 30  # bytes from which memory is taken to be reserved, not used: a copy touches it
+
+
+def core_of(state: WarpState) -> SubCore:
+    """The sub-core of a warp. The warps of a CTA go to one after the other. The first goes to the
+    one with the fewest, so that CTAs of one warp take all four: where registers limit an SM's CTAs,
+    cuda_occupancy.h counts warps of CTAs, not CTAs rounded up to four warps.
+    """
+    cta = state.cta
+    return cta.sm.cores[(cta.first_core + state.index) % 4]
 
 
 class TimedFragment(Fragment):
@@ -58,7 +71,7 @@ class TimedFragment(Fragment):
         super().__init__(machine, state, mask, pc)
         assert isinstance(machine.order, Timed)
         self.clock = machine.order
-        self.core = state.cta.sm.cores[state.index % 4]
+        self.core = core_of(state)
         self.held = 0.0  # clk that its lanes meet the others of their warp later
         self.woken_by: Waitable | None = None
 
@@ -113,7 +126,9 @@ class Timed(InOrder):
     """The order of simulated time; `launch.time` is its record (timeline.py).
 
     end: at which ends of their ranges the constants are, "nominal", "low" or "high". Of the present
-    or latest launch are constants, chip, placement, record, accesses and units.
+    or latest launch are constants, chip, placement, record, accesses, units and in_quarters: whether warps
+    reach tensor memory, each the quarter of its own sub-core, which is its number's (PTX ISA
+    9.7.16.2.3).
     """
 
     plain = False
@@ -125,6 +140,7 @@ class Timed(InOrder):
     record: Timeline
     accesses: Accesses
     units: Units
+    in_quarters: bool
 
     def __init__(self, options: Options | None = None):
         super().__init__()
@@ -165,6 +181,8 @@ class Timed(InOrder):
         self.heap, self.numbers = [], itertools.count()
         self.record = Timeline(options.trace)
         self.accesses = Accesses(self.machine.memory, self.chip, self.constants, self.record)
+        effects = (op.ins.effect for block in code.structure for op in block.ops)
+        self.in_quarters = any(isinstance(effect, TENSOR_MEMORY) for effect in effects)
         arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
         self.units = Units(self.accesses, self.at, arithmetic)
         Clock.now = Server.now = 0.0
@@ -179,6 +197,11 @@ class Timed(InOrder):
         self.record.finish(self, launch)
         launch.time = self.record
         return launch
+
+    def clusters(self, every: Iterator[Cluster]) -> Iterable[Cluster]:
+        first = next(every)
+        count = math.prod(first.grid.grid) // math.prod(first.grid.cluster)
+        return self.options.gpu.clusters(itertools.chain([first], every), count)
 
     def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.units.issue(operation, warp, apply)
@@ -257,14 +280,17 @@ class Timed(InOrder):
 
     def new_warp(self, state: WarpState) -> None:
         """Called for each warp before its fragment is made."""
-        state.cta.sm.cores[state.index % 4].warps += 1
+        if state.index == 0 and not self.in_quarters:
+            warps = [core.warps for core in state.cta.sm.cores]
+            state.cta.first_core = warps.index(min(warps))
+        core_of(state).warps += 1
 
     def exits(self, state: WarpState, lanes: int) -> None:
         state.end = max(state.end, Clock.now)
         if state.live:
             return
         cta = state.cta
-        cta.sm.cores[state.index % 4].warps -= 1
+        core_of(state).warps -= 1
         if cta.exited_warps == len(cta.warps):
             cta.end = max(w.end for w in cta.warps)
             cluster = cta.cluster

@@ -1,5 +1,5 @@
-"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION: the modelled time of one call,
-in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
+"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION DEVICE: the modelled time of one call on
+a device of the clock, in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ class Modelled:
     launches: int
     kernel_kind: str
     bound_by: str
+    device: str
     cpu_s: float
 
 
-def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
-    """The time of a call. It comes second: the first compiles, and starts what the host code needs.
+def modelled(gpu: Gpu, launch: harness.Launch, device: str) -> Modelled:
+    """The time of a call on a device of the clock. It comes second: the first compiles, and starts what the host code needs.
     The L2 is full of written lines, as a memset leaves it.
     """
     launch()
-    b200.install(check=False, timing=Options(dirty_l2=True))
+    b200.install(check=False, timing=Options(device, dirty_l2=True))
     before, start = len(gpu.launches), time.process_time()
     launch()
     torch.cuda.synchronize()
@@ -54,17 +55,18 @@ def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
         launches=len(call),
         kernel_kind=found.kernel_kind,
         bound_by=found.bound_by,
+        device=device,
         cpu_s=time.process_time() - start,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
-    kernel, config, implementation = argv
+    kernel, config, implementation, device = argv
     gpu = b200.install(check=False)
 
     def measure(launch: harness.Launch) -> None:
-        print(json.dumps(asdict(modelled(gpu, launch))), flush=True)
+        print(json.dumps(asdict(modelled(gpu, launch, device))), flush=True)
 
     harness.run(kernel, config, implementation, measure)
     return 0
