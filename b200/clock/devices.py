@@ -65,7 +65,6 @@ H200 = Device(
 )
 
 
-
 def part(device: Device, name: str, gpcs: tuple[int, ...]) -> Device:
     """A chip of fewer GPCs, with its share of the memory system and of each launch's CTAs. It takes
     as long as the whole chip, but for less of the CPU, where CTAs do alike work and read little

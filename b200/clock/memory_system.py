@@ -21,7 +21,7 @@ from b200.clock.coalescer import Coalescer
 from b200.clock.constants import Constants
 from b200.clock.stores import SECTOR_SHIFT
 from b200.clock.window import Window
-from b200.clock.write_back import Moved, next_behind_memset
+from b200.clock.write_back import Dirty, Moved
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
@@ -96,7 +96,8 @@ class Memory:
     """L2 and DRAM of the chip for one launch.
 
     l2_bytes, dram_bytes, fabric_bytes: delivered so far. coalesced_bytes: delivered to SMs that
-    shared an answer. written_bytes: written by stores. dirty: whether a memset came right before.
+    shared an answer. written_bytes: written by stores. dirty: what a memset right before has left;
+    None without one.
     stored_bytes: sectors that stores have left to be written back; a sector counts once however
     often it is written or added to. crowded_bytes: the part of stored_bytes and dram_bytes whose
     DRAM channel had something else to do. windows: one for each CPC.
@@ -125,7 +126,7 @@ class Memory:
         self.stores = (Server(), Server())  # the other direction: data on its way to the L2
         self.sector_clk = 2 * c.l2_sector * c.l2_clock / c.store_bandwidth
         self.fabric = (Server(), Server())
-        self.dirty = dirty
+        self.dirty = Dirty(c) if dirty else None
         self.present: dict[int, np.ndarray] = {}
         self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
         self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
@@ -265,8 +266,8 @@ class Memory:
         used = np.flatnonzero(units)
         nbytes = len(index) * UNIT
         service = units[used] * (UNIT * self.dram_clk)
-        if self.dirty:
-            service *= 1 + next_behind_memset(self.dram_bytes, self.c)
+        if self.dirty is not None:
+            service *= self.dirty.read(nbytes)
         self.dram_bytes += nbytes
         rows = dict(zip(channel.tolist(), row.tolist(), strict=True))
         start = np.array(
@@ -355,8 +356,11 @@ class Memory:
         new = len(index) * int(self.c.l2_sector)
         self.stored_bytes += new
         first = np.uint64(self.on_chip(region, int(starts[0])))
-        if self.channel[int(self._places(np.array([first]))[1][0])].free > at:
+        channel = self.channel[int(self._places(np.array([first]))[1][0])]
+        if channel.free > at:
             self.crowded_bytes += new
+        if self.dirty is not None:
+            channel.serve(at, self.dirty.store(new) * self.dram_clk)
 
     def on_chip(self, region, address: int) -> int:
         """The device address that a host address stands for."""

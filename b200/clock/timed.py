@@ -28,8 +28,8 @@ from b200.clock.accesses import Accesses
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory, Server
 from b200.clock.options import Options
-from b200.clock.taint import depends_on_arithmetic
 from b200.clock.sm import SubCore
+from b200.clock.taint import depends_on_arithmetic
 from b200.clock.timeline import Timeline
 from b200.clock.units import Units
 from b200.clock.writer import TimedWriter

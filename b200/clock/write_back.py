@@ -6,9 +6,11 @@ idle. A DRAM that changes between reads and writes loses time at each change: ma
 times as much as reads, and few writes slow down all reads (python -m lab.h200.mixed, on
 an H200).
 
-After a memset, half of the L2 is to be written back, however many bytes the memset wrote. A line
-that is read takes the place of any other line, so ever fewer of these bytes are left. Nothing is
-written back in idle times (python -m lab h200 written, on an H200).
+After a memset, half of the L2 is to be written back, however many bytes the memset wrote: more of
+it than that is not kept. A line that is read takes the place of any other line, so ever fewer of
+these bytes are left. Nothing is written back in idle times (python -m lab h200 written, on an
+H200). So what a call stores finds the L2 as full of such bytes as it gets, or makes it so: as many
+bytes more are written back at once.
 """
 
 from __future__ import annotations
@@ -41,6 +43,30 @@ def behind_memset(read: float, c: Constants) -> float:
 def next_behind_memset(read: float, c: Constants) -> float:
     """How much behind_memset grows for one byte more."""
     return c.dirty_share * exp(-read / c.l2_capacity) * (1 + c.dram_turn)
+
+
+class Dirty:
+    """The bytes of the L2 that are to be written back. left: how many; they start as many as they
+    ever get, as a memset leaves them.
+    """
+
+    def __init__(self, c: Constants):
+        self.c = c
+        self.left = self.most = c.dirty_share * c.l2_capacity
+
+    def read(self, nbytes: int) -> float:
+        """DRAM is about to read so many bytes. Returns how many times as long it takes."""
+        written = self.left * -expm1(-nbytes / self.c.l2_capacity)
+        self.left -= written
+        return 1 + written / nbytes * (1 + self.c.dram_turn)
+
+    def store(self, nbytes: int) -> float:
+        """So many bytes of the L2 are stored that were not to be written back. Returns the bytes
+        that DRAM could read in the time that it takes to write back others in their place.
+        """
+        over = max(0.0, self.left + nbytes - self.most)
+        self.left += nbytes - over
+        return over * (1 + self.c.dram_turn)
 
 
 def extra_bytes(read: float, stored: float, c: Constants) -> float:

@@ -1,10 +1,11 @@
-"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION DEVICE: the modelled time of one call on
-a device of the clock, in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
+"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION: the modelled time of one call,
+in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -14,15 +15,20 @@ import torch
 
 import b200
 from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
 from b200.clock.call_time import reported
+from b200.clock.devices import B200, QUARTER
 from b200.clock.options import Options
+from b200.hardware import SM_COUNT
 from lab.strangers import harness
+
+ENOUGH = 4  # CTAs for each SM, from which on a quarter of them stands for all
 
 
 @dataclass(frozen=True)
 class Modelled:
     """A call. modelled_us: as CUPTI shows it, low_us and high_us the range of it. cpu_s: of the
-    timed call.
+    timed call. device: of the clock; on a part of a chip the numbers stand for the whole one.
     """
 
     modelled_us: float
@@ -36,11 +42,19 @@ class Modelled:
     cpu_s: float
 
 
-def modelled(gpu: Gpu, launch: harness.Launch, device: str) -> Modelled:
-    """The time of a call on a device of the clock. It comes second: the first compiles, and starts what the host code needs.
+def _device(call: Sequence[Launch]) -> str:
+    """A quarter of the chip, for a call whose launches have CTAs for all SMs some times over."""
+    large = all(math.prod(launch.grid) >= ENOUGH * SM_COUNT for launch in call)
+    return QUARTER.name if large else B200.name
+
+
+def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
+    """The time of a call. It comes second: the first compiles, and starts what the host code needs.
     The L2 is full of written lines, as a memset leaves it.
     """
+    before = len(gpu.launches)
     launch()
+    device = _device(gpu.launches[before:])
     b200.install(check=False, timing=Options(device, dirty_l2=True))
     before, start = len(gpu.launches), time.process_time()
     launch()
@@ -62,11 +76,11 @@ def modelled(gpu: Gpu, launch: harness.Launch, device: str) -> Modelled:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
-    kernel, config, implementation, device = argv
+    kernel, config, implementation = argv
     gpu = b200.install(check=False)
 
     def measure(launch: harness.Launch) -> None:
-        print(json.dumps(asdict(modelled(gpu, launch, device))), flush=True)
+        print(json.dumps(asdict(modelled(gpu, launch))), flush=True)
 
     harness.run(kernel, config, implementation, measure)
     return 0
