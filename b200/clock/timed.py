@@ -126,9 +126,9 @@ class Timed(InOrder):
     """The order of simulated time; `launch.time` is its record (timeline.py).
 
     end: at which ends of their ranges the constants are, "nominal", "low" or "high". Of the present
-    or latest launch are constants, chip, placement, record, accesses, units and in_quarters: whether warps
-    reach tensor memory, each the quarter of its own sub-core, which is its number's (PTX ISA
-    9.7.16.2.3).
+    or latest launch are constants, chip, placement, record, accesses, units and in_quarters:
+    whether warps reach tensor memory. A warp reaches the quarter of its number in the CTA (PTX ISA
+    9.7.16.8), and so is on the sub-core of that number.
     """
 
     plain = False

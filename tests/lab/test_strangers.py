@@ -30,7 +30,7 @@ REGISTRY = """
 import importlib
 
 
-def load_kernel(name):
+def load_kernel(name, *, strict=False):
     return importlib.import_module(f"tirx_kernels.{name}")
 """
 KERNEL = """
