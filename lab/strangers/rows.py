@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PUBLISHED = Path(__file__).with_name("published.csv")
+STEADY = 1.1
 OWN = "tir"  # the project's own kernels, made by a compiler of their own
 KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels begin
     "norm": ("rmsnorm", "flashinfer_layernorm", "flashinfer_qk", "flashinfer_fused_dit"),
@@ -40,13 +41,21 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels beg
 @dataclass(frozen=True)
 class Row:
     """A published time. kernel, config: as the project's benchmark names them. implementation:
-    whose kernel it is. published_us: of the kernel, as CUPTI shows it, behind a memset.
+    whose kernel it is. published_us: of the kernel, as CUPTI shows it, behind a memset: the mean of
+    five rounds, of which fastest_us and slowest_us are two.
     """
 
     kernel: str
     config: str
     implementation: str
     published_us: float
+    fastest_us: float
+    slowest_us: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether the rounds agree, so that their mean says what the kernel takes."""
+        return self.slowest_us <= STEADY * self.fastest_us
 
     @property
     def kind(self) -> str:
@@ -64,6 +73,9 @@ class Row:
 def read(path: Path = PUBLISHED) -> list[Row]:
     """The rows, without those of OWN."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    found = csv.DictReader(lines)
-    rows = [Row(r["kernel"], r["config"], r["implementation"], float(r["us"])) for r in found]
+    names, times = ("kernel", "config", "implementation"), ("us", "fastest", "slowest")
+    rows = [
+        Row(*(found[n] for n in names), *(float(found[n]) for n in times))
+        for found in csv.DictReader(lines)
+    ]
     return [row for row in rows if row.implementation != OWN]

@@ -50,7 +50,8 @@ def run(row: Row, folder: Path, seconds: int) -> Record:
     )
     found = [line for line in done.stdout.splitlines() if line.startswith('{"modelled_us"')]
     outcome = json.loads(found[-1]) if found else {"left_out": _reason(done)}
-    return {**asdict(row), "kind": row.kind, **outcome, "made_by": digest.made_by()}
+    said = {**asdict(row), "kind": row.kind, "steady": row.steady}
+    return {**said, **outcome, "made_by": digest.made_by()}
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
@@ -81,7 +82,7 @@ def kept(path: Path | None) -> dict[str, Record]:
 
 
 def _name(record: Record) -> str:
-    return Row(*(record[n] for n in ("kernel", "config", "implementation", "published_us"))).name
+    return " ".join(record[n] for n in ("kernel", "config", "implementation"))
 
 
 def write(path: Path, records: Iterable[Record]) -> None:

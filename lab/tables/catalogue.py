@@ -287,6 +287,7 @@ TABLES = {
         for name, render in (
             ("strangers-kinds", strangers.kinds),
             ("strangers", strangers.points),
+            ("strangers-unsteady", strangers.unsteady),
             ("strangers-left-out", strangers.left_out),
         )
     },

@@ -7,13 +7,17 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from b200.clock.devices import B200
 from harness.evaluator.ladder import errors as ladder
 from lab.tables import markdown
 
 
-def timed(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that have a modelled time, as points of a ladder."""
-    return [{**r, "time_us": r["modelled_us"]} for r in records if "modelled_us" in r]
+def timed(records: Sequence[dict[str, Any]], steady: bool = True) -> list[dict[str, Any]]:
+    """The rows that have a modelled time, as points of a ladder: those whose published rounds
+    agree, or those whose rounds do not.
+    """
+    found = [r for r in records if "modelled_us" in r and r["steady"] == steady]
+    return [{**r, "time_us": r["modelled_us"]} for r in found]
 
 
 def kinds(records: Sequence[dict[str, Any]]) -> str:
@@ -44,12 +48,29 @@ def points(records: Sequence[dict[str, Any]]) -> str:
             f"{r['time_us']:.2f}",
             f"{ladder.error(r):+.0%}",
             f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
+            "1/4" if r["device"] != B200.name else "",
             f"{r['cpu_s']:.0f}",
         )
         for r in timed(records)
     ]
     header = ("kind", "kernel", "configuration", "published us", "modelled us", "error", "range")
-    return markdown.table((*header, "CPU s"), rows)
+    return markdown.table((*header, "of the chip", "CPU s"), rows)
+
+
+def unsteady(records: Sequence[dict[str, Any]]) -> str:
+    """Rows whose published rounds do not agree."""
+    rows = [
+        (
+            f"{r['kernel']}, {r['implementation']}",
+            r["config"].replace("_", " "),
+            f"{r['fastest_us']:.2f} .. {r['slowest_us']:.2f}",
+            f"{r['published_us']:.2f}",
+            f"{r['time_us']:.2f}",
+        )
+        for r in timed(records, steady=False)
+    ]
+    header = ("kernel", "configuration", "rounds, us", "their mean", "modelled us")
+    return markdown.table(header, rows)
 
 
 def left_out(records: Sequence[dict[str, Any]]) -> str:

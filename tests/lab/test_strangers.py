@@ -118,6 +118,12 @@ def test_each_row_has_a_kind_and_a_name_of_its_own():
     assert all(row.published_us > 0 and row.implementation != rows.OWN for row in found)
 
 
+def test_rows_whose_rounds_differ_are_not_steady():
+    wide = next(r for r in rows.read() if r.config == "b16_h16_hv32_tv64")
+    assert (wide.fastest_us, wide.slowest_us, wide.steady) == (9.099, 40.646, False)
+    assert sum(row.steady for row in rows.read()) > 80
+
+
 def test_the_last_error_is_the_reason():
     said = "Traceback:\n  in f\nImportError: no deep_gemm\nb200: a line about launches\n"
     done = subprocess.CompletedProcess([], 1, "", said)
@@ -127,14 +133,19 @@ def test_the_last_error_is_the_reason():
 
 def test_tables_count_what_lies_in_the_range():
     row = {"kind": "norm", "kernel": "k", "config": "m1_h2", "implementation": "flashinfer"}
+    row |= {"device": "B200", "steady": True}
     found = [
         {**row, "published_us": 4.0, "modelled_us": us, "low_us": us / 1.2, "high_us": us * 1.2}
         | {"cpu_s": 3.2}
         for us in (3.0, 4.4)
     ]
     missing = {**row, "published_us": 4.0, "left_out": "ImportError: a|b"}
+    rounds = {"fastest_us": 9.1, "slowest_us": 40.65, "published_us": 20.29, "steady": False}
+    found.append({**found[0], **rounds, "device": "B200 quarter"})
     assert "| norm | 2 | 17.5% | -25% .. +10% | 1 of 2 |" in strangers.kinds([*found, missing])
-    assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 | 3 |" in strangers.points([*found, missing])
+    points = strangers.points([*found, missing])
+    assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 |" in points and "20.29" not in points
+    assert "| 9.10 .. 40.65 | 20.29 | 3.00 |" in strangers.unsteady([*found, missing])
     assert "| k | 1 | ImportError: a\\|b |" in strangers.left_out([*found, missing])
 
 
