@@ -73,9 +73,15 @@ class Row:
 def read(path: Path = PUBLISHED) -> list[Row]:
     """The rows, without those of OWN."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    names, times = ("kernel", "config", "implementation"), ("us", "fastest", "slowest")
     rows = [
-        Row(*(found[n] for n in names), *(float(found[n]) for n in times))
+        Row(
+            kernel=found["kernel"],
+            config=found["config"],
+            implementation=found["implementation"],
+            published_us=float(found["us"]),
+            fastest_us=float(found["fastest"]),
+            slowest_us=float(found["slowest"]),
+        )
         for found in csv.DictReader(lines)
     ]
     return [row for row in rows if row.implementation != OWN]

@@ -4,6 +4,7 @@ own, torch.compile, the profiler.
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 
@@ -139,6 +140,17 @@ def test_a_tensor_that_needs_a_gradient_is_not_exported():
     with torch.no_grad(), pytest.raises(BufferError, match="require gradient"):
         x.__dlpack__()
     assert torch.from_dlpack(x.detach()).is_cuda
+
+
+def test_what_is_exported_says_cuda_to_compiled_code():
+    """As apache-tvm-ffi asks: for the class's C interface first, then for a capsule."""
+    x = torch.ones(2, device="cuda")
+    assert not hasattr(type(x), "__dlpack_c_exchange_api__")
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    for tensor, device in ((x, 2), (torch.ones(2), 1)):
+        capsule = torch.utils.dlpack.to_dlpack(tensor)
+        assert ctypes.c_int32.from_address(get(capsule, b"dltensor") + 8).value == device
 
 
 # --- torch.library
