@@ -42,10 +42,15 @@ from b200.program.translated import Translated
 
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
-UNKNOWN = "whether a result depends on {} that nobody has written was not looked at"
+UNKNOWN = "whether a result depends on {} was not looked at"
 # Kind of a finding about what PTX leaves undefined, by whose bytes are read
 KINDS = {"": "protocol", "shared": "uninitialised", "behind": "unwritten"}
-NAMES = {"shared": "shared memory", "tensor": "tensor memory", "behind": "memory behind a tensor"}
+NAMES = {
+    "shared": "shared memory that nobody has written",
+    "tensor": "tensor memory that nobody has written",
+    "freed": "tensor memory that is deallocated",
+    "behind": "memory behind a tensor, or freed,",
+}
 
 
 class CheckedFragment(Fragment):
@@ -98,6 +103,7 @@ class Checker(Watcher):
             traces = kept or Traces(can_be_judged(code))
             if dependence is not None and not dependence.can_be_followed(traces.seen):
                 traces = None
+        self.machine.memory.heap.begins()
         self.observer = Observer(self, code, traces)
         self.observer.dependence = dependence
         if dependence is not None:
@@ -164,9 +170,10 @@ class Checker(Watcher):
             partly_written.tell(self.observer, reached)
 
     def _judge_reads(self, code, *arguments):
-        """Judge reads of what nobody has written: shared and tensor memory, bytes behind a tensor,
-        values of lanes that have exited. A kernel may mask or drop what it reads there; if a result
-        depends on it, the read is an error, else a note.
+        """Judge reads of what has no value of the program's: shared and tensor memory that nobody
+        has written, columns that are deallocated, bytes behind a tensor, values of lanes that have
+        exited. A kernel may mask or drop what it reads there; if a result depends on it, the read
+        is an error, else a note.
         """
         observer = self.observer
         findings, undecided = observer.findings, observer.undecided
@@ -183,9 +190,8 @@ class Checker(Watcher):
 
     def _again(self, code, *arguments) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
-        each byte that nobody has written in some memory ("shared", "tensor" or "behind") set to the
-        function's argument. None if that is impossible, because what the launch before has written
-        is missing.
+        each byte of some memory (a key of NAMES) set to the function's argument. None if that is
+        impossible, because what the launch before has written is missing.
         """
         order = self.machine.order.again(self.machine.dependent)
         if order is None or self.observer.unwritten.unknown:
@@ -198,9 +204,11 @@ class Checker(Watcher):
         def again(byte: int, where: str = "") -> object:
             machine.unwritten_smem = byte if where == "shared" else 0xFF
             machine.unwritten_tmem = byte if where == "tensor" else 0xFF
+            machine.freed_tmem = byte if where == "freed" else None
             memory.put_behind(byte if where == "behind" else 0xFF)
             try:
-                return machine.launch(plain, *arguments)
+                with memory.heap.again(memory):
+                    return machine.launch(plain, *arguments)
             finally:
                 memory.put_behind(0xFF)
 

@@ -65,6 +65,7 @@ class Machine:
         self.params = b""
         self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written, and the like
         self.unwritten_tmem = 0xFF  # likewise, of tensor memory
+        self.freed_tmem: int | None = None  # a byte of deallocated columns; None: they keep theirs
         self.symbols: dict[str, int] = {}
         self.grids = ChildGrids()
         self.budget = Budget()

@@ -187,17 +187,15 @@ class GlobalRules:
                 self.loaded(agent, region.base + offset, nbytes, ins)
 
     def _behind(self, agent, nbytes: int, ins, region):
-        where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
         self.observer.found(
             "global",
-            "a bulk copy reads after a tensor's end" + (f", {where}" if where else ""),
+            f"a bulk copy reads {region.name}",
             (
                 f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
-                f"after the end of {region.behind}",
                 "on the chip it reads what lies there"
-                + ("" if where else ", and faults where nothing is mapped")
+                + ("" if region.within else ", and faults where nothing is mapped")
                 + "; here all ones",
-                "missing: a guard for the tiles that the tensor does not have",
+                "missing: a guard for what is not there",
             ),
             ins,
             severity=PORTABILITY if region.within else ERROR,

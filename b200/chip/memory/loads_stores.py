@@ -151,13 +151,12 @@ def _global_spans(f, chosen, which, nbytes, loads):
 
 
 def _load_address(f, address: int, nbytes: int) -> int:
-    """Where a load reads: there, or in what stands for the memory after a tensor."""
+    """Where a load reads: there, or in what stands for memory in no allocation."""
     at = f.machine.memory.readable(address, nbytes, rounded=True)
     if at != address:
         f.machine.undefined(
-            f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}, inside"
-            " of what PyTorch rounds its allocation up to",
-            "a guard for what the tensor does not have; here all ones are read",
+            f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}",
+            "a guard for what is not there; here all ones are read",
             nobodys="behind",
         )
     return at
