@@ -95,6 +95,7 @@ def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
         barrier = observer.mbarriers.known_at(w, address)
         run(w, lane, address)
         if barrier is not None:
+            observer.mbarriers.invalidated(observer.agent(w), barrier)
             of = barrier.object
             observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
 
@@ -293,7 +294,8 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
             agent = observer.agent(w)
             if effect.waits:
                 part = part_of(w, mask, ins)
-                observer.dependence.waited(agent, part and part[0])
+                some = part is not None and not part.every
+                observer.dependence.waited(agent, mask if some else None)
             else:
                 observer.dependence.let_start(agent)
 

@@ -344,8 +344,9 @@ class GlobalRules:
         """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
         polled = self.polled.get(agent)
         if polled is not None and addresses.size == 1:
-            of, address, base, shadow, unit, number, count = polled
-            if of is ins and address == addresses[0] and shadow[unit] == number:
+            of, lanes, address, base, shadow, unit, number, count = polled
+            same = of is ins and lanes == agent.lanes and address == addresses[0]
+            if same and shadow[unit] == number:
                 if len(self.order.signals(address, base)) == count:
                     return  # it has seen this before
         self.reads.add(agent, addresses, nbytes, ins, strong=True)
@@ -358,9 +359,9 @@ class GlobalRules:
                     self.conflicts.check(agent, cells, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
-                    count = len(self.order.signals(address, region.base))
-                    number = int(shadow[unit])
-                    self.polled[agent] = ins, address, region.base, shadow, unit, number, count
+                    count, base = len(self.order.signals(address, region.base)), region.base
+                    number, lanes = int(shadow[unit]), agent.lanes
+                    self.polled[agent] = ins, lanes, address, base, shadow, unit, number, count
 
     def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
