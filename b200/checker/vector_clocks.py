@@ -180,7 +180,7 @@ class Agent:
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
         self.relaxed_wait: Instr | None = None  # the latest of these
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[tuple[str, int | None], Stream] = {}  # (name, lane or None) -> stream
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
@@ -205,11 +205,20 @@ class Agent:
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
 
-    def stream(self, name: str) -> Stream:
-        found = self.streams.get(name)
+    def stream(self, name: str, lane: int | None = None) -> Stream:
+        """lane: of operations that a lane issues for itself, None where the warp has one stream."""
+        found = self.streams.get((name, lane))
         if found is None:
-            found = self.streams[name] = Stream(self.components.new())
+            found = self.streams[name, lane] = Stream(self.components.new())
         return found
+
+    def streams_of(self, name: str, lanes: int = FULL) -> list[Stream]:
+        """The streams of this name that some lanes have operations in."""
+        return [
+            stream
+            for (of, lane), stream in self.streams.items()
+            if of == name and (lane is None or lanes >> lane & 1)
+        ]
 
     def knows(self, row: int, component: int, step: int) -> bool:
         clock = self.clock

@@ -107,7 +107,7 @@ class GlobalRules:
         found = self.numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):
             found = self.numbers[key] = len(self.writes)
-            self.writes.append(Write(agent, ins, kind))
+            self.writes.append(Write(agent, ins, kind, self.observer.lane))
         write = self.writes[found]
         assert write is not None  # only writes of agents that are gone are forgotten
         write.lanes |= own

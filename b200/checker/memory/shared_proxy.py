@@ -6,7 +6,7 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
-from b200.checker.finding import PORTABILITY
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.heard import lanes_of
 from b200.checker.naming import place
 from b200.checker.vector_clocks import AFTER, ASYNC
@@ -37,10 +37,21 @@ def fenced(rules, new: Record, numbers, at: tuple) -> None:
                 )
 
 
-def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index, at: tuple) -> None:
+def proxy(
+    rules,
+    new: Record,
+    numbers,
+    cells: np.ndarray,
+    by: np.ndarray,
+    index,
+    at: tuple,
+    overwrites: bool = False,
+) -> None:
     """Report generic stores that the asynchronous proxy need not see yet. cells: the records of the
-    words. by: the shadow that has the lane of each word. index: of these words there.
+    words. by: the shadow that has the lane of each word. index: of these words there. overwrites:
+    it writes there; no chip is known to let the store come last.
     """
+    verb = "overwrites" if overwrites else "reads"
     for number in numbers:
         if not number:
             continue
@@ -54,9 +65,8 @@ def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index,
             if not fenced:
                 rules.report(
                     "proxy",
-                    f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
-                    "generic proxy, "
-                    "with no fence.proxy.async in between",
+                    f"{words.thing(new)} {verb} what {words.thing(old)} wrote through the generic "
+                    "proxy, with no fence.proxy.async in between",
                     (
                         f"this access: {words.act(new)}",
                         f"written by: {words.act(old)}",
@@ -67,6 +77,7 @@ def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index,
                     ),
                     new,
                     old,
+                    PORTABILITY if overwrites else ERROR,
                 )
 
 

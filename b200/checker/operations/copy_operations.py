@@ -241,8 +241,8 @@ class CopyOperations:
         """Record a copy, in a bulk group, out of the CTA's shared memory."""
         agent.roles.add("store")
         observer = self.observer
-        stream = agent.stream("bulk_read")
-        agent.stream("bulk_write").next()
+        stream = agent.stream("bulk_read", observer.lane)
+        agent.stream("bulk_write", observer.lane).next()
         record = Record(agent, observer.ins, stream.component, stream.next(), kind, text)
         agent.last_copy = record
         agent.state.add(record)
