@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
 WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
+COPIED = "missing: a wait for the copy (its mbarrier, or its group) that is before the write"
 MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
@@ -157,20 +158,24 @@ class GlobalConflicts:
     def against_read(self, agent: Agent, read: Read, access: Access, region) -> None:
         """Check a write against an earlier read of its places."""
         far = distance(agent.cta, read.agent.cta)
-        if read.agent is agent or self.order.known(agent, read.agent, read.component, read.epoch):
+        if read.agent is agent and not read.by_copy:
+            return
+        if self.order.known(agent, read.agent, read.component, read.step):
             return
         if read.strong and access.kind in MORAL and min(read.scope, access.scope) >= far:
             return
-        executed = read.agent.state is agent.state and agent.knows(
-            ORDER, read.component, read.epoch
+        executed = read.agent.state is agent.state and agent.knows(ORDER, read.component, read.step)
+        executed = (
+            executed or not read.by_copy and self.order.received_from(agent, read) is not None
         )
-        executed = executed or self.order.received_from(agent, read) is not None
         order = (
             "which is over before by the order of execution only"
             if executed
             else "with nothing to order the two"
         )
         who = "another CTA" if read.agent.cta is not agent.cta else "another warp"
+        if read.by_copy:
+            who = f"{mnemonic(read.ins)} of {'the same warp' if read.agent is agent else who}"
         self.observer.found(
             "global",
             f"{mnemonic(access.ins)} writes global memory that {who} reads in the same launch, "
@@ -179,7 +184,8 @@ class GlobalConflicts:
                 f"this access: {words.line(access.ins)}, by {words.name(agent)}",
                 f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
                 f"in {self.observer.operand(region.base)}",
-                self._update(access.ins, read.ins) or self._between(agent, read),
+                self._update(access.ins, read.ins)
+                or (COPIED if read.by_copy else self._between(agent, read)),
             ),
             access.ins,
             read.ins,

@@ -333,11 +333,16 @@ class GlobalRules:
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
-        number = self.number(agent, ins, kind)
+        number, region = self.number(agent, ins, kind), access.region
+        new = Access(ins, kind, writes=True)
         for cells in self._boxes(access):
             if cells.any():
-                self.conflicts.check(agent, cells, Access(ins, kind, writes=True), access.region)
+                self.conflicts.check(agent, cells, new, region)
             cells[...] = number
+        for rows, nbytes in access.spans() if self.reads.has(region) else ():
+            words = ((rows - region.base) // WORD)[:, None] + _range(-(-nbytes // WORD))
+            for read in self.reads.over(region, words):
+                self.conflicts.against_read(agent, read, new, region)
 
     # --- strong accesses ------------------------------------------------------------------------
     def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:

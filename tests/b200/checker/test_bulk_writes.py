@@ -1,5 +1,5 @@
-"""What bulk copies write to global memory, beside other writes of their warp, and who waits for them.
-Each crime has a twin.
+"""Copies and global memory: what bulk copies write beside other writes of their warp, who waits for
+them, and sources that are written before they are read. Each crime has a twin.
 """
 
 import pytest
@@ -90,3 +90,47 @@ def test_a_load_over_what_threads_have_stored(fence):
     launch = gpu.launch(k.text("k"), None, (1, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000, (source,))
     kinds = [(finding.kind, finding.severity) for finding in launch.findings or ()]
     assert kinds == ([] if fence else [("proxy", "portability")])
+
+
+COPIES = {
+    "bulk": (
+        (
+            "@%p0 mbarrier.init.shared::cta.b64 [%r1+512], 1;",
+            "@%p0 fence.mbarrier_init.release.cluster;",
+            "bar.sync 0;",
+            "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+512], 256;",
+            "@%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], "
+            "256, [%r1+512];",
+        ),
+        (
+            "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p9, [%r1+512], 0;",
+            "@!%p9 bra WAIT;",
+        ),
+    ),
+    "cp.async": (
+        ("cp.async.ca.shared.global [%r3], [%rd9], 4;",),
+        ("cp.async.wait_all;", "bar.sync 0;"),
+    ),
+}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("writer", ["%p0", "%p2"])
+@pytest.mark.parametrize("how", COPIES)
+def test_a_source_that_is_written_while_it_is_copied(how, writer, waits):
+    """By a thread that has issued the copy, or by another warp."""
+    copy, wait = COPIES[how]
+    k = start(64)
+    k("setp.eq.u32 %p0, %r0, 0;")
+    k("setp.eq.u32 %p2, %r0, 32;")
+    k("mul.wide.u32 %rd9, %r0, 4;")
+    k("add.u64 %rd9, %rd9, %rd0;")
+    write = f"@{writer} st.global.u32 [%rd0], 7;"
+    for line in (*copy, *((*wait, write) if waits else (write, *wait))):
+        k(line)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    source = torch.zeros(64, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000, (source,))
+    kinds = [(finding.kind, finding.severity) for finding in launch.findings or ()]
+    assert kinds == ([] if waits else ERROR)
