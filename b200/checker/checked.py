@@ -44,11 +44,17 @@ KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
 UNKNOWN = "whether a result depends on {} was not looked at"
 # Kind of a finding about what PTX leaves undefined, by whose bytes are read
-KINDS = {"": "protocol", "shared": "uninitialised", "behind": "unwritten"}
+KINDS = {
+    "": "protocol",
+    "shared": "uninitialised",
+    "local": "uninitialised",
+    "behind": "unwritten",
+}
 NAMES = {
     "shared": "shared memory that nobody has written",
     "tensor": "tensor memory that nobody has written",
     "freed": "tensor memory that is deallocated",
+    "local": "local memory that nobody has written",
     "behind": "memory behind a tensor, or freed,",
 }
 
@@ -184,6 +190,9 @@ class Checker(Watcher):
                 observer.not_judged.append(UNKNOWN.format(NAMES[where]))
                 continue
             reached = observer.unwritten.reaches(partial(again, where=where), shared=True)
+            if where == "local" and not reached:  # it may have been written, with these bytes
+                keep = [i for i, other in enumerate(present) if other != where]
+                findings[:], present = [findings[i] for i in keep], [present[i] for i in keep]
             for i, found in enumerate(findings):
                 if present[i] == where:
                     findings[i] = _judged(found, reached)
@@ -204,6 +213,7 @@ class Checker(Watcher):
         def again(byte: int, where: str = "") -> object:
             machine.unwritten_smem = byte if where == "shared" else 0xFF
             machine.unwritten_tmem = byte if where == "tensor" else 0xFF
+            machine.unwritten_local = byte if where == "local" else None
             machine.freed_tmem = byte if where == "freed" else None
             memory.put_behind(byte if where == "behind" else 0xFF)
             try:

@@ -306,7 +306,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
     strong = effect.strong
     if effect.private:
-        return run
+        return run if write else _named(ins, run)
     bits = (1 << effect.bits) - 1
 
     def after(w, part: Part, rest: tuple, before: np.ndarray | None):
@@ -339,6 +339,16 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         for part in parts:
             after(w, part, rest, before)
         return result
+
+    return observed
+
+
+def _named(ins: Instr, run) -> Run:
+    """A load that no rule looks at, but that may read what nothing has written."""
+
+    def observed(w, mask, *args):
+        w.observer.ins = ins
+        return run(w, mask, *args)
 
     return observed
 

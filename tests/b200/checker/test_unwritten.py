@@ -274,6 +274,34 @@ def judged(k: Source, kind: str, *arguments: torch.Tensor) -> list:
     return [found for found in launch.findings or () if found.kind == kind]
 
 
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        (("ld.local.u32 %r5, [x+8];",), [ERROR]),
+        (("ld.local.u32 %r5, [x+8];", "mov.u32 %r5, 1;"), []),
+        (("st.local.u32 [x+8], %r0;", "ld.local.u32 %r5, [x+8];"), []),
+        (("@%p4 st.local.u32 [x+8], %r0;", "ld.local.u32 %r5, [x+8];"), [ERROR]),
+        (("mov.u64 %rd4, x;", "cvta.local.u64 %rd4, %rd4;", "ld.u32 %r5, [%rd4+8];"), [ERROR]),
+    ],
+)
+@pytest.mark.parametrize("ctas", [1, 8])
+def test_local_memory_that_nothing_has_written(body, wanted, ctas):
+    """Thread 0 alone stores under %p4."""
+    k = start(32, OUT)
+    k("setp.eq.u32 %p4, %r0, 0;")
+    k(".local .align 8 .b8 x[64];")
+    for line in body:
+        k(line)
+    store_own(k, "%r5")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), (32, 1, 1), args=[out])
+    found = [f for f in launch.findings or () if f.kind == "uninitialised"]
+    assert [f.severity for f in found] == wanted
+    assert all("local memory" in f.diagnosis and "depends on it: out" in str(f) for f in found)
+
+
 HEAP = """
 .extern .func (.param .b64 out) malloc (.param .b64 bytes);
 .extern .func free (.param .b64 block);
