@@ -261,8 +261,13 @@ class Control:
         looks = [ins for c in causes if _looks(ins := self.instructions[c])]
         if not inside:
             # a look that is not repeated goes on either way; a poll of memory may go on for ever
-            return not looks and block.index not in region
+            polls = block.index in region or any(map(self._polls, region))
+            return not looks and not polls
         return self._is_wait(block, causes, looks, inside)
+
+    def _polls(self, index: int) -> bool:
+        """Whether a block ends a loop that goes on by a value that another order may change."""
+        return index in self.regions[index] and bool(self.decide(index))
 
     def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside) -> bool:
         """Whether a branch repeats one look until the phase is over, and does nothing else."""
