@@ -103,6 +103,7 @@ class Control:
         self.run = run
         self.meets = post_dominators(self.blocks)
         self.regions = [self._region(block) for block in self.blocks]
+        self.endless = self._endless()
         self.instructions: dict[int, Instr] = {}
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
         self.inside: list[Causes] = [NONE for _ in blocks]
@@ -247,13 +248,21 @@ class Control:
                 work += self.blocks[index].successors
         return found
 
+    def _endless(self) -> set[int]:
+        """The blocks from which no way leads to an end."""
+        ending: set[int] = {b.index for b in self.blocks if EXIT in b.successors or _traps(b)}
+        size = -1
+        while size != (size := len(ending)):
+            ending |= {b.index for b in self.blocks if ending & set(b.successors)}
+        return {block.index for block in self.blocks} - ending
+
     def _harmless(self, block: Block, causes: Causes) -> bool:
         """Whether nothing synchronises on either way of a branch, except for the wait that
         it repeats.
         """
         region = self.regions[block.index]
         ends = any(EXIT in self.blocks[i].successors for i in (*region, block.index))
-        if ends and self.meets[block.index] == EXIT:
+        if ends and self.meets[block.index] == EXIT or region & self.endless:
             return False
         if block.index in self.guards:
             return True
