@@ -240,7 +240,7 @@ class Machine:
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
             cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank], self.unwritten_smem)
             cta.threads, cta.shares_sm, cta.smem_lent = threads, shares, lent
-            cta.unwritten_tmem = self.unwritten_tmem
+            cta.unwritten_tmem, cta.freed_tmem = self.unwritten_tmem, self.freed_tmem
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
             shared = special_registers(launch, cluster, cta, self.workspace)

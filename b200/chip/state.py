@@ -343,6 +343,7 @@ class CTA:
         self.tmem_permit = True
         self.tmem_peak = 0
         self.unwritten_tmem = 0xFF  # a byte of a fresh column
+        self.freed_tmem: int | None = None  # likewise, of a deallocated one; None: it keeps them
         self.shares_sm = False  # with a CTA of the launch that was there before
         self.tmem_neighbour = 0  # the first columns, which that CTA has
         self.tmem_pool: Pool | None = None

@@ -220,8 +220,8 @@ def tcgen05_dealloc(ins: Instr) -> Run:
                 f"allocation of CTA rank {cta.rank}; allocated: {_allocated(cta)}"
             )
         cta.tmem_freed[taddr] = cta.tmem_allocations.pop(taddr)
-        if warp.machine.freed_tmem is not None:
-            _fill(cta, taddr, columns, warp.machine.freed_tmem)
+        if cta.freed_tmem is not None:
+            _fill(cta, taddr, columns, cta.freed_tmem)
         pool_of(cta.pair[0] if group == 2 else cta).notify()
 
     return run
