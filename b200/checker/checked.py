@@ -21,6 +21,7 @@ from b200.checker.launches import grid_wait
 from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
 from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
+from b200.checker.memory import unwritten_registers
 from b200.checker.memory.thread_order import can_be_judged
 from b200.checker.observer import Observer
 from b200.checker.products import nans
@@ -43,6 +44,12 @@ from b200.program.translated import Translated
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
 UNKNOWN = "whether a result depends on {} was not looked at"
+# Words of what PTX leaves undefined -> the chip or program that has shown what comes of it
+WITNESSES = {
+    "has an address for each lane": "NVIDIA ships mixed_input_fmha_prefill_d512",
+    "a generic address where PTX takes a shared one": "ThunderKittens' kernels run so",
+    "are not in membermask": "SHFL has no membermask where lanes have not diverged",
+}
 # Kind of a finding about what PTX leaves undefined, by whose bytes are read
 KINDS = {
     "": "protocol",
@@ -55,6 +62,7 @@ NAMES = {
     "tensor": "tensor memory that nobody has written",
     "freed": "tensor memory that is deallocated",
     "local": "local memory that nobody has written",
+    "registers": "registers that nobody has written",
     "behind": "memory behind a tensor, or freed,",
 }
 
@@ -138,6 +146,8 @@ class Checker(Watcher):
             self._look_at_unwritten(*again)
         if partly_written.suspicious(observer):
             self._look_at_partly_written(*again)
+        if unwritten_registers.read_first(code):
+            self._look_at_registers(*again)
         launch.footprint = self._footprint(code)
         grid_wait.look(observer, cooperative=self.machine.workspace != 0)
         observer.finish()
@@ -174,6 +184,16 @@ class Checker(Watcher):
         reached = self.observer.unwritten.reaches(partial(again, where="tensor"), shared=True)
         if reached:
             partly_written.tell(self.observer, reached)
+
+    def _look_at_registers(self, code, *arguments):
+        """The kernel may read registers before it writes them: report if a result depends on it."""
+        again = self._again(code, *arguments)
+        if again is None:
+            self.observer.not_judged.append(UNKNOWN.format(NAMES["registers"]))
+            return
+        reached = self.observer.unwritten.reaches(partial(again, where="registers"), shared=True)
+        if reached:
+            unwritten_registers.tell(self.observer, code, reached)
 
     def _judge_reads(self, code, *arguments):
         """Judge reads of what has no value of the program's: shared and tensor memory that nobody
@@ -218,7 +238,9 @@ class Checker(Watcher):
             memory.put_behind(byte if where == "behind" else 0xFF)
             try:
                 with memory.heap.again(memory):
-                    return machine.launch(plain, *arguments)
+                    held = where == "registers"
+                    of = unwritten_registers.holding(plain, byte) if held else plain
+                    return machine.launch(of, *arguments)
             finally:
                 memory.put_behind(0xFF)
 
@@ -349,14 +371,21 @@ class Checker(Watcher):
 
     def undefined(self, what: str, missing: str, ins: Instr | None, nobodys: str) -> None:
         ins, observer = ins or self.observer.ins, self.observer
-        works = "it works on today's chips; PTX leaves it undefined: another chip may differ"
+        shown = next((who for said, who in WITNESSES.items() if said in what), "")
+        works = (
+            f"it works on today's chips ({shown})" if shown else "no chip has shown us what it does"
+        )
         kind = KINDS[nobodys]
         observer.found(
             kind,
             what,
             (
                 f"this access: {words.line(ins)}",
-                *(() if nobodys else (works,)),
+                *(
+                    ()
+                    if nobodys
+                    else (f"{works}; PTX leaves it undefined: another chip may differ",)
+                ),
                 f"missing: {missing}",
             ),
             ins,

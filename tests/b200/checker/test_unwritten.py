@@ -302,6 +302,32 @@ def test_local_memory_that_nothing_has_written(body, wanted, ctas):
     assert all("local memory" in f.diagnosis and "depends on it: out" in str(f) for f in found)
 
 
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        (("add.u32 %r5, %r60, 1;",), True),
+        (("add.u32 %r5, %r60, 1;", "mov.u32 %r5, 1;"), False),
+        (("@%p4 mov.u32 %r5, 1;",), True),
+        (("@%p4 mov.u32 %r5, 1;", "@!%p4 mov.u32 %r5, 2;"), False),
+        (("selp.u32 %r5, 1, 2, %p30;",), True),
+        (("mov.u32 %r5, 0;", "@%p4 bra ON;", "mov.u32 %r60, 3;", "ON:"), False),
+    ],
+)
+def test_a_register_that_nothing_has_written(body, wanted):
+    k = start(32, OUT)
+    k("setp.eq.u32 %p4, %r0, 0;")
+    for line in body:
+        k(line)
+    store_own(k, "%r5")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)
+    found = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), args=[out]).findings or ()
+    assert [f.diagnosis for f in found] == (
+        ["a register is read that nothing has written"] if wanted else []
+    )
+
+
 HEAP = """
 .extern .func (.param .b64 out) malloc (.param .b64 bytes);
 .extern .func free (.param .b64 block);
