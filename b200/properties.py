@@ -28,7 +28,8 @@ class Properties:
     synchronises: others wait for it, or it waits for others. answers: what it gives may be another
     value in another order, whatever memory holds. lanes: each lane has an address of its own, and
     so a space of its own where addresses are generic. adds: it gives a value to a sum of several,
-    or sends one to another CTA.
+    or sends one to another CTA. apart: it accesses no memory, and orders accesses of threads, if at
+    all, within their CTA.
     """
 
     reads: Spaces = ()
@@ -38,6 +39,7 @@ class Properties:
     answers: bool = False
     lanes: bool = False
     adds: bool = False
+    apart: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -82,14 +84,16 @@ def _copies(effect: e.Copies) -> Properties:
     )
 
 
-NOTHING = Properties()  # registers alone, or an order of what others do
+NOTHING = Properties()  # an order of what others do
+APART = Properties(apart=True)  # registers alone, or an order within a CTA
 SYNCHRONISES = Properties(synchronises=True)
 ANSWERS: dict[type[Effect], Properties | Callable[[Any], Properties]] = {
     # --- registers alone, and what only orders or hints
-    **dict.fromkeys((e.Computes, e.Moves, e.Converts, e.Exchanges, e.Elects), NOTHING),
-    **dict.fromkeys((e.MultipliesInWarp, e.Transposes, e.LooksAtLanes, e.Jumps, e.Traps), NOTHING),
-    **dict.fromkeys((e.Hints, e.PrefetchesTensormap, e.Sleeps, e.CallsSystem), NOTHING),
-    **dict.fromkeys((e.MeetsInWarp, e.FencesMemory, e.FencesProxy, e.FencesInits), NOTHING),
+    **dict.fromkeys((e.Computes, e.Moves, e.Converts, e.Exchanges, e.Elects), APART),
+    **dict.fromkeys((e.MultipliesInWarp, e.Transposes, e.LooksAtLanes, e.Jumps, e.Traps), APART),
+    **dict.fromkeys((e.Hints, e.PrefetchesTensormap, e.Sleeps), APART),
+    **dict.fromkeys((e.MeetsInWarp, e.FencesMemory), APART),
+    **dict.fromkeys((e.CallsSystem, e.FencesProxy, e.FencesInits), NOTHING),
     **dict.fromkeys((e.FencesTensormap, e.FencesTensor, e.OrdersGrids), NOTHING),
     **dict.fromkeys((e.CommitsGroup, e.WaitsForGroups, e.WaitsForTensor), NOTHING),
     # --- memory
@@ -111,7 +115,8 @@ ANSWERS: dict[type[Effect], Properties | Callable[[Any], Properties]] = {
     # --- synchronisation
     **dict.fromkeys((e.InitsMbarrier, e.InvalidatesMbarrier, e.Arrives), SYNCHRONISES),
     **dict.fromkeys((e.ExpectsBytes, e.CompletesBytes, e.ArrivesBehindCopies), SYNCHRONISES),
-    **dict.fromkeys((e.MeetsInCta, e.ArrivesInCluster, e.WaitsInCluster), SYNCHRONISES),
+    e.MeetsInCta: Properties(synchronises=True, apart=True),
+    **dict.fromkeys((e.ArrivesInCluster, e.WaitsInCluster), SYNCHRONISES),
     **dict.fromkeys((e.AllocatesTensor, e.FreesTensor, e.EndsAllocation), SYNCHRONISES),
     **dict.fromkeys((e.Commits, e.SetsRegisters), SYNCHRONISES),
     e.WaitsForPhase: Properties(synchronises=True, answers=True),

@@ -21,6 +21,7 @@ from b200.checker.launches import grid_wait
 from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
 from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
+from b200.checker.memory import unwritten_registers
 from b200.checker.memory.thread_order import can_be_judged
 from b200.checker.observer import Observer
 from b200.checker.products import nans
@@ -42,10 +43,28 @@ from b200.program.translated import Translated
 
 KEPT = 4  # kernels whose clusters later launches may follow
 SHOWN = 8  # findings quoted in the report of an error
-UNKNOWN = "whether a result depends on {} that nobody has written was not looked at"
+UNKNOWN = "whether a result depends on {} was not looked at"
+# Words of what PTX leaves undefined -> the chip or program that has shown what comes of it
+WITNESSES = {
+    "has an address for each lane": "NVIDIA ships mixed_input_fmha_prefill_d512",
+    "a generic address where PTX takes a shared one": "ThunderKittens' kernels run so",
+    "are not in membermask": "SHFL has no membermask where lanes have not diverged",
+}
 # Kind of a finding about what PTX leaves undefined, by whose bytes are read
-KINDS = {"": "protocol", "shared": "uninitialised", "behind": "unwritten"}
-NAMES = {"shared": "shared memory", "tensor": "tensor memory", "behind": "memory behind a tensor"}
+KINDS = {
+    "": "protocol",
+    "shared": "uninitialised",
+    "local": "uninitialised",
+    "behind": "unwritten",
+}
+NAMES = {
+    "shared": "shared memory that nobody has written",
+    "tensor": "tensor memory that nobody has written",
+    "freed": "tensor memory that is deallocated",
+    "local": "local memory that nobody has written",
+    "registers": "registers that nobody has written",
+    "behind": "memory behind a tensor, or freed,",
+}
 
 
 class CheckedFragment(Fragment):
@@ -98,6 +117,7 @@ class Checker(Watcher):
             traces = kept or Traces(can_be_judged(code))
             if dependence is not None and not dependence.can_be_followed(traces.seen):
                 traces = None
+        self.machine.memory.heap.begins()
         self.observer = Observer(self, code, traces)
         self.observer.dependence = dependence
         if dependence is not None:
@@ -126,6 +146,8 @@ class Checker(Watcher):
             self._look_at_unwritten(*again)
         if partly_written.suspicious(observer):
             self._look_at_partly_written(*again)
+        if unwritten_registers.read_first(code):
+            self._look_at_registers(*again)
         launch.footprint = self._footprint(code)
         grid_wait.look(observer, cooperative=self.machine.workspace != 0)
         observer.finish()
@@ -163,10 +185,21 @@ class Checker(Watcher):
         if reached:
             partly_written.tell(self.observer, reached)
 
+    def _look_at_registers(self, code, *arguments):
+        """The kernel may read registers before it writes them: report if a result depends on it."""
+        again = self._again(code, *arguments)
+        if again is None:
+            self.observer.not_judged.append(UNKNOWN.format(NAMES["registers"]))
+            return
+        reached = self.observer.unwritten.reaches(partial(again, where="registers"), shared=True)
+        if reached:
+            unwritten_registers.tell(self.observer, code, reached)
+
     def _judge_reads(self, code, *arguments):
-        """Judge reads of what nobody has written: shared and tensor memory, bytes behind a tensor,
-        values of lanes that have exited. A kernel may mask or drop what it reads there; if a result
-        depends on it, the read is an error, else a note.
+        """Judge reads of what has no value of the program's: shared and tensor memory that nobody
+        has written, columns that are deallocated, bytes behind a tensor, values of lanes that have
+        exited. A kernel may mask or drop what it reads there; if a result depends on it, the read
+        is an error, else a note.
         """
         observer = self.observer
         findings, undecided = observer.findings, observer.undecided
@@ -177,15 +210,17 @@ class Checker(Watcher):
                 observer.not_judged.append(UNKNOWN.format(NAMES[where]))
                 continue
             reached = observer.unwritten.reaches(partial(again, where=where), shared=True)
+            if where == "local" and not reached:  # it may have been written, with these bytes
+                keep = [i for i, other in enumerate(present) if other != where]
+                findings[:], present = [findings[i] for i in keep], [present[i] for i in keep]
             for i, found in enumerate(findings):
                 if present[i] == where:
                     findings[i] = _judged(found, reached)
 
     def _again(self, code, *arguments) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
-        each byte that nobody has written in some memory ("shared", "tensor" or "behind") set to the
-        function's argument. None if that is impossible, because what the launch before has written
-        is missing.
+        each byte of some memory (a key of NAMES) set to the function's argument. None if that is
+        impossible, because what the launch before has written is missing.
         """
         order = self.machine.order.again(self.machine.dependent)
         if order is None or self.observer.unwritten.unknown:
@@ -198,9 +233,14 @@ class Checker(Watcher):
         def again(byte: int, where: str = "") -> object:
             machine.unwritten_smem = byte if where == "shared" else 0xFF
             machine.unwritten_tmem = byte if where == "tensor" else 0xFF
+            machine.unwritten_local = byte if where == "local" else None
+            machine.freed_tmem = byte if where == "freed" else None
             memory.put_behind(byte if where == "behind" else 0xFF)
             try:
-                return machine.launch(plain, *arguments)
+                with memory.heap.again(memory):
+                    held = where == "registers"
+                    of = unwritten_registers.holding(plain, byte) if held else plain
+                    return machine.launch(of, *arguments)
             finally:
                 memory.put_behind(0xFF)
 
@@ -331,14 +371,21 @@ class Checker(Watcher):
 
     def undefined(self, what: str, missing: str, ins: Instr | None, nobodys: str) -> None:
         ins, observer = ins or self.observer.ins, self.observer
-        works = "it works on today's chips; PTX leaves it undefined: another chip may differ"
+        shown = next((who for said, who in WITNESSES.items() if said in what), "")
+        works = (
+            f"it works on today's chips ({shown})" if shown else "no chip has shown us what it does"
+        )
         kind = KINDS[nobodys]
         observer.found(
             kind,
             what,
             (
                 f"this access: {words.line(ins)}",
-                *(() if nobodys else (works,)),
+                *(
+                    ()
+                    if nobodys
+                    else (f"{works}; PTX leaves it undefined: another chip may differ",)
+                ),
                 f"missing: {missing}",
             ),
             ins,

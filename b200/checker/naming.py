@@ -136,24 +136,25 @@ def wait_for_store(agent, old: Record) -> str:
         )
     if old.agent is agent or issued_before(agent, old):
         return "missing: " + (
-            too_many_left(old, "bulk_read", "cp.async.bulk.wait_group.read")
+            too_many_left(old, "cp.async.bulk.wait_group.read")
             or "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read by the warp that "
             "issued the copy"
         )
-    wait = too_many_left(old, "bulk_read", "cp.async.bulk.wait_group.read", agent)
+    wait = too_many_left(old, "cp.async.bulk.wait_group.read", agent)
     return (
         f"missing: {wait or 'cp.async.bulk.wait_group.read'} by {name(old.agent)}, then a barrier "
         f"between it and {name(agent)}"
     )
 
 
-def too_many_left(old: Record, stream: str, wait: str, agent=None) -> str:
+def too_many_left(old: Record, wait: str, agent=None) -> str:
     """The change that a too large N of wait_group needs, in words: the largest N that still waits
     for the copy, in place of the N of the wait_group that was to. "" if no wait_group came after
     the copy, or if its N is not too large. agent: None, or the warp that goes on too early: what it
     knows of the copy's warp tells which wait_group was the last one before the signal to it.
     """
-    copies = old.agent.streams.get(stream)
+    streams = old.agent.streams.values()
+    copies = next((stream for stream in streams if stream.component == old.component), None)
     if copies is None or not copies.waits or (group := copies.group(old.step)) is None:
         return ""
     known_of = copies.waits
@@ -227,7 +228,7 @@ def missing_step(agent, old: Record) -> str:
     if old.kind in ("tma_store", "bulk_store"):
         return wait_for_store(agent, old)
     if old.kind == "cp.async":
-        wait = too_many_left(old, "cp_async", "cp.async.wait_group", agent)
+        wait = too_many_left(old, "cp.async.wait_group", agent)
         if wait:
             return f"missing: {wait}"
         wait = "cp.async.wait_group"

@@ -210,8 +210,8 @@ class Observer:
         nobodys: str = "",
     ) -> None:
         """A rule for clusters reports what record `new` does against record `old`. nobodys: memory
-        that nobody has written and `new` reads: "shared" or "tensor"; then the severity is that
-        which holds if nobody can find out whether a result depends on it.
+        without a value of the program's that `new` reads (NAMES of checked.py); then the severity
+        is that which holds if nobody can find out whether a result depends on it.
         """
         before = len(self.findings)
         if nobodys:

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory.heard import Heard
-from b200.checker.memory.spoken import Spoken
+from b200.checker.memory.heard import Heard, Hearing
+from b200.checker.memory.spoken import Spoken, left_out
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.scopes import CTA, DISTANCES
 from b200.registry import FULL, active
@@ -63,6 +63,11 @@ def join(clock: np.ndarray, other: np.ndarray) -> np.ndarray:
     part = clock[: other.shape[0], :n]
     np.maximum(part, other, out=part)
     return clock
+
+
+def _among(mask: int, lanes: np.ndarray) -> np.ndarray:
+    """Which of some lanes are in a mask; a marker in place of one (shadow.py) is not."""
+    return (lanes < 32) & (mask >> np.minimum(lanes, 31).astype(np.int64) & 1).astype(bool)
 
 
 def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
@@ -150,8 +155,8 @@ class Agent:
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
     lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
-    hearing: (lanes, instruction) of the present acquire, None if all lanes acquire. heard: what
-    such acquires have told (heard.py).
+    hearing: the present acquire, None if all lanes acquire. heard: what such acquires have told
+    (heard.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
     not repeated so far.
     """
@@ -163,7 +168,7 @@ class Agent:
         self.epoch = 1
         self.touched = self.base = self.met = 0
         self.spoken: dict[int, Spoken] = {}
-        self.hearing: tuple[int, Instr] | None = None
+        self.hearing: Hearing | None = None
         self.heard: Heard | None = None
         self.lanes = FULL  # that execute the present access
         self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
@@ -175,7 +180,7 @@ class Agent:
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
         self.relaxed_wait: Instr | None = None  # the latest of these
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[tuple[str, int | None], Stream] = {}  # (name, lane or None) -> stream
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
@@ -190,9 +195,8 @@ class Agent:
         # ld of global memory -> addresses of its latest executions, where warps are replicas
         self.loaded: dict[int, list[np.ndarray]] = {}
         self.copies = LatestCopies()
-        self.turn = (
-            0  # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
-        )
+        # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
+        self.turn = 0
         # (turn, for each lane the epoch up to which it knows of each other's accesses)
         self.lane_order: tuple[int, np.ndarray] | None = None
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
@@ -201,11 +205,20 @@ class Agent:
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
 
-    def stream(self, name: str) -> Stream:
-        found = self.streams.get(name)
+    def stream(self, name: str, lane: int | None = None) -> Stream:
+        """lane: of operations that a lane issues for itself, None where the warp has one stream."""
+        found = self.streams.get((name, lane))
         if found is None:
-            found = self.streams[name] = Stream(self.components.new())
+            found = self.streams[name, lane] = Stream(self.components.new())
         return found
+
+    def streams_of(self, name: str, lanes: int = FULL) -> list[Stream]:
+        """The streams of this name that some lanes have operations in."""
+        return [
+            stream
+            for (of, lane), stream in self.streams.items()
+            if of == name and (lane is None or lanes >> lane & 1)
+        ]
 
     def knows(self, row: int, component: int, step: int) -> bool:
         clock = self.clock
@@ -318,15 +331,22 @@ class Agent:
         return self.lane_order is not None and self.lane_order[0] == self.turn
 
     def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
-        """Whether lanes know, by such groups, of accesses that the warp's lanes `before` have made
-        up to epoch `step` of this turn. A marker in place of a lane (shadow.py) knows.
+        """Whether lanes know of accesses that the warp's lanes `before` have made up to epoch
+        `step` of this turn: by such groups, or by what they have acquired of one another. A marker
+        in place of a lane (shadow.py) knows by groups alone.
         """
-        if not self.in_groups:
-            return False
-        assert self.lane_order is not None
         one, other = np.broadcast_arrays(before, lanes)
-        some = (one >= 32) | (other >= 32)
-        return some | (self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step)
+        found = np.zeros(one.shape, bool)
+        if self.in_groups:
+            assert self.lane_order is not None
+            found |= (one >= 32) | (other >= 32)
+            found |= self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step
+        for lanes_, row in self.heard.rows.items() if self.heard is not None else ():
+            known = int(row[self.component]) if self.component < row.size else 0
+            if known >= step:
+                left = left_out(self, step, known)
+                found |= _among(lanes_, other) & _among(FULL & ~left[1] if left else FULL, one)
+        return found
 
     def release_relaxed(
         self, distance: int, lanes: int = FULL, ins: Instr | None = None
@@ -347,7 +367,7 @@ class Agent:
         if self.hearing is None:
             self.heard = None
             return
-        lanes, ins = self.hearing
+        lanes, ins, _ = self.hearing
         if self.heard is None:
             self.heard = Heard(self.clock.copy())
             self.heard.before[HB, self.component] = self.epoch
@@ -355,11 +375,17 @@ class Agent:
             self.snapshot = None
         self.heard.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
 
+    def acquire_own(self, clock: np.ndarray, ins: Instr) -> None:
+        """Lanes are about to acquire a clock that others of the warp have released."""
+        hearing, self.hearing = self.hearing, Hearing(self.lanes, ins)
+        self.hear(clock)
+        self.hearing = hearing
+
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
         if self.hearing is not None or self.heard is not None:
             self.hear(clock)
-        self.turn += 1
+        self.turn += self.hearing is None
         self.clock = join(self.clock, clock)
         self._changed()
 
@@ -378,7 +404,7 @@ class Agent:
         """
         if self.hearing is not None or self.heard is not None:
             self.hear(clock)
-        self.turn += 1
+        self.turn += self.hearing is None
         n = clock.shape[1]
         self._widen(n - 1)
         mine, pending = self.clock[:TENSOR, :n], self.clock[PENDING, :n]
@@ -438,7 +464,7 @@ class Agent:
         before the fence order memory, as far as its scope reaches. A fence of every lane counts for
         what one of them has acquired, as one of another thread does (memory-order.md, choices).
         """
-        if self.hearing is None:
+        if self.hearing is None or self.hearing.every:
             self.heard = None
         for far in [far for far in self.acquired if far <= scope]:
             self.acquire_barrier(self.acquired.pop(far))

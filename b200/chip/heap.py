@@ -6,6 +6,8 @@ Global Memory Allocation and Operations").
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 8 << 20  # bytes, as the guide has it
 _ALIGNMENT = 16  # of what malloc returns
+_KEPT = 256  # blocks that are known after they have been freed
 
 
 class Heap:
@@ -26,15 +29,23 @@ class Heap:
     def __init__(self) -> None:
         self.limit = DEFAULT_LIMIT
         self._blocks: dict[int, np.ndarray] = {}  # by address
+        self._freed: dict[int, np.ndarray] = {}  # the latest; kept, so that no other gets its place
+        # of the launch: what was allocated before it, and what it has allocated, in its order
+        self._before: dict[int, np.ndarray] = {}
+        self._given: list[np.ndarray] = []
+        self._again: Iterator[np.ndarray] = iter(())  # what a second run is given
 
     def allocate(self, memory: GlobalMemory, nbytes: int) -> int:
         """The address of `nbytes` that nobody has written; 0 where there is no room for them."""
         used = sum(block.size for block in self._blocks.values())
         if not nbytes or used + nbytes > self.limit:
             return 0
-        room = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        block = room[-room.ctypes.data % _ALIGNMENT :][:nbytes]
-        fill(block)
+        block = next(self._again, None)
+        if block is None or block.size != nbytes:
+            room = np.empty(nbytes + _ALIGNMENT, np.uint8)
+            block = room[-room.ctypes.data % _ALIGNMENT :][:nbytes]
+            fill(block)
+        self._given.append(block)
         address = block.ctypes.data
         self._blocks[address] = block
         self._register(memory, address)
@@ -55,6 +66,43 @@ class Heap:
         """Of a null pointer nothing is freed."""
         if not address:
             return
-        if self._blocks.pop(address, None) is None:
-            raise Fault(f"free of {address:#x}, which malloc in a kernel has not returned")
+        block = self._blocks.pop(address, None)
+        if block is None:
+            raise Fault(
+                f"free of {address:#x}, which malloc in a kernel has not returned"
+                f"{' since: it is freed already' if address in self._freed else ''}"
+            )
+        self._freed[address] = block
+        if len(self._freed) > _KEPT:
+            del self._freed[next(iter(self._freed))]
         memory.retain(lambda region: region.base != address)
+
+    def freed_at(self, address: int) -> str:
+        """What is said of an address in a block that has been freed, else ""."""
+        for first, block in self._freed.items():
+            if first <= address < first + block.size:
+                return f"{block.size} bytes of malloc in a kernel, which were freed"
+        return ""
+
+    def begins(self) -> None:
+        """A launch begins."""
+        self._before, self._given = dict(self._blocks), []
+
+    @contextlib.contextmanager
+    def again(self, memory: GlobalMemory) -> Iterator[None]:
+        """Within it the launch is carried out once more: it finds what was allocated before it, and
+        what it allocates lies where it lay, with the contents that the caller has left there.
+        """
+        kept = dict(self._blocks), dict(self._freed), self._given
+        self._become(memory, self._before, {})
+        self._given, self._again = [], iter(kept[2])
+        try:
+            yield
+        finally:
+            self._become(memory, *kept[:2])
+            self._given, self._again = kept[2], iter(())
+
+    def _become(self, memory: GlobalMemory, blocks: dict, freed: dict):
+        gone = self._blocks.keys() - blocks.keys()
+        self._blocks, self._freed = dict(blocks), freed
+        memory.retain(lambda region: region.base not in gone)

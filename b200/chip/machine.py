@@ -65,6 +65,8 @@ class Machine:
         self.params = b""
         self.unwritten_smem = 0xFF  # a byte of shared memory that nothing has written, and the like
         self.unwritten_tmem = 0xFF  # likewise, of tensor memory
+        self.unwritten_local: int | None = None  # likewise, of local memory; None: the pattern
+        self.freed_tmem: int | None = None  # a byte of deallocated columns; None: they keep theirs
         self.symbols: dict[str, int] = {}
         self.grids = ChildGrids()
         self.budget = Budget()
@@ -138,7 +140,8 @@ class Machine:
         """Called when an instruction does something that PTX leaves undefined and the chip defines.
         ins: the instruction, None for the running one. missing: what would be right. nobodys: ""
         or what the chip does not define, either: "shared" if the result is bytes of
-        `unwritten_smem`, "behind" if it is bytes behind an allocation (GlobalMemory.behind).
+        `unwritten_smem`, "local" if of local memory, "behind" if it is bytes behind an allocation
+        (GlobalMemory.behind).
         """
         for watcher in self.watchers:
             watcher.undefined(what, missing, ins, nobodys)
@@ -237,7 +240,7 @@ class Machine:
             index = (x * nx + rank % nx, y * ny + rank // nx % ny, z * nz + rank // (nx * ny))
             cta = CTA(cluster, rank, index, launch.smem_bytes, sms[rank], self.unwritten_smem)
             cta.threads, cta.shares_sm, cta.smem_lent = threads, shares, lent
-            cta.unwritten_tmem = self.unwritten_tmem
+            cta.unwritten_tmem, cta.freed_tmem = self.unwritten_tmem, self.freed_tmem
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
             shared = special_registers(launch, cluster, cta, self.workspace)

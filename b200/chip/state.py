@@ -41,11 +41,11 @@ class Region:
     `u128` has items of 16 bytes for copies only; its type is complex128, because numpy has no
     integer of 16 bytes.
 
-    behind: the name of the allocation that this memory lies after and does not belong to, or "".
-    within: whether this memory ends within the size to which PyTorch on a GPU rounds that
-    allocation up. owner: a weak reference to what keeps the memory allocated, None if that outlives
-    any launch. constant: whether it is a .const variable. shared:
-    whether the host may change it while a kernel runs.
+    behind: whether this stands for memory in no allocation, of which `name` says where it is.
+    within: whether a chip reads that without a fault: it ends within the size to which PyTorch on a
+    GPU rounds an allocation up, or lies in the heap of kernels. owner: a weak reference to what
+    keeps the memory allocated, None if that outlives any launch. constant: whether it is a .const
+    variable. shared: whether the host may change it while a kernel runs.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Region:
         base: int,
         data: np.ndarray,
         name: str,
-        behind: str = "",
+        behind: bool = False,
         within: bool = False,
         owner: weakref.ref | None = None,
         constant: bool = False,
@@ -120,8 +120,8 @@ class GlobalMemory:
         self._find_all = (find_more,) if find_more is not None else ()
         self.heap = Heap()
         self._find_one: list = [self.heap.find]  # each looks for one address alone
-        self._said: list[Callable[[int], str]] = []
-        self.behind = 0xFF  # a byte behind an allocation
+        self._said: list[Callable[[int], str]] = [self.heap.freed_at]
+        self.behind = 0xFF  # a byte behind an allocation, or of the heap where it was freed
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
     def also_search(self, find_more) -> None:
@@ -162,18 +162,23 @@ class GlobalMemory:
         self._regions, self._bases = keep, [r.base for r in keep]
 
     def readable(self, address: int, nbytes: int, rounded: bool = False) -> int:
-        """The address where a bulk copy of `nbytes` reads: `address`, or one in a region that lies
-        behind an allocation.
+        """The address where a load or copy of `nbytes` reads: `address`, or one in a region that
+        stands for what lies behind an allocation.
 
         The chip maps global memory in units of SEGMENT. So a copy that begins in a tensor or after
         it does not fault, unless the tensor lies at a segment's end; it reads what lies there. Here
         it reads bytes of `behind` after the tensor, at an address that no host memory has. rounded:
-        allow only what PyTorch rounds the allocation up to. Raises Fault beyond.
+        allow only what PyTorch rounds the allocation up to. Raises Fault beyond. What a kernel has
+        freed of the heap stays mapped, so that it reads as `behind`, too; what the host has freed
+        may be unmapped.
         """
         i = bisect.bisect_right(self._bases, address) - 1
         if i >= 0 and self._regions[i].base + self._regions[i].size >= address + nbytes:
             return address
         if self._found(address, nbytes, self._searched(address, nbytes)) is None:
+            if freed := self.heap.freed_at(address):
+                data = np.full(nbytes, self.behind, np.uint8)
+                return self._stands_in(address, data, f"from {freed}")
             i = bisect.bisect_right(self._bases, address) - 1
             before = self._regions[i] if i >= 0 else None
             after = self._bases[i + 1] if i + 1 < len(self._bases) else BEHIND
@@ -186,11 +191,17 @@ class GlobalMemory:
             data = np.full(nbytes, self.behind, np.uint8)
             inside = before.u8[address - before.base : address - before.base + nbytes]
             data[: inside.size] = inside
-            data.setflags(write=False)
-            name = f"after {before.name}"
-            self._insert(Region(BEHIND + address, data, name, before.name, within))
-            return BEHIND + address
+            where = f"after the end of {before.name}"
+            if within:
+                where += ", inside of what PyTorch rounds its allocation up to"
+            return self._stands_in(address, data, where, within)
         return address
+
+    def _stands_in(self, address: int, data: np.ndarray, where: str, within: bool = True) -> int:
+        """Where a read at an address in no allocation finds these bytes."""
+        data.setflags(write=False)
+        self._insert(Region(BEHIND + address, data, where, True, within))
+        return BEHIND + address
 
     def _searched(self, address: int, nbytes: int) -> bool:
         """Whether this launch has called `find_more` where an access reaches. It had registered all
@@ -332,6 +343,7 @@ class CTA:
         self.tmem_permit = True
         self.tmem_peak = 0
         self.unwritten_tmem = 0xFF  # a byte of a fresh column
+        self.freed_tmem: int | None = None  # likewise, of a deallocated one; None: it keeps them
         self.shares_sm = False  # with a CTA of the launch that was there before
         self.tmem_neighbour = 0  # the first columns, which that CTA has
         self.tmem_pool: Pool | None = None

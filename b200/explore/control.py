@@ -103,6 +103,7 @@ class Control:
         self.run = run
         self.meets = post_dominators(self.blocks)
         self.regions = [self._region(block) for block in self.blocks]
+        self.endless = self._endless()
         self.instructions: dict[int, Instr] = {}
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
         self.inside: list[Causes] = [NONE for _ in blocks]
@@ -247,13 +248,21 @@ class Control:
                 work += self.blocks[index].successors
         return found
 
+    def _endless(self) -> set[int]:
+        """The blocks from which no way leads to an end."""
+        ending: set[int] = {b.index for b in self.blocks if EXIT in b.successors or _traps(b)}
+        size = -1
+        while size != (size := len(ending)):
+            ending |= {b.index for b in self.blocks if ending & set(b.successors)}
+        return {block.index for block in self.blocks} - ending
+
     def _harmless(self, block: Block, causes: Causes) -> bool:
         """Whether nothing synchronises on either way of a branch, except for the wait that
         it repeats.
         """
         region = self.regions[block.index]
         ends = any(EXIT in self.blocks[i].successors for i in (*region, block.index))
-        if ends and self.meets[block.index] == EXIT:
+        if ends and self.meets[block.index] == EXIT or region & self.endless:
             return False
         if block.index in self.guards:
             return True
@@ -261,8 +270,13 @@ class Control:
         looks = [ins for c in causes if _looks(ins := self.instructions[c])]
         if not inside:
             # a look that is not repeated goes on either way; a poll of memory may go on for ever
-            return not looks and block.index not in region
+            polls = block.index in region or any(map(self._polls, region))
+            return not looks and not polls
         return self._is_wait(block, causes, looks, inside)
+
+    def _polls(self, index: int) -> bool:
+        """Whether a block ends a loop that goes on by a value that another order may change."""
+        return index in self.regions[index] and bool(self.decide(index))
 
     def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside) -> bool:
         """Whether a branch repeats one look until the phase is over, and does nothing else."""

@@ -484,7 +484,7 @@ PLANTED = [
         "a bulk copy reads 1 KB from a tensor of 128 bytes",
         lambda bug: behind_the_end(128, 1024 * bug),
         "global",
-        ("a bulk copy reads after a tensor's end", "faults where nothing is mapped"),
+        ("a bulk copy reads after the end of", "faults where nothing is mapped"),
         ("load",),
         numbered(32),
         lambda args: torch.arange(32, dtype=torch.int32),

@@ -35,7 +35,7 @@ def _fenced(ins: Instr, run, *acts: Act) -> Run:
         run(w, mask, *operands)
         observer = w.observer
         agent = observer.agent(w)
-        agent.hearing = part_of(w, mask, ins)
+        agent.hearing, agent.lanes = part_of(w, mask, ins), mask
         for act in acts:
             act(observer, agent, mask)
         agent.hearing = None

@@ -157,6 +157,24 @@ class Mbarriers:
                 PORTABILITY if before.at_rest(agent) else ERROR,
             )
 
+    def invalidated(self, agent: Agent, barrier: Barrier) -> None:
+        """A warp has executed mbarrier.inval."""
+        if barrier.at_rest(agent):
+            return
+        users = [u for u, at in barrier.users.items() if not agent.knows(HB, u.component, at)]
+        user = next(u for u in users if u is not agent)
+        self.observer.found(
+            "protocol",
+            "an mbarrier is invalidated while another warp may use it",
+            (
+                f"by {words.name(agent)}: {barrier.name()}",
+                f"used by {words.name(user)}, and nothing orders that before",
+                "missing: a barrier of all its users between their latest wait and mbarrier.inval",
+            ),
+            self.observer.ins,
+            barrier.record.ins,
+        )
+
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None:
         """Check that a user of a barrier knows of its initialisation, if need be through a fence to
         other proxies.
@@ -333,13 +351,13 @@ class Mbarriers:
         agent.looked.pop(barrier, None)
         agent.waits.pop(barrier, None)  # the latest one comes last
         agent.waits[barrier] = (parity, barrier.phases, ins)
-        barrier.users[agent] = agent.epoch
         if barrier.phases:
             self.exercised.add(barrier.record.ins.text)
         if relaxed is not None:
             agent.acquire_relaxed(barrier.passed, relaxed)
         else:
             (agent.acquire_barrier if observer.strict else agent.acquire)(barrier.passed)
+        barrier.users[agent] = agent.epoch  # no release before the wait says that it is over
         barrier.looks[agent] = agent.epoch, ins
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from b200.checker.accesses import Barrier, Record
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.mbarriers import Mbarriers
+from b200.checker.memory.global_reads import Read
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, Stream, join
 from b200.chip.operations import Effect
 from b200.chip.state import CTA
@@ -29,7 +30,7 @@ class Signals:
         apply: Effect,
         clock: np.ndarray,
         barriers: Sequence[Barrier | None],
-        records: Sequence[tuple[Record, Barrier | None]],
+        records: Sequence[tuple[Record | Read, Barrier | None]],
         what: str,
         agent: Agent,
         arrives: bool = False,

@@ -95,6 +95,7 @@ def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
         barrier = observer.mbarriers.known_at(w, address)
         run(w, lane, address)
         if barrier is not None:
+            observer.mbarriers.invalidated(observer.agent(w), barrier)
             of = barrier.object
             observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
 
@@ -293,7 +294,8 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
             agent = observer.agent(w)
             if effect.waits:
                 part = part_of(w, mask, ins)
-                observer.dependence.waited(agent, part and part[0])
+                some = part is not None and not part.every
+                observer.dependence.waited(agent, mask if some else None)
             else:
                 observer.dependence.let_start(agent)
 
@@ -310,22 +312,22 @@ def commit_group(ins: Instr, effect: CommitsGroup, run) -> Run:
     def observed(w, mask):
         run(w, mask)
         for name in _groups(effect):
-            w.observer.agent(w).stream(name).commit()
+            for stream in w.observer.agent(w).streams_of(name, mask):
+                stream.commit()
 
     return observed
 
 
 @followed(all_operands)
 def wait_group(ins: Instr, effect: WaitsForGroups, run) -> Run:
-    """Observe a wait_group or wait_all."""
+    """Observe a wait_group or wait_all. Bulk groups are each thread's own (PTX ISA 9.7.9.25.3)."""
     everything, names = effect.everything, _groups(effect)
     waited = names[:1] if effect.sources else names
 
     def observed(w, mask, n=0):
         run(w, mask, n) if not everything else run(w, mask)
         agent = w.observer.agent(w)
-        for name in waited:
-            stream = agent.stream(name)
+        for stream in [s for name in waited for s in agent.streams_of(name, mask)]:
             if everything:
                 stream.commit()
             stream.waits.append((n, len(stream.marks), ins, agent.epoch))

@@ -35,11 +35,11 @@ def warp_exited(observer, warp_state) -> None:
 
 def _copies(observer, agent):
     """Report copies out of shared memory that this warp issued and never waited for."""
-    stream = agent.streams.get("bulk_read")
-    if stream is None or agent.knows(HB, stream.component, stream.issued):
+    streams = agent.streams_of("bulk_read")
+    if all(agent.knows(HB, stream.component, stream.issued) for stream in streams):
         return
     record = agent.last_copy
-    wait = words.too_many_left(record, "bulk_read", "cp.async.bulk.wait_group.read")
+    wait = words.too_many_left(record, "cp.async.bulk.wait_group.read")
     wait = wait or "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0"
     observer.found(
         "lifetime",

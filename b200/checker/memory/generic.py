@@ -196,7 +196,7 @@ def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: i
     write, agent = isinstance(effect, Stores), w.observer.agent(w)
     flags = agent.state.flags
     if not write:
-        agent.hearing = part_of(w, mask, ins)
+        agent.hearing, agent.lanes = part_of(w, mask, ins), mask
         flags.read(agent, ins, effect, at)
         agent.hearing = None
     shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
@@ -227,7 +227,7 @@ def _global(
             rules.strongly_stored(observer.agent(w), at, nbytes, ins, mask)
         else:
             agent = observer.agent(w)
-            agent.hearing = part_of(w, mask, ins)
+            agent.hearing, agent.lanes = part_of(w, mask, ins), mask
             rules.strongly_loaded(agent, at, nbytes, ins)
             agent.hearing = None
     elif write:
@@ -306,7 +306,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
     strong = effect.strong
     if effect.private:
-        return run
+        return run if write else _named(ins, run)
     bits = (1 << effect.bits) - 1
 
     def after(w, part: Part, rest: tuple, before: np.ndarray | None):
@@ -339,6 +339,16 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         for part in parts:
             after(w, part, rest, before)
         return result
+
+    return observed
+
+
+def _named(ins: Instr, run) -> Run:
+    """A load that no rule looks at, but that may read what nothing has written."""
+
+    def observed(w, mask, *args):
+        w.observer.ins = ins
+        return run(w, mask, *args)
 
     return observed
 
@@ -393,7 +403,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
         observer = w.observer
         if where == "shared":
             agent = observer.agent(w)
-            agent.hearing = part_of(w, mask, ins)
+            agent.hearing, agent.lanes = part_of(w, mask, ins), mask
             agent.state.flags.read(agent, ins, effect, at)
             agent.hearing = None
             text = "updates shared memory atomically"
@@ -408,7 +418,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 reductions.reduced(observer.globals, agent, int(at[0]), ins)
             changed = result is None or changes(w, at, result, mask)
             rules = observer.globals
-            agent.hearing = part_of(w, mask, ins)
+            agent.hearing, agent.lanes = part_of(w, mask, ins), mask
             if changed:
                 rules.updated(agent, at, nbytes, ins, mask)
             else:

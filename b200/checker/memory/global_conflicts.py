@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
 WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
+COPIED = "missing: a wait for the copy (its mbarrier, or its group) that is before the write"
 MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
@@ -46,20 +47,20 @@ class Write:
     component, step: the write is complete for a warp whose clock has this step of this component.
     epoch: the writing warp's epoch. fenced: the writing warp's clock at its latest fence before.
     signal: the signal that a strong read receives from the write. lanes: those that write, each for
-    itself; 0 if the warp writes as one.
+    itself; 0 if the warp writes as one. lane: the one that has issued a bulk copy.
     """
 
-    __slots__ = tuple("agent ins kind scope component step epoch fenced signal lanes".split())
+    __slots__ = tuple("agent ins kind scope component step epoch fenced signal lanes lane".split())
 
-    def __init__(self, agent: Agent, ins: Instr, kind: str):
+    def __init__(self, agent: Agent, ins: Instr, kind: str, lane: int | None = None):
         self.agent, self.ins, self.kind = agent, ins, kind
         self.scope = scope_of(ins, GPU)
         self.component, self.epoch = agent.component, agent.now()
         self.step, self.fenced = self.epoch, agent.fenced
         self.signal: Signal | None = None
-        self.lanes = 0
+        self.lanes, self.lane = 0, lane
         if kind in (COPY, REDUCTION) and is_bulk(ins):
-            stream = agent.stream("bulk_write")
+            stream = agent.stream("bulk_write", lane)
             self.component, self.step = stream.component, stream.issued
 
 
@@ -95,11 +96,17 @@ class GlobalConflicts:
                 self._against(agent, old, access, region)
 
     def _against(self, agent: Agent, old: Write, access: Access, region):
-        if old.agent is agent and access.writes:
-            return
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
             if REDUCTION in (access.kind, old.kind):
                 return
+        if old.agent is agent and access.writes:
+            if old.ins is access.ins and old.lane != self.observer.lane:
+                return  # all lanes issue one copy (repeats.py)
+            if not self.order.known(agent, agent, old.component, old.step):
+                self._under_way(agent, old, access, region)
+            else:
+                self._through_proxy(agent, old, access, region)
+            return
         far = distance(agent.cta, old.agent.cta)
         strong = access.kind in MORAL and old.kind in MORAL
         if strong and min(access.scope, old.scope) >= far:
@@ -117,6 +124,7 @@ class GlobalConflicts:
         """Check what an order of memory does not settle: other lanes, proxies, the non-coherent
         cache.
         """
+        self._through_proxy(agent, old, access, region)
         if access.writes and old.agent.cta is agent.cta:
             return
         deaf = self.order.deaf(agent, access.lanes, old.agent, old.component, old.step)
@@ -125,15 +133,19 @@ class GlobalConflicts:
         if old.lanes and old.agent.spoken and old.agent is not agent:
             known = self.order.latest(agent, old.agent)
             one_lane.of_global(self, agent, old, access, region, known)
-        if access.kind == COPY and not access.writes and old.kind in (WEAK, STRONG, ATOMIC):
-            if not (
-                agent.knows(GLOBAL, old.component, old.step)
-                if old.agent.cta.cluster is agent.cta.cluster
-                else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
-            ):
-                self._proxy(agent, old, access, region)
-        elif isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
+        if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
             self._non_coherent(agent, old, access, region)
+
+    def _through_proxy(self, agent: Agent, old: Write, access: Access, region):
+        """Check that the async proxy sees a write of the generic one that is before its access."""
+        if access.kind not in (COPY, REDUCTION) or old.kind not in (WEAK, STRONG, ATOMIC):
+            return
+        if not (
+            agent.knows(GLOBAL, old.component, old.step)
+            if old.agent.cta.cluster is agent.cta.cluster
+            else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
+        ):
+            self._proxy(agent, old, access, region)
 
     @staticmethod
     def _same_values(agent: Agent, old: Write, access: Access) -> bool:
@@ -146,20 +158,24 @@ class GlobalConflicts:
     def against_read(self, agent: Agent, read: Read, access: Access, region) -> None:
         """Check a write against an earlier read of its places."""
         far = distance(agent.cta, read.agent.cta)
-        if read.agent is agent or self.order.known(agent, read.agent, read.component, read.epoch):
+        if read.agent is agent and not read.by_copy:
+            return
+        if self.order.known(agent, read.agent, read.component, read.step):
             return
         if read.strong and access.kind in MORAL and min(read.scope, access.scope) >= far:
             return
-        executed = read.agent.state is agent.state and agent.knows(
-            ORDER, read.component, read.epoch
+        executed = read.agent.state is agent.state and agent.knows(ORDER, read.component, read.step)
+        executed = (
+            executed or not read.by_copy and self.order.received_from(agent, read) is not None
         )
-        executed = executed or self.order.received_from(agent, read) is not None
         order = (
             "which is over before by the order of execution only"
             if executed
             else "with nothing to order the two"
         )
         who = "another CTA" if read.agent.cta is not agent.cta else "another warp"
+        if read.by_copy:
+            who = f"{mnemonic(read.ins)} of {'the same warp' if read.agent is agent else who}"
         self.observer.found(
             "global",
             f"{mnemonic(access.ins)} writes global memory that {who} reads in the same launch, "
@@ -168,7 +184,8 @@ class GlobalConflicts:
                 f"this access: {words.line(access.ins)}, by {words.name(agent)}",
                 f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
                 f"in {self.observer.operand(region.base)}",
-                self._update(access.ins, read.ins) or self._between(agent, read),
+                self._update(access.ins, read.ins)
+                or (COPIED if read.by_copy else self._between(agent, read)),
             ),
             access.ins,
             read.ins,
@@ -236,6 +253,19 @@ class GlobalConflicts:
             diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
         self._found("global", diagnosis, agent, old, access, region, missing, severity)
 
+    def _under_way(self, agent: Agent, old: Write, access: Access, region):
+        self._found(
+            "global",
+            f"{mnemonic(access.ins)} writes global memory that {mnemonic(old.ins)} of the same "
+            "warp may still write",
+            agent,
+            old,
+            access,
+            region,
+            "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 (without .read, "
+            "which waits for the source only) between the two",
+        )
+
     def _narrow(self, agent: Agent, old: Write, access: Access, region):
         ins, whose = (old.ins, old.agent) if old.scope <= access.scope else (access.ins, agent)
         self._found(
@@ -275,9 +305,10 @@ class GlobalConflicts:
         self._found("global", diagnosis, agent, old, access, region, missing, severity)
 
     def _proxy(self, agent: Agent, old: Write, access: Access, region):
+        verb = "overwrites" if access.writes else "reads"
         self._found(
             "proxy",
-            f"{mnemonic(access.ins)} reads global memory that {mnemonic(old.ins)} wrote through "
+            f"{mnemonic(access.ins)} {verb} global memory that {mnemonic(old.ins)} wrote through "
             "the generic proxy, with no fence.proxy.async in between",
             agent,
             old,
@@ -285,6 +316,7 @@ class GlobalConflicts:
             region,
             f"missing: fence.proxy.async (or .global) by {words.name(agent)} after what orders it "
             "after the write, or after the write by its warp",
+            PORTABILITY if access.writes else ERROR,
         )
 
     def _found(

@@ -54,7 +54,8 @@ class GlobalLanes:
     ) -> None:
         """Lanes of a warp read or write, `nbytes` each."""
         low, high = int(at.min()), int(at.max()) + nbytes
-        new = Access(ins, mask, at, nbytes, write, agent.epoch, low, high)
+        epoch = agent.epoch + (agent.snapshot is not None)
+        new = Access(ins, mask, at, nbytes, write, epoch, low, high)
         turn, before = self.latest.get(agent, (-1, []))
         if turn != agent.turn:
             self.latest[agent] = agent.turn, [new]

@@ -107,7 +107,7 @@ class GlobalRules:
         found = self.numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):
             found = self.numbers[key] = len(self.writes)
-            self.writes.append(Write(agent, ins, kind))
+            self.writes.append(Write(agent, ins, kind, self.observer.lane))
         write = self.writes[found]
         assert write is not None  # only writes of agents that are gone are forgotten
         write.lanes |= own
@@ -187,17 +187,15 @@ class GlobalRules:
                 self.loaded(agent, region.base + offset, nbytes, ins)
 
     def _behind(self, agent, nbytes: int, ins, region):
-        where = "inside of what PyTorch rounds its allocation up to" if region.within else ""
         self.observer.found(
             "global",
-            "a bulk copy reads after a tensor's end" + (f", {where}" if where else ""),
+            f"a bulk copy reads {region.name}",
             (
                 f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
-                f"after the end of {region.behind}",
                 "on the chip it reads what lies there"
-                + ("" if where else ", and faults where nothing is mapped")
+                + ("" if region.within else ", and faults where nothing is mapped")
                 + "; here all ones",
-                "missing: a guard for the tiles that the tensor does not have",
+                "missing: a guard for what is not there",
             ),
             ins,
             severity=PORTABILITY if region.within else ERROR,
@@ -335,19 +333,25 @@ class GlobalRules:
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
-        number = self.number(agent, ins, kind)
+        number, region = self.number(agent, ins, kind), access.region
+        new = Access(ins, kind, writes=True)
         for cells in self._boxes(access):
             if cells.any():
-                self.conflicts.check(agent, cells, Access(ins, kind, writes=True), access.region)
+                self.conflicts.check(agent, cells, new, region)
             cells[...] = number
+        for rows, nbytes in access.spans() if self.reads.has(region) else ():
+            words = ((rows - region.base) // WORD)[:, None] + _range(-(-nbytes // WORD))
+            for read in self.reads.over(region, words):
+                self.conflicts.against_read(agent, read, new, region)
 
     # --- strong accesses ------------------------------------------------------------------------
     def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
         """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
         polled = self.polled.get(agent)
         if polled is not None and addresses.size == 1:
-            of, address, base, shadow, unit, number, count = polled
-            if of is ins and address == addresses[0] and shadow[unit] == number:
+            of, lanes, address, base, shadow, unit, number, count = polled
+            same = of is ins and lanes == agent.lanes and address == addresses[0]
+            if same and shadow[unit] == number:
                 if len(self.order.signals(address, base)) == count:
                     return  # it has seen this before
         self.reads.add(agent, addresses, nbytes, ins, strong=True)
@@ -360,9 +364,9 @@ class GlobalRules:
                     self.conflicts.check(agent, cells, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
-                    count = len(self.order.signals(address, region.base))
-                    number = int(shadow[unit])
-                    self.polled[agent] = ins, address, region.base, shadow, unit, number, count
+                    count, base = len(self.order.signals(address, region.base)), region.base
+                    number, lanes = int(shadow[unit]), agent.lanes
+                    self.polled[agent] = ins, lanes, address, base, shadow, unit, number, count
 
     def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""

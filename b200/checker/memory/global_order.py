@@ -20,7 +20,16 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import ClusterState
-from b200.checker.memory.sent import Knowledge, Learned, Pending, Signal, acquires, merged, tells
+from b200.checker.memory.sent import (
+    Knowledge,
+    Learned,
+    Pending,
+    Signal,
+    acquires,
+    merged,
+    tells,
+    told,
+)
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.vector_clocks import (
     FENCED,
@@ -46,7 +55,7 @@ class GlobalOrder:
 
     def __init__(self):
         # address of an atomic -> what it passes on, by the warp that sent it
-        self.chains: dict[int, dict[Agent, Signal]] = {}
+        self.chains: dict[int, dict[tuple[Agent, int], Signal]] = {}
         # base of an allocation -> what adds further signals to the chains in it
         self._put_off: dict[int, list[Callable[[], None]]] = {}
         self._put_off_bytes = 0
@@ -98,12 +107,13 @@ class GlobalOrder:
         chain = self.chains.setdefault(address, {})
         if before is not None:
             chain.clear()
-            chain[before.agent] = before
+            chain[before.agent, before.lanes] = before
         ins = signal.ins
         if tells(ins) and acquires(ins) and signal.releases and signal.scope == GPU:
             chain.clear()  # it has taken them over
-        chain.pop(signal.agent, None)
-        chain[signal.agent] = signal
+        key = signal.agent, signal.lanes  # other lanes of the warp may have released more
+        chain.pop(key, None)
+        chain[key] = signal
         if len(chain) > KEPT + 1:
             del chain[next(iter(chain))]
 
@@ -148,14 +158,18 @@ class GlobalOrder:
             self._acquire(agent, here, scope)
         taken = []
         for signal in signals:
-            if signal.agent is agent or (agent, signal, id(ins)) in learned.seen:
+            seen = agent, signal, id(ins), agent.lanes
+            if not told(agent, signal) or seen in learned.seen:
                 continue
-            learned.seen.add((agent, signal, id(ins)))
+            learned.seen.add(seen)
             far = distance(agent.cta, signal.agent.cta)
             received = Pending(agent, agent.now(), ins, signal, address)
             signal.readers.append(received)
             self.received.setdefault(agent.cta, []).append(received)
-            if acquiring and scope >= far:
+            if acquiring and signal.agent is agent:
+                if (given := signal.given(CTA)) is not None:
+                    agent.acquire_own(given, ins)
+            elif acquiring and scope >= far:
                 taken.append((signal, far))
             else:
                 learned.pending.append(received)
@@ -182,8 +196,9 @@ class GlobalOrder:
         seen, taken = self._learned(agent).seen, []
         for pending in before:
             far = distance(agent.cta, pending.signal.agent.cta)
-            if scope >= far and (agent, id(pending)) not in seen:
-                seen.add((agent, id(pending)))
+            entry = agent, id(pending), agent.lanes
+            if scope >= far and entry not in seen:
+                seen.add(entry)
                 taken.append((pending.signal, far))
         self._take(agent, taken)
 

@@ -8,9 +8,9 @@ latest reads by a few warps.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,15 +28,33 @@ KEPT_ABREAST = 1 << 28  # bytes of addresses that are kept of reads of clusters 
 
 
 class Read:
-    """A read that a write may follow. strong: it and a strong write do not conflict."""
+    """A read that a write may follow. strong: it and a strong write do not conflict. component,
+    step: it is complete for a warp whose clock has this step of this component.
+    """
 
     __slots__ = ("agent", "ins", "strong", "scope", "component", "epoch", "step")
 
-    def __init__(self, agent: Agent, ins: Instr, strong: bool):
+    def __init__(self, agent: Agent, ins: Instr, strong: bool = False):
         self.agent, self.ins, self.strong = agent, ins, strong
         self.scope = scope_of(ins, GPU)
         self.component, self.epoch = agent.component, agent.now()
         self.step = self.epoch
+
+    @property
+    def by_copy(self) -> bool:
+        return self.component != self.agent.component
+
+
+class Boxes(NamedTuple):
+    """What a TMA load reads; its rows are looked for only where somebody writes. number: of the
+    read.
+    """
+
+    number: int
+    access: Any
+
+    def each(self) -> list[tuple[int, np.ndarray, int]]:
+        return [(self.number, rows, nbytes) for rows, nbytes in self.access.spans()]
 
 
 class ReadsAbreast:
@@ -61,6 +79,12 @@ def rows_of(clusters: np.ndarray, at: np.ndarray, of: Any) -> Iterator[tuple[int
         yield i, row, of
 
 
+def _one_by_one(reads: tuple | Boxes | ReadsAbreast) -> Iterable[tuple[int, np.ndarray, int]]:
+    if isinstance(reads, Boxes):
+        return reads.each()
+    return reads.one_by_one() if isinstance(reads, ReadsAbreast) else (reads,)
+
+
 class GlobalReads:
     """The reads of one launch."""
 
@@ -70,7 +94,7 @@ class GlobalReads:
         self._numbers: dict[tuple, int] = {}
         self._slots: dict[Agent, int] = {}
         # base of an allocation -> (number, addresses, bytes at each)
-        self._lists: dict[int, list[tuple[int, np.ndarray, int] | ReadsAbreast]] = {}
+        self._lists: dict[int, list[tuple[int, np.ndarray, int] | Boxes | ReadsAbreast]] = {}
         self._abreast = 0  # bytes of the addresses of those abreast
         self._shadows: dict[int, np.ndarray] = {}  # base -> number of the read, [READERS, words]
         # the allocation seen last, its list
@@ -92,6 +116,20 @@ class GlobalReads:
         reads.append((number, addresses, nbytes))
         if len(reads) >= KEPT:
             self._fold(self.memory.region(first, nbytes))
+
+    def add_copy(self, read: Read, addresses: np.ndarray, nbytes: int) -> None:
+        """Note what a copy reads: `nbytes` at each of the addresses (int64), in one allocation."""
+        region = self.memory.find(int(addresses[0]), nbytes)
+        if region is not None and not region.behind:
+            self.reads.append(read)
+            entry = len(self.reads) - 1, addresses, nbytes
+            self._lists.setdefault(region.base, []).append(entry)
+
+    def add_boxes(self, read: Read, access: Any) -> None:
+        """Note what a TMA load reads."""
+        self.reads.append(read)
+        boxes = Boxes(len(self.reads) - 1, access)
+        self._lists.setdefault(access.region.base, []).append(boxes)
 
     def numbers(self, agents: list[Agent], ins: Instr) -> list[int]:
         """The numbers of weak reads by an instruction of several warps."""
@@ -150,6 +188,10 @@ class GlobalReads:
         """Whether what is kept of clusters abreast takes much memory."""
         return self._abreast > KEPT_ABREAST >> 4
 
+    def has(self, region: Region) -> bool:
+        """Whether anybody has read of an allocation."""
+        return region.base in self._lists or region.base in self._shadows
+
     def bases(self) -> list[int]:
         """The allocations that were read."""
         return [*dict.fromkeys((*self._lists, *self._shadows))]
@@ -163,9 +205,9 @@ class GlobalReads:
             for number in np.unique(row[at]).tolist():
                 yield number, at[row[at] == number] * WORD, WORD
         for reads in self._lists.get(region.base, ()):
-            if isinstance(reads, tuple):
-                number, addresses, nbytes = reads
-                yield number, addresses - region.base, nbytes
+            if not isinstance(reads, ReadsAbreast):
+                singles = reads.each() if isinstance(reads, Boxes) else [reads]
+                yield from ((number, at - region.base, nbytes) for number, at, nbytes in singles)
                 continue
             for numbers, clusters, addresses, nbytes in reads.each:
                 yield numbers[clusters[0]], addresses - region.base, nbytes
@@ -180,7 +222,7 @@ class GlobalReads:
             )
         reads = self._lists[region.base]
         self._abreast -= sum(r.nbytes for r in reads if isinstance(r, ReadsAbreast))
-        singles = ((r,) if isinstance(r, tuple) else r.one_by_one() for r in reads)
+        singles = (_one_by_one(r) for r in reads)
         for number, addresses, nbytes in itertools.chain.from_iterable(singles):
             read = self.reads[number]
             if read is None:

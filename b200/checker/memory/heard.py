@@ -13,7 +13,7 @@ knew before, and what which lanes have acquired.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,11 +73,21 @@ class Heard:
         )
 
 
-def part_of(w, lanes: int, ins: Instr) -> tuple[int, Instr] | None:
-    """What Agent.hearing is while some lanes of a warp acquire; None if all do that have not
-    exited.
+class Hearing(NamedTuple):
+    """An acquire by some lanes of a warp. every: the others have exited, and have left accesses
+    behind that nothing has released.
     """
-    return (lanes, ins) if w.state.live & ~lanes else None
+
+    lanes: int
+    ins: Instr
+    every: bool = False
+
+
+def part_of(w, lanes: int, ins: Instr) -> Hearing | None:
+    """What Agent.hearing is while some lanes of a warp acquire; None if all do."""
+    live = w.state.live & ~lanes
+    left = w.observer.agent(w).touched & ~lanes
+    return Hearing(lanes, ins, not live) if live or left else None
 
 
 def lanes_of(by: Any, cells: np.ndarray, number: int, mask: int) -> int:

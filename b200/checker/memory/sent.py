@@ -83,6 +83,18 @@ class Signal:
         return self._knowledge[far]
 
 
+def told(agent: Agent, signal: Signal) -> bool:
+    """Whether a read by a warp's present lanes tells them more than they have done themselves."""
+    return signal.agent is not agent or bool(agent.lanes & ~signal.lanes)
+
+
+def covers(new: Signal, old: Signal) -> bool:
+    """Whether a signal hands over all that one before it on the same place does: the same lanes
+    have sent it, and hand over what they had before.
+    """
+    return new.agent is old.agent and not old.lanes & ~new.lanes
+
+
 class Arrival(NamedTuple):
     """All that a warp knows of other clusters from one of its epochs on."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker.memory.sent import Learned, Signal, tells
+from b200.checker.memory.sent import Learned, Signal, covers, tells, told
 from b200.checker.scopes import CTA, GPU, distance, scope_of
 from b200.checker.vector_clocks import Agent
 from b200.effects import Access
@@ -54,7 +54,7 @@ class SharedFlags:
             if signal.releases:
                 self.releases.setdefault((agent, address), {})[scope] = signal
             before = self.signals.get(address, ()) if joins else ()
-            self.signals[address] = [*(s for s in before if s.agent is not agent), signal]
+            self.signals[address] = [*(s for s in before if not covers(signal, s)), signal]
 
     def read(self, agent: Agent, ins: Instr, effect: Access, at: np.ndarray) -> None:
         """A warp reads flags by a strong read or an atomic."""
@@ -68,7 +68,7 @@ class SharedFlags:
                     agent.acquire_barrier(clock)
                 self.pending[agent, address] = [entry for entry in waiting if entry[0] > scope]
             for signal in self.signals[address]:
-                if signal.agent is not agent:
+                if told(agent, signal):
                     self._receive(agent, signal, ins, effect, scope, address)
 
     def _receive(
@@ -77,6 +77,9 @@ class SharedFlags:
         far = distance(agent.cta, signal.agent.cta)
         given = signal.given(far)
         assert given is not None
+        if effect.acquires and signal.agent is agent:
+            agent.acquire_own(given, ins)
+            return
         if effect.acquires and scope >= far or effect.order == "volatile" and far == CTA:
             agent.acquire_barrier(given)
             return

@@ -30,7 +30,7 @@ def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how
             continue
         before = by[index]
         other = (before != lanes) & (before != EVERY) & (cells == number)
-        if new.agent.in_groups:
+        if other.any():
             other = other & ~np.asarray(new.agent.in_order(old.step, before, lanes))
         if not other.any():
             continue

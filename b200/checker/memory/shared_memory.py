@@ -198,6 +198,8 @@ class SharedRules:
             stored = shadow.words(shadow.stored, index)
             self._conflict(new, numbers := distinct(stored), at, "overwrite")
             self._one_lane(new, numbers, stored, shadow.lane.reshape(-1, 4), index, at)
+            by = shadow.lane.reshape(-1, 4)
+            shared_proxy.proxy(self, new, numbers, stored, by, index, at, overwrites=True)
             shadow.stored.reshape(-1, 4)[index] = 0
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot].reshape(-1, 4)

@@ -6,10 +6,11 @@ import numpy as np
 
 from b200.checker import naming as words
 from b200.checker.accesses import Record, known
-from b200.checker.finding import PORTABILITY
+from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.heard import lanes_of
 from b200.checker.naming import place
 from b200.checker.vector_clocks import AFTER, ASYNC
+from b200.effects import AllocatesTensor
 
 
 def fenced(rules, new: Record, numbers, at: tuple) -> None:
@@ -37,15 +38,28 @@ def fenced(rules, new: Record, numbers, at: tuple) -> None:
                 )
 
 
-def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index, at: tuple) -> None:
+def proxy(
+    rules,
+    new: Record,
+    numbers,
+    cells: np.ndarray,
+    by: np.ndarray,
+    index,
+    at: tuple,
+    overwrites: bool = False,
+) -> None:
     """Report generic stores that the asynchronous proxy need not see yet. cells: the records of the
-    words. by: the shadow that has the lane of each word. index: of these words there.
+    words. by: the shadow that has the lane of each word. index: of these words there. overwrites:
+    it writes there; no chip is known to let the store come last.
     """
+    verb = "overwrites" if overwrites else "reads"
     for number in numbers:
         if not number:
             continue
         old = rules.state.records[number]
         agent = new.agent
+        if overwrites and isinstance(old.ins.effect, AllocatesTensor):
+            continue  # Triton's kernels load over the word that holds the address
         if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
             fenced = agent.knows(ASYNC, old.component, old.step)
             if not fenced and old.agent.half_fences:
@@ -54,9 +68,8 @@ def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index,
             if not fenced:
                 rules.report(
                     "proxy",
-                    f"{words.thing(new)} reads what {words.thing(old)} wrote through the "
-                    "generic proxy, "
-                    "with no fence.proxy.async in between",
+                    f"{words.thing(new)} {verb} what {words.thing(old)} wrote through the generic "
+                    "proxy, with no fence.proxy.async in between",
                     (
                         f"this access: {words.act(new)}",
                         f"written by: {words.act(old)}",
@@ -67,6 +80,7 @@ def proxy(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, index,
                     ),
                     new,
                     old,
+                    PORTABILITY if overwrites else ERROR,
                 )
 
 

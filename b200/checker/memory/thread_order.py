@@ -22,23 +22,9 @@ import numpy as np
 from b200 import sparse
 from b200.checker.steps import UPDATES, WRITES
 from b200.chip.abreast.dropped import NotAbreast
-from b200.effects import (
-    Effect,
-    Elects,
-    Exchanges,
-    FencesMemory,
-    Hints,
-    Loads,
-    LooksAtLanes,
-    MeetsInCta,
-    MeetsInWarp,
-    MultipliesInWarp,
-    Sleeps,
-    Stores,
-    Transposes,
-    Updates,
-)
+from b200.effects import Effect, Loads, Stores, Updates
 from b200.program.translated import Translated
+from b200.properties import properties
 
 # A stamp is `phase`, `turn` and who has made the access: the warp and, from 1, the lane.
 LANES, TURNS = 6, 24  # bits of a lane and of a turn
@@ -46,11 +32,6 @@ WHO = 12  # bits of a warp and a lane
 SEVERAL = 33  # in place of a lane: several of the warp
 ANYBODY = (1 << WHO) - 1  # several warps
 LANE = np.arange(1, 33)
-# Effects that access no memory, and that order accesses of threads, if at all, in one CTA.
-OTHERS = (
-    *(MeetsInCta, MeetsInWarp, Exchanges, Elects, LooksAtLanes, Transposes, MultipliesInWarp),
-    *(FencesMemory, Hints, Sleeps),
-)
 
 
 class NotInOrder(NotAbreast):
@@ -172,7 +153,7 @@ class ThreadOrder:
 def can_be_judged(code: Translated) -> bool:
     """Whether the order of its threads' accesses is all that a rule for clusters looks at in a
     kernel, but for where its warps meet: it has weak accesses of memory, relaxed atomics that tell
-    nobody what they found, and OTHERS.
+    nobody what they found, and what is apart from memory.
     """
     ops = (op for block in code.structure for op in block.ops)
     effects = (op.ins.effect for op in ops if op.entry is not None and op.entry.style != "pure")
@@ -184,7 +165,7 @@ def _can_be_judged(effect: Effect) -> bool:
         return effect.order == "relaxed" and not effect.returns
     if isinstance(effect, (Loads, Stores)):
         return not effect.strong
-    return isinstance(effect, OTHERS)
+    return properties(effect).apart
 
 
 def smallest_access(code: Translated) -> int:

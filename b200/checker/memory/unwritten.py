@@ -205,19 +205,22 @@ class Unwritten:
         after = Contents(r for r in allocations if r.size <= memory_of.LIMIT)
         written = [(region, old, region.u8.copy()) for region, old in self.before.values()]
         written.sort(key=lambda entry: entry[0].base in self.units)  # other results are told first
+        read = {read.region.base: read.region for read in self.reads.values()}
         try:
             for value in REPLACEMENTS:
                 after.put_back()
                 for region, old, _ in written:
                     region.u8[:] = old
                 for base, units in () if shared else self.units.items():
-                    self.memory.region(base).u16[: units.size][units] = value
+                    read[base].u16[: units.size][units] = value
                 try:
                     with contextlib.redirect_stdout(io.StringIO()):
                         again(value & 0xFF if shared else 0xFF)
                 except EmulatorError as error:
                     return f"with other values there the launch ends in a {error.kind}"
                 for region, _, result in written:
+                    if self.memory.heap.freed_at(region.base):
+                        continue
                     if found := self._difference(region, result, value):
                         return found
         finally:

@@ -18,6 +18,7 @@ from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
 from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_memory import REDUCTION
+from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
 from b200.checker.vector_clocks import NEVER, Agent, Stream
@@ -98,6 +99,7 @@ class CopyOperations:
         box=None,
         source: str = "",
         inside: float = 0.0,
+        reads: Callable[[Read], None] | None = None,
     ):
         """Record writes into shared memory at `places`. Each write completes `nbytes` on
         an mbarrier.
@@ -105,7 +107,7 @@ class CopyOperations:
         words: index_of returns 4-byte words, not granules: stores of the generic proxy (PTX ISA
         9.7.9.12). updates: what is there counts, as in a reduction. box: the tensormap of a TMA
         load. source: name of the tensor that is loaded. inside: the share of the box that lies
-        inside the tensor.
+        inside the tensor. reads: notes what is read of global memory.
         """
         observer, ins = self.observer, self.observer.ins
         records = []
@@ -132,6 +134,12 @@ class CopyOperations:
                 barrier.signalled += nbytes
                 barrier.copies[id(ins)] = ins, nbytes
             records.append((record, barrier))
+            if reads is not None and barrier is not None and ins is not None:
+                read = Read(agent, ins)
+                read.component, read.step = component, NEVER
+                reads(read)
+                records.append((read, barrier))
+                reads = None  # a multicast reads once
         clock = agent.release(observer.lanes(), ins)
         barriers = list(dict.fromkeys(b for _, b in records if b is not None))
         text = f"brings {nbytes} bytes: {text}"
@@ -154,6 +162,7 @@ class CopyOperations:
             box=t,
             source=source,
             inside=_inside(t, access.boxes[0]) if len(access.boxes) == 1 else 0.0,
+            reads=lambda read: observer.globals.reads.add_boxes(read, access),
         )
         observer.globals.maps.used(agent, access.address, agent.state.records[-1])
         observer.coverage.loaded(agent, access, observer.ins)
@@ -174,6 +183,9 @@ class CopyOperations:
             lambda at: _granules(at, n),
             source=source,
             inside=1.0,
+            reads=lambda read: self.observer.globals.reads.add_copy(
+                read, np.array([load.source], np.int64), n
+            ),
         )
 
     def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
@@ -241,8 +253,8 @@ class CopyOperations:
         """Record a copy, in a bulk group, out of the CTA's shared memory."""
         agent.roles.add("store")
         observer = self.observer
-        stream = agent.stream("bulk_read")
-        agent.stream("bulk_write").next()
+        stream = agent.stream("bulk_read", observer.lane)
+        agent.stream("bulk_write", observer.lane).next()
         record = Record(agent, observer.ins, stream.component, stream.next(), kind, text)
         agent.last_copy = record
         agent.state.add(record)
@@ -307,6 +319,10 @@ class CopyOperations:
             places = places[:, None]  # one after the other
         for at in places:
             self._copied_in(agent, copy, stream, at)
+        if copy.nbytes:
+            read = Read(agent, ins)
+            read.component, read.step = stream.component, stream.issued
+            observer.globals.reads.add_copy(read, copy.sources, copy.nbytes)
 
     def _copied_in(self, agent: Agent, copy: CpAsync, stream: Stream, places: np.ndarray) -> None:
         """Copies to these shared addresses, none of them twice."""

@@ -138,6 +138,7 @@ class TensorRules:
                 ),
                 new,
                 old,
+                nobodys="freed" if new.kind == "load" else "",
             )
         return bool(number)
 
@@ -385,5 +386,5 @@ class TensorRules:
             ),
             new,
             None,
-            nobodys="tensor" if new.kind == "load" else "",
+            nobodys="tensor",
         )

@@ -15,6 +15,7 @@ import numpy as np
 from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
 from b200.chip.memory.patterns import active_lanes, pattern_of
 from b200.chip.state import OF_A_PEER
+from b200.chip.unwritten import PATTERN
 from b200.effects import Discards, Hints, Loads, Stores
 from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
@@ -127,7 +128,13 @@ def spans(
                 f"lane {which[bad[0]]}: local address {int(chosen[bad[0]]):#x} is outside its"
                 f" {memory.shape[1]} bytes"
             )
-        lane_at = np.asarray(which)
+        lane_at, at = np.asarray(which), chosen[:, None] + np.arange(nbytes)
+        if loads and (memory[lane_at[:, None], at] == _unwritten(at)).all(1).any():
+            f.machine.undefined(
+                "local memory is loaded that nothing has written",
+                "a value for the variable or the element of the array",
+                nobodys="local",
+            )
         yield memory.reshape(-1), lane_at * memory.shape[1] + chosen, lane_at
     else:
         data = np.frombuffer(f.params, np.uint8)
@@ -151,13 +158,12 @@ def _global_spans(f, chosen, which, nbytes, loads):
 
 
 def _load_address(f, address: int, nbytes: int) -> int:
-    """Where a load reads: there, or in what stands for the memory after a tensor."""
+    """Where a load reads: there, or in what stands for memory in no allocation."""
     at = f.machine.memory.readable(address, nbytes, rounded=True)
     if at != address:
         f.machine.undefined(
-            f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}, inside"
-            " of what PyTorch rounds its allocation up to",
-            "a guard for what the tensor does not have; here all ones are read",
+            f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}",
+            "a guard for what is not there; here all ones are read",
             nobodys="behind",
         )
     return at
@@ -213,6 +219,7 @@ def by_window(
 
 
 FULL64 = (1 << 64) - 1
+BYTES = PATTERN.view(np.uint8)
 _SPACES = {
     0: "global",
     SHARED_WINDOW: "shared::cluster",
@@ -224,8 +231,17 @@ _SPACES = {
 def _local(f) -> np.ndarray:
     """Local memory of the warp: uint8 [32 lanes, bytes]."""
     if f.state.local is None:
-        f.state.local = np.full((32, -(-f.machine.code.local_bytes // 16) * 16), 0xFF, np.uint8)
+        size, byte = -(-f.machine.code.local_bytes // 16) * 16, f.machine.unwritten_local
+        row = _unwritten(np.arange(size)) if byte is None else np.full(size, byte, np.uint8)
+        f.state.local = np.tile(row, (32, 1))
     return f.state.local
+
+
+def _unwritten(at: np.ndarray) -> np.ndarray:
+    """The bytes at places of local memory that nothing has written: the pattern of global memory.
+    What holds it by chance is judged by a second run, too.
+    """
+    return BYTES[at % BYTES.size]
 
 
 def address_array(address) -> np.ndarray:

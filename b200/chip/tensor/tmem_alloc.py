@@ -111,7 +111,11 @@ def _take(cta: CTA, first: int, columns: int):
     freed = cta.tmem_freed.items()
     cta.tmem_freed = {f: n for f, n in freed if f + n <= first or first + columns <= f}
     cta.tmem_peak = max(cta.tmem_peak, sum(cta.tmem_allocations.values()))
-    cta.columns(first, columns)[:, first : first + columns] = cta.unwritten_tmem * 0x01010101
+    _fill(cta, first, columns, cta.unwritten_tmem)
+
+
+def _fill(cta: CTA, first: int, columns: int, byte: int):
+    cta.columns(first, columns)[:, first : first + columns] = byte * 0x01010101
 
 
 def _check_request(cta: CTA, columns: int):
@@ -216,6 +220,8 @@ def tcgen05_dealloc(ins: Instr) -> Run:
                 f"allocation of CTA rank {cta.rank}; allocated: {_allocated(cta)}"
             )
         cta.tmem_freed[taddr] = cta.tmem_allocations.pop(taddr)
+        if cta.freed_tmem is not None:
+            _fill(cta, taddr, columns, cta.freed_tmem)
         pool_of(cta.pair[0] if group == 2 else cta).notify()
 
     return run

@@ -1,5 +1,6 @@
 """Reads of global memory that nobody has written: which reach a result, and what stays as it was."""
 
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ from b200.chip import unwritten
 from b200.chip.gpu import Gpu
 from tests.planted_bugs.case import Source
 from tests.planted_bugs.cta import OUT, start, store_own
+from tests.planted_bugs.gemm_kernel import Options, arguments, build
+from tests.planted_bugs.tmem import tensor_memory
 from tests.planted_bugs.unwritten import THREADS, empty
 
 PARAMS = ".param .u64 src, .param .u64 out"
@@ -236,6 +239,138 @@ def test_tensor_memory_that_nothing_has_written_matters_where_a_result_depends_o
     (found,) = launch.findings or ()
     assert found.kind == "uninitialised" and "reads tensor memory" in found.diagnosis
     assert found.severity == (NOTE if dropped else ERROR)
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_sum_on_what_nothing_has_written_matters_where_a_result_depends_on_it(dropped):
+    k = build(Options(first_accumulates=1))
+    if dropped:  # the epilogue stores something else
+        k.lines = [
+            re.sub(r"(st.global.*){.*}", r"\1{%r0, %r0, %r0, %r0}", line) for line in k.lines
+        ]
+    (found,) = judged(k, "uninitialised", *arguments())
+    assert "tcgen05.mma reads tensor memory" in found.diagnosis
+    assert found.severity == (NOTE if dropped else ERROR)
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_deallocated_tensor_memory_matters_where_a_result_depends_on_it(dropped):
+    """A store to it is an error in any case: another CTA may have it."""
+    k = tensor_memory(free_first=True)
+    if dropped:
+        k.lines = [line.replace("[%rd9+-512], %r5", "[%rd9+-512], %r0") for line in k.lines]
+    (found,) = judged(k, "lifetime", torch.zeros(32, dtype=torch.int32))
+    assert "tcgen05.ld uses tensor memory that is deallocated" in found.diagnosis
+    assert found.severity == (NOTE if dropped else ERROR)
+
+
+def judged(k: Source, kind: str, *arguments: torch.Tensor) -> list:
+    """The findings of this kind on a kernel of one CTA."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    launch = gpu.launch(
+        k.text("k"), None, (1, 1, 1), (k.threads, 1, 1), (1, 1, 1), 0x8000, arguments
+    )
+    return [found for found in launch.findings or () if found.kind == kind]
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        (("ld.local.u32 %r5, [x+8];",), [ERROR]),
+        (("ld.local.u32 %r5, [x+8];", "mov.u32 %r5, 1;"), []),
+        (("st.local.u32 [x+8], %r0;", "ld.local.u32 %r5, [x+8];"), []),
+        (("@%p4 st.local.u32 [x+8], %r0;", "ld.local.u32 %r5, [x+8];"), [ERROR]),
+        (("mov.u64 %rd4, x;", "cvta.local.u64 %rd4, %rd4;", "ld.u32 %r5, [%rd4+8];"), [ERROR]),
+    ],
+)
+@pytest.mark.parametrize("ctas", [1, 8])
+def test_local_memory_that_nothing_has_written(body, wanted, ctas):
+    """Thread 0 alone stores under %p4."""
+    k = start(32, OUT)
+    k("setp.eq.u32 %p4, %r0, 0;")
+    k(".local .align 8 .b8 x[64];")
+    for line in body:
+        k(line)
+    store_own(k, "%r5")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), (32, 1, 1), args=[out])
+    found = [f for f in launch.findings or () if f.kind == "uninitialised"]
+    assert [f.severity for f in found] == wanted
+    assert all("local memory" in f.diagnosis and "depends on it: out" in str(f) for f in found)
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        (("add.u32 %r5, %r60, 1;",), True),
+        (("add.u32 %r5, %r60, 1;", "mov.u32 %r5, 1;"), False),
+        (("@%p4 mov.u32 %r5, 1;",), True),
+        (("@%p4 mov.u32 %r5, 1;", "@!%p4 mov.u32 %r5, 2;"), False),
+        (("selp.u32 %r5, 1, 2, %p30;",), True),
+        (("mov.u32 %r5, 0;", "@%p4 bra ON;", "mov.u32 %r60, 3;", "ON:"), False),
+    ],
+)
+def test_a_register_that_nothing_has_written(body, wanted):
+    k = start(32, OUT)
+    k("setp.eq.u32 %p4, %r0, 0;")
+    for line in body:
+        k(line)
+    store_own(k, "%r5")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)
+    found = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), args=[out]).findings or ()
+    assert [f.diagnosis for f in found] == (
+        ["a register is read that nothing has written"] if wanted else []
+    )
+
+
+HEAP = """
+.extern .func (.param .b64 out) malloc (.param .b64 bytes);
+.extern .func free (.param .b64 block);
+"""
+
+
+def on_the_heap(*body: str) -> list:
+    """Findings on a thread that allocates 64 bytes at %rd4, does what `body` says and stores %r5."""
+    k = Source(".param .u64 out", 1)
+    k("ld.param.u64 %rd1, [out];")
+    k("{ .param .b64 p; .param .b64 q; st.param.b64 [p], 64;")
+    k("call.uni (q), malloc, (p); ld.param.b64 %rd4, [q]; }")
+    for line in body:
+        k(line)
+    k("st.global.u32 [%rd1], %r5;")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    text = k.text("k").replace("\n.visible", f"{HEAP}.visible")
+    out = torch.zeros(1, dtype=torch.int32)
+    return gpu.launch(text, None, (1, 1, 1), (1, 1, 1), args=[out]).findings or []
+
+
+FREE = "{ .param .b64 p; st.param.b64 [p], %rd4; call.uni free, (p); }"
+SET = "st.global.u32 [%rd4], 7;"
+LOAD = "ld.global.u32 %r5, [%rd4];"
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_freed_memory_of_the_heap_matters_where_a_result_depends_on_it(dropped):
+    (found,) = on_the_heap(SET, FREE, LOAD, *(("mov.u32 %r5, 1;",) if dropped else ()))
+    assert "loaded from 64 bytes of malloc in a kernel, which were freed" in found.diagnosis
+    assert found.severity == (NOTE if dropped else ERROR)
+    assert on_the_heap(SET, LOAD, FREE) == []
+
+
+def test_the_second_run_frees_what_the_first_has_freed():
+    (found,) = on_the_heap("ld.global.u32 %r5, [%rd4+4];", "mov.u32 %r5, 1;", SET, FREE)
+    assert found.kind == "unwritten" and found.severity == NOTE
+
+
+def test_a_store_to_freed_memory_of_the_heap_is_a_fault():
+    with pytest.raises(b200.EmulatorError, match="which were freed"):
+        on_the_heap(FREE, "mov.u32 %r5, 1;", SET)
 
 
 @pytest.mark.parametrize("dropped", [True, False])

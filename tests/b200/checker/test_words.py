@@ -88,10 +88,10 @@ def test_operands_are_named_by_the_load_that_brought_them():
 def test_a_wait_group_that_leaves_the_copy_under_way(group, committed, n):
     """wait_group N waits for all groups but the N latest (PTX ISA 9.7.9.25.3)."""
     ins = called(("k.py", 9))
-    copies = SimpleNamespace(waits=[(n, committed, ins, 0)], group=lambda step: group)
-    old = SimpleNamespace(agent=SimpleNamespace(streams={"bulk": copies}), step=5)
+    copies = SimpleNamespace(waits=[(n, committed, ins, 0)], group=lambda step: group, component=3)
+    old = SimpleNamespace(agent=SimpleNamespace(streams={"bulk": copies}), component=3, step=5)
     enough = [i for i in range(committed) if group in range(committed - i)]
-    told = naming.too_many_left(old, "bulk", "wait_group")
+    told = naming.too_many_left(old, "wait_group")
     if n in enough or not enough:
         assert told == ""
     else:

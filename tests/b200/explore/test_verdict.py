@@ -109,6 +109,34 @@ def take_a_ticket(k: Source):
     k("SKIP: mov.u32 %r9, 0;")
 
 
+def ticket(k: Source, body: tuple[str, ...]):
+    """One lane of each warp takes a ticket; where warp 1 has the first, it executes `body`. Then the
+    warps meet, and warp 0 sets a flag.
+    """
+    k.only(0, lambda: k("st.shared.v2.u32 [%r1+2048], {0, 0};"))
+    k("bar.sync 0;")
+    k("and.b32 %r8, %r0, 31;")
+    k("shr.u32 %r7, %r0, 5;")
+    k("setp.ne.u32 %p5, %r8, 0;")
+    k("@%p5 bra MEET;")
+    k("atom.shared.add.u32 %r9, [%r1+2048], 1;")
+    k("setp.eq.u32 %p6, %r9, 0;")
+    k("setp.eq.and.u32 %p7, %r7, 1, %p6;")
+    k("@!%p7 bra MEET;")
+    for line in body:
+        k(line)
+    k("MEET: bar.sync 0;")
+    k.only(0, lambda: k("st.release.cta.shared.u32 [%r1+2052], 1;"))
+
+
+POLL = (
+    "POLL: ld.acquire.cta.shared.u32 %r10, [%r1+2052];",
+    "setp.eq.u32 %p8, %r10, 0;",
+    "@%p8 bra POLL;",
+)
+COUNT = ("mov.u32 %r10, 0;", "UP: add.u32 %r10, %r10, 1;", "setp.lt.u32 %p8, %r10, 9;")
+
+
 def count_data(k: Source):
     """An atomic that only becomes data, and a look whose result nobody uses."""
     hand_over(k)
@@ -215,6 +243,19 @@ def test_one_run_does_not_tell_what_another_order_may_change(one_run, write, wor
     found = verdict(write)
     assert found.kind == INCOMPLETE
     assert any(words in reason for reason in found.reasons), found.reasons
+
+
+@pytest.mark.parametrize(
+    "body, kind",
+    [
+        (POLL, DEADLOCK),  # of a flag that is set behind the barrier
+        (("ENDLESS: bra ENDLESS;",), INCOMPLETE),
+        ((*COUNT, "@%p8 bra UP;"), FREE),
+    ],
+    ids=["poll", "endless", "count"],
+)
+def test_a_loop_that_another_order_enters_is_no_step_of_this_one(body, kind):
+    assert verdict(lambda k: ticket(k, body)).kind == kind
 
 
 def test_what_only_becomes_data_does_not():

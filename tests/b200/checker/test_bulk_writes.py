@@ -1,0 +1,136 @@
+"""Copies and global memory: what bulk copies write beside other writes of their warp, who waits for
+them, and sources that are written before they are read. Each crime has a twin.
+"""
+
+import pytest
+import torch
+
+import b200
+from b200.chip.gpu import Gpu
+from tests.planted_bugs.cta import start
+
+STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1{}], 128;"
+ADD = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd0], [%r1{}], 128;"
+COMMIT = "cp.async.bulk.commit_group;"
+DONE = f"{COMMIT} cp.async.bulk.wait_group 0;"
+READ = f"{COMMIT} cp.async.bulk.wait_group.read 0;"
+PLAIN = "st.global.u32 [%rd0+4], 7;"
+FENCE = "fence.proxy.async;"
+
+
+def found(*body: str) -> list[tuple[str, str]]:
+    """(kind, severity) of each finding on a CTA of two warps, of which each thread stores a word in
+    shared memory at %r1. Thread 0 then does what `body` says; what begins with @ all do.
+    """
+    k = start(64)
+    k("setp.eq.u32 %p0, %r0, 0;")
+    k("setp.eq.u32 %p1, %r0, 1;")
+    k("setp.eq.u32 %p2, %r0, 32;")
+    k("st.shared.u32 [%r3], %r0;")
+    k("fence.proxy.async.shared::cta;")
+    k("bar.sync 0;")
+    for part in (part.strip() for line in body for part in line.split(";") if part.strip()):
+        k(f"{'' if part[0] == '@' else '@%p0 '}{part.removeprefix('@all ')};")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    out = torch.zeros(64, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000, (out,))
+    return [(finding.kind, finding.severity) for finding in launch.findings or ()]
+
+
+ERROR = [("global", "error")]
+
+
+@pytest.mark.parametrize(
+    "first, between, second, wanted",
+    [
+        (STORE.format(""), READ, STORE.format("+128"), ERROR),
+        (STORE.format(""), DONE, STORE.format("+128"), []),
+        (STORE.format(""), READ, ADD.format("+128"), ERROR),
+        (ADD.format(""), COMMIT, ADD.format("+128"), []),
+        (ADD.format(""), COMMIT, PLAIN, ERROR),
+        (ADD.format(""), DONE, PLAIN, []),
+        (PLAIN, "", ADD.format(""), [("proxy", "portability")]),
+        (PLAIN, FENCE, ADD.format(""), []),
+        (PLAIN, "", STORE.format(""), [("proxy", "portability")]),
+    ],
+)
+def test_two_writes_of_one_thread(first, between, second, wanted):
+    assert found(first, between, second, DONE) == wanted
+
+
+@pytest.mark.parametrize("waits, wanted", [("@%p0", []), ("@%p1", ERROR)])
+def test_a_thread_waits_for_its_own_bulk_groups(waits, wanted):
+    wait = f"{waits} cp.async.bulk.wait_group 0;"
+    read = "@all bar.sync 0; @%p2 ld.global.u32 %r5, [%rd0+4];"
+    errors = found(STORE.format(""), COMMIT, wait, read, DONE)
+    assert errors == wanted
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_a_load_over_what_threads_have_stored(fence):
+    k = start(64)
+    k("setp.eq.u32 %p0, %r0, 0;")
+    k("@%p0 mbarrier.init.shared::cta.b64 [%r1+512], 1;")
+    k("@%p0 fence.mbarrier_init.release.cluster;")
+    k("st.shared.u32 [%r3], %r0;")
+    if fence:
+        k("fence.proxy.async.shared::cta;")
+    k("bar.sync 0;")
+    k("@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+512], 256;")
+    k(
+        "@%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], 256, "
+        "[%r1+512];"
+    )
+    k.wait("%r1+512", 0)
+    k("ld.shared.u32 %r5, [%r3];")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    source = torch.zeros(64, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000, (source,))
+    kinds = [(finding.kind, finding.severity) for finding in launch.findings or ()]
+    assert kinds == ([] if fence else [("proxy", "portability")])
+
+
+COPIES = {
+    "bulk": (
+        (
+            "@%p0 mbarrier.init.shared::cta.b64 [%r1+512], 1;",
+            "@%p0 fence.mbarrier_init.release.cluster;",
+            "bar.sync 0;",
+            "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+512], 256;",
+            "@%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd0], "
+            "256, [%r1+512];",
+        ),
+        (
+            "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p9, [%r1+512], 0;",
+            "@!%p9 bra WAIT;",
+        ),
+    ),
+    "cp.async": (
+        ("cp.async.ca.shared.global [%r3], [%rd9], 4;",),
+        ("cp.async.wait_all;", "bar.sync 0;"),
+    ),
+}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("writer", ["%p0", "%p2"])
+@pytest.mark.parametrize("how", COPIES)
+def test_a_source_that_is_written_while_it_is_copied(how, writer, waits):
+    """By a thread that has issued the copy, or by another warp."""
+    copy, wait = COPIES[how]
+    k = start(64)
+    k("setp.eq.u32 %p0, %r0, 0;")
+    k("setp.eq.u32 %p2, %r0, 32;")
+    k("mul.wide.u32 %rd9, %r0, 4;")
+    k("add.u64 %rd9, %rd9, %rd0;")
+    write = f"@{writer} st.global.u32 [%rd0], 7;"
+    for line in (*copy, *((*wait, write) if waits else (write, *wait))):
+        k(line)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    source = torch.zeros(64, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000, (source,))
+    kinds = [(finding.kind, finding.severity) for finding in launch.findings or ()]
+    assert kinds == ([] if waits else ERROR)
