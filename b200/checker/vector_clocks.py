@@ -179,6 +179,8 @@ class Agent:
         self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
+        # The same of what its own lanes have released: (turn, distance, by whom, clock)
+        self.acquired_own: list[tuple[int, int, Hearing, np.ndarray]] = []
         self.relaxed_wait: Instr | None = None  # the latest of these
         self.streams: dict[tuple[str, int | None], Stream] = {}  # (name, lane or None) -> stream
         self.roles: set[str] = set()
@@ -253,6 +255,7 @@ class Agent:
         """The cluster has ended: forget copies of the clock."""
         self.snapshot = self.weak = self.heard = None
         self.acquired.clear()
+        self.acquired_own.clear()
 
     def now(self) -> int:
         """The epoch of an access that the warp makes now."""
@@ -398,6 +401,15 @@ class Agent:
         self.acquired[far] = clock.copy() if have is None else join(have, clock)
         self.relaxed_wait = ins
 
+    def acquire_own_relaxed(self, clock: np.ndarray, ins: Instr, far: int = CTA) -> None:
+        """The same of a clock that other lanes of the warp have released: for a later fence by the
+        lanes that have read it. Once all have met, they know it without one.
+        """
+        kept = [entry for entry in self.acquired_own if entry[0] == self.turn]
+        if not any(by.lanes == self.lanes and known is clock for _, _, by, known in kept):
+            kept.append((self.turn, far, Hearing(self.lanes, ins), clock))
+        self.acquired_own = kept
+
     def acquire_barrier(self, clock: np.ndarray) -> None:
         """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
         only at the next tcgen05 fence.
@@ -468,6 +480,9 @@ class Agent:
             self.heard = None
         for far in [far for far in self.acquired if far <= scope]:
             self.acquire_barrier(self.acquired.pop(far))
+        for turn, far, by, clock in self.acquired_own:
+            if turn == self.turn and far <= scope and by.lanes & self.lanes:
+                self.acquire_own(clock, by.ins)
 
     def fence_release(self, scope: int) -> None:
         """fence.release, and the other half: relaxed operations behind the fence order memory."""

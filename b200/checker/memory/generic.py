@@ -17,6 +17,7 @@ from b200.checker.memory import reductions
 from b200.checker.memory.heard import part_of
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
+from b200.checker.memory.sent import in_turn
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
 from b200.checker.steps import Look, Looking, Touch, followed, plain, way_of
 from b200.chip.memory.matrix import matrix_space
@@ -402,13 +403,15 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     def after(w, mask: int, where: str | None, at: np.ndarray, result):
         observer = w.observer
         if where == "shared":
-            agent = observer.agent(w)
-            agent.hearing, agent.lanes = part_of(w, mask, ins), mask
-            agent.state.flags.read(agent, ins, effect, at)
-            agent.hearing = None
-            text = "updates shared memory atomically"
-            shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
-            agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
+            agent, text = observer.agent(w), "updates shared memory atomically"
+            for turn, (lanes, places) in enumerate(in_turn(ins, mask, at)):
+                agent.hearing, agent.lanes = part_of(w, lanes, ins), lanes
+                agent.state.flags.read(agent, ins, effect, places)
+                agent.hearing = None
+                if turn == 0:
+                    agent.lanes = mask
+                    shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
+                agent.state.flags.write(agent, ins, effect, places, lanes, joins=True)
         elif where == "global":
             _beside_other_launches(w, ins, mask, at, nbytes, True)
             agent = observer.agent(w)
@@ -418,11 +421,12 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 reductions.reduced(observer.globals, agent, int(at[0]), ins)
             changed = result is None or changes(w, at, result, mask)
             rules = observer.globals
-            agent.hearing, agent.lanes = part_of(w, mask, ins), mask
-            if changed:
-                rules.updated(agent, at, nbytes, ins, mask)
-            else:
-                rules.strongly_loaded(agent, at, nbytes, ins)
+            for lanes, places in in_turn(ins, mask, at):
+                agent.hearing, agent.lanes = part_of(w, lanes, ins), lanes
+                if changed:
+                    rules.updated(agent, places, nbytes, ins, lanes)
+                else:
+                    rules.strongly_loaded(agent, places, nbytes, ins)
             agent.hearing = None
 
     def observed(w, mask, address, *rest):

@@ -163,7 +163,7 @@ class GlobalOrder:
                 continue
             learned.seen.add(seen)
             far = distance(agent.cta, signal.agent.cta)
-            received = Pending(agent, agent.now(), ins, signal, address)
+            received = Pending(agent, agent.now(), ins, signal, address, agent.lanes, agent.turn)
             signal.readers.append(received)
             self.received.setdefault(agent.cta, []).append(received)
             if acquiring and signal.agent is agent:
@@ -187,7 +187,9 @@ class GlobalOrder:
         before = [
             pending
             for pending in learned.pending
-            if pending.agent is agent or agent.knows(HB, pending.agent.component, pending.epoch)
+            if pending.read_by(agent)
+            or pending.agent is not agent
+            and agent.knows(HB, pending.agent.component, pending.epoch)
         ]
         self._acquire(agent, before, scope)
 

@@ -12,6 +12,7 @@ import numpy as np
 from b200.checker.vector_clocks import HB, Agent, at_distance, join, weakened
 from b200.effects import Ordered, Updates
 from b200.program.module import Instr
+from b200.registry import active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState
@@ -35,6 +36,26 @@ def tells(ins: Instr) -> bool:
     so none may count on this one.
     """
     return not isinstance(ins.effect, Updates) or ins.effect.returns
+
+
+def in_turn(ins: Instr, mask: int, at: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """The lanes of an atomic, and their addresses: those first that others of the warp come after
+    at the same address. Who reads the result there knows that the others have been there, as by
+    an atomic of its own. at: an address for each lane of the mask, or one for all.
+    """
+    if not tells(ins) or mask & mask - 1 == 0:
+        return [(mask, at)]
+    lanes = np.array(active(mask))
+    if at.size == 1:
+        last = np.arange(lanes.size) == lanes.size - 1
+    else:
+        _, found = np.unique(at[::-1], return_index=True)
+        last = np.zeros(lanes.size, bool)
+        last[lanes.size - 1 - found] = True
+    if last.all():
+        return [(mask, at)]
+    groups = [(lanes[some], at if at.size == 1 else at[some]) for some in (~last, last)]
+    return [(int((1 << numbers).sum()), places) for numbers, places in groups]
 
 
 @dataclass(eq=False)
@@ -134,13 +155,19 @@ class Learned:
 
 
 class Pending(NamedTuple):
-    """A signal that a warp has read at an address."""
+    """A signal that some lanes of a warp have read at an address, in a turn of the warp."""
 
     agent: Agent
     epoch: int
     ins: Instr
     signal: Signal
     address: int
+    lanes: int
+    turn: int
+
+    def read_by(self, agent: Agent) -> bool:
+        """Whether lanes that execute a fence have read it, or have met those that did."""
+        return self.agent is agent and bool(self.turn != agent.turn or self.lanes & agent.lanes)
 
 
 def merged(parts: list[Knowledge]) -> Knowledge:

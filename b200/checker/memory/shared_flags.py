@@ -83,7 +83,10 @@ class SharedFlags:
         if effect.acquires and scope >= far or effect.order == "volatile" and far == CTA:
             agent.acquire_barrier(given)
             return
-        agent.acquire_relaxed(given, ins, far)
+        if signal.agent is agent:
+            agent.acquire_own_relaxed(given, ins, far)
+        else:
+            agent.acquire_relaxed(given, ins, far)
         waiting = self.pending.setdefault((agent, address), [])
         if not waiting or waiting[-1][1] is not given:
             waiting.append((far, given))

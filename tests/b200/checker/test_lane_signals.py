@@ -181,3 +181,41 @@ def test_an_mbarrier_is_invalidated_once_all_have_waited(met):
     assert [finding.diagnosis for finding in errors] == (
         [] if met else ["an mbarrier is invalidated while another warp may use it"]
     )
+
+
+TICKETS = {
+    "fences": ("fence.acq_rel.gpu;", "relaxed", "fence.acq_rel.gpu;"),
+    "acq_rel": ("", "acq_rel", ""),
+    "no fence before": ("", "relaxed", "fence.acq_rel.gpu;"),
+    "no fence behind": ("fence.acq_rel.gpu;", "relaxed", ""),
+}
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("how", TICKETS)
+@pytest.mark.parametrize("space", SPACES)
+def test_the_last_lane_by_a_ticket_reads_what_all_have_stored(space, how, last):
+    """All lanes store and take a ticket with one atomic. One of them reads all: the last, or one
+    that others come after.
+    """
+    before, order, behind = TICKETS[how]
+    base = "%r1" if space == "shared" else "%rd1"
+    own = "add.u32 %r7, %r1, %r6;" if space == "shared" else "cvt.u64.u32 %rd2, %r6;"
+    place = "%r7" if space == "shared" else "%rd3"
+    errors = found(
+        32,
+        *at(
+            space,
+            "mul.lo.u32 %r6, %r4, 4;",
+            own,
+            *(("add.u64 %rd3, %rd1, %rd2;",) if space == "global" else ()),
+            f"st.{{s}}.u32 [{place}+64], %r4;",
+            before,
+            f"atom.{order}.gpu.{{s}}.add.u32 %r5, [{base}], 1;",
+            f"setp.ne.u32 %p9, %r5, {31 if last else 30};",
+            "@%p9 bra DONE;",
+            behind,
+            *(f"ld.{{s}}.u32 %r8, [{{a}}+{64 + 4 * i}];" for i in range(32)),
+        ),
+    )
+    assert bool(errors) != (last and how in ("fences", "acq_rel"))
