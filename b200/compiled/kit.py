@@ -71,7 +71,8 @@ def made() -> Kit:
     files = [*_sources(), build.HERE / "shim" / "backend.h", Path(build.__file__)]
     files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
     texts = [path.read_text() for path in files]
-    given = map(str, (toolkit.nvcc, sys.executable, *packages(toolkit.version[0])))
+    # Its nvcc runs a file of this package, wherever that lies.
+    given = map(str, (_HERE, toolkit.nvcc, sys.executable, *packages(toolkit.version[0])))
     key = digest_of(toolkit.build, toolkit.cxx_version, *given, *texts)
     root = cache / f"kit-{key}"
     with locked(cache / f"kit-{key}.lock"):

@@ -31,7 +31,7 @@ SLIPS = [
     ("emulation_speed gem", "unknown problem 'gem'"),
     ("evidence nosuch", "unrecognized arguments: nosuch"),
     ("host_path nosuch", "unrecognized arguments: nosuch"),
-    ("packs", "a command is missing: the commands are make, families, levers, run, pipeline"),
+    ("packs", "a command is missing: the commands are make, families, levers, run, calls, pipeline"),
     ("packs mkae", "no command is called mkae: the commands are make"),
     ("packs make gem", "unknown problem 'gem'"),
     ("packs make gemm --submission no.py", "no submission at no.py"),
