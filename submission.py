@@ -59,7 +59,7 @@ SHARED MEMORY                                 TENSOR MEMORY (columns)
 
 LAUNCHES   overlap: a CTA starts where the launch before has left room, and sets up. Its load warp
     alone waits for that launch. So a warp reads or writes global memory that another launch may
-    touch only behind a wait for bytes which that warp has loaded, as acc_full is.
+    touch only behind a wait for bytes that the load warp has brought, as acc_full is.
     No two CTAs fit an SM, so none holds tensor memory that an earlier launch waits for.
 """
 
@@ -100,7 +100,7 @@ CTA_M = 128  # rows of A of a CTA
 BOX_N = 64, 56, 48, *range(72, 129, 8), *range(40, 0, -8)  # rows of a box of B, preferred first
 TILE_K = 256  # elements of K in a stage: a row of a box with 128-byte swizzle
 ROW_BYTES = TILE_K // 2  # of a row of A or B in a stage
-C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # in all problems; or torch.bfloat16, "bf16", 2
+C_TYPE, C_PTX, C_BYTES = torch.float16, "f16", 2  # of all inputs; or torch.bfloat16, "bf16", 2
 K_BLOCK = 64  # elements of K in one MMA and in one scale-factor atom
 K_BLOCKS = TILE_K // K_BLOCK
 ATOM_ROWS = 128  # of A or B in a scale-factor atom: 32 x 4, 4 scales of each
@@ -562,7 +562,7 @@ class Words:
 
 
 class Group(NamedTuple):
-    """What the kernel knows of a group. Lists have A operands first."""
+    """What the kernel knows of a group: numbers, or lists (`select`) with A operands first."""
 
     code_maps: list  # addresses of tensormaps
     scale_maps: list
@@ -1162,9 +1162,9 @@ def compile_kernel(plan: Plan):
 
 # ---- host: input, launch -------------------------------------------------------------------------
 
-# The way of a tensor: `unpack` names it; `Problem`, the key of PICKS, and `Plan` tell whether it is
-# there; `forms_of` and `bind` say what it must be; `words_of` puts its address among `Words`, which
-# `compile_kernel` counts; `Kernel.__call__` and `kernel` bring it from there to `Group`.
+# The way of a tensor: `unpack` names it; `read_problem` tells `Problem`, the key of PICKS, of it, and
+# `Plan` the kernel; `forms_of` and `bind` say what it must be; `words_of` puts its address into
+# `Words`, which `compile_kernel` counts; `__call__` and `kernel` bring it to `Group`.
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 COMPILING = threading.Lock()  # one thread at a time compiles
 
