@@ -7,6 +7,8 @@ to 3.9, which are C there.
 from __future__ import annotations
 
 import functools
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +25,13 @@ _MOST_PORTABLE_CTAS = 8
 
 
 class Utils:
-    """`CudaUtils`: modules, tensormaps and properties. Handles are those of `Modules`."""
+    """`CudaUtils`: modules, tensormaps and properties. Handles are those of `Modules`. source: of
+    the latest launcher, an ASTSource or IRSource: Triton loads the binary of the same kernel next.
+    """
 
     def __init__(self, modules: Modules):
         self.modules = modules
+        self.source: Any = None
         self.is_stream_capturing = lambda queue: modules.runtime.recording is not None
 
     def load_binary(
@@ -41,7 +46,7 @@ class Utils:
                 " b200.install() before the first launch or triton.compile",
             )
         registers, stack = resources(image)
-        module = self.modules.load(ptx, {name: registers})
+        module = self.modules.load(in_its_file(ptx, self.source), {name: registers})
         handle = self.modules.kernel(module, name)
         function = self.modules.function(handle)
         room = hardware.SMEM_OPT_IN - function.static_smem
@@ -119,6 +124,19 @@ class Utils:
         raise EmulatorError("unsupported", "tensormaps of im2col mode are not modelled")
 
 
+def in_its_file(ptx: str, source: Any) -> str:
+    """PTX whose lines are of the file that the kernel is in. Triton's cache goes by the text of a
+    kernel and its first line: what it has may come from a file with another name.
+    """
+    code = getattr(getattr(getattr(source, "fn", None), "fn", None), "__code__", None)
+    first = re.search(r"^\s*\.loc\s+(\d+)\s", ptx, re.M)
+    if first is None or code is None:
+        return ptx
+    path = os.path.abspath(code.co_filename)
+    named = re.compile(rf'^(\s*\.file\s+{first[1]}\s+)"[^"\n]*"', re.M)
+    return named.sub(lambda found: f'{found[1]}"{path}"', ptx, count=1)
+
+
 def software_driver(original: Any, modules: Modules) -> Any:
     """A subclass of Triton's CudaDriver, for the rest of its interface."""
 
@@ -127,11 +145,15 @@ def software_driver(original: Any, modules: Modules) -> Any:
             import torch
 
             self.utils = Utils(modules)
-            self.launcher_cls = functools.partial(Launcher, modules)
+            self.launcher_cls = self._launcher
             self.get_device_capability = self.utils.get_device_capability
             self.get_current_device = self.utils.get_current_device
             self.set_current_device = self.utils.set_current_device
             self.get_current_stream = lambda _=None: torch.cuda.current_stream().cuda_stream
+
+        def _launcher(self, src: Any, metadata: Any) -> Launcher:
+            self.utils.source = src
+            return Launcher(modules, src, metadata)
 
         @staticmethod
         def is_active() -> bool:

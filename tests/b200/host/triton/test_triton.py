@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
@@ -252,6 +253,28 @@ def test_code_in_the_cache_is_of_the_folder_at_hand(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path / name)
         others.append(backend.hash())
     assert len({here, *others}) == 3 and backend.hash() == others[-1]
+
+
+RACE = """
+import triton, triton.language as tl
+@triton.jit
+def twice(x): tl.store(x, tl.program_id(0).to(tl.float32))
+"""
+
+
+def test_lines_are_of_the_file_that_ran(tmp_path, monkeypatch, gpu):
+    """Triton's cache has the kernel of another file of the folder, with the same text."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    places = []
+    for name in ("one", "two"):
+        file = tmp_path / f"{name}.py"
+        file.write_text(RACE)
+        spec = importlib.util.spec_from_file_location(name, file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.twice[(2,)](cuda(1))
+        places += [finding.loc for finding in gpu.launches[-1].findings]
+    assert places == [f"{tmp_path}/one.py:4", f"{tmp_path}/two.py:4"]
 
 
 @pytest.mark.skipif(not (BIN / "cuobjdump").exists(), reason="Triton brings no cuobjdump")
