@@ -1162,8 +1162,8 @@ def compile_kernel(plan: Plan):
 
 # ---- host: input, launch -------------------------------------------------------------------------
 
-# The way of a tensor: `unpack` names it; `read_problem` tells `Problem`, the key of PICKS, of it, and
-# `Plan` the kernel; `forms_of` and `bind` say what it must be; `words_of` puts its address into
+# The way of a tensor: `unpack` names it; `read_problem` tells `Problem`, the key of PICKS; `Plan`
+# tells the kernel; `forms_of` and `bind` say what it must be; `words_of` puts its address into
 # `Words`, which `compile_kernel` counts; `__call__` and `kernel` bring it to `Group`.
 Groups = list[dict[str, torch.Tensor]]  # of each group the tensors that count, by name
 COMPILING = threading.Lock()  # one thread at a time compiles
