@@ -51,6 +51,15 @@ def run(source: torch.Tensor, *body: str, ctas: int = 1, check: bool | str = Tru
     return launch.findings or [], out
 
 
+def found_in(k: Source, *arguments: torch.Tensor, ctas: int = 1) -> list:
+    """The findings on a kernel. Without arguments it stores a word for each of 32 threads."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.zeros(32, dtype=torch.int32)  # findings name it
+    shape = (ctas, 1, 1), (k.threads, 1, 1), (1, 1, 1)
+    return gpu.launch(k.text("k"), None, *shape, 0x8000, arguments or (out,)).findings or []
+
+
 @pytest.mark.parametrize("schedule", [None, "early", "random:3", "all", "pdl"])
 def test_what_is_not_used_is_a_remark(schedule):
     findings, out = run(empty(THREADS, 24), "selp.u32 %r5, %r5, 1, %p4;", schedule=schedule)
@@ -210,12 +219,7 @@ def test_a_value_of_a_lane_that_has_returned_matters_where_a_result_depends_on_i
     k("selp.b32 %r6, %r6, 0, %p5;")
     store_own(k, "%r6")
     k("END:")
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, check=True)
-    out = torch.zeros(32, dtype=torch.int32)
-    (found,) = gpu.launch(
-        k.text("k"), None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (out,)
-    ).findings
+    (found,) = found_in(k)
     assert "a shuffle takes values of lane 24" in str(found)
     assert found.severity == (NOTE if dropped else ERROR)
 
@@ -232,11 +236,7 @@ def test_tensor_memory_that_nothing_has_written_matters_where_a_result_depends_o
         k("mov.u32 %r6, %r0;")
     store_own(k, "%r6")
     k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;")
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, check=True)
-    out = torch.zeros(32, dtype=torch.int32)
-    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (out,))
-    (found,) = launch.findings or ()
+    (found,) = found_in(k)
     assert found.kind == "uninitialised" and "reads tensor memory" in found.diagnosis
     assert found.severity == (NOTE if dropped else ERROR)
 
@@ -266,12 +266,7 @@ def test_deallocated_tensor_memory_matters_where_a_result_depends_on_it(dropped)
 
 def judged(k: Source, kind: str, *arguments: torch.Tensor) -> list:
     """The findings of this kind on a kernel of one CTA."""
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, check=True)
-    launch = gpu.launch(
-        k.text("k"), None, (1, 1, 1), (k.threads, 1, 1), (1, 1, 1), 0x8000, arguments
-    )
-    return [found for found in launch.findings or () if found.kind == kind]
+    return [found for found in found_in(k, *arguments) if found.kind == kind]
 
 
 @pytest.mark.parametrize(
@@ -293,11 +288,7 @@ def test_local_memory_that_nothing_has_written(body, wanted, ctas):
     for line in body:
         k(line)
     store_own(k, "%r5")
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, check=True)
-    out = torch.zeros(32, dtype=torch.int32)
-    launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), (32, 1, 1), args=[out])
-    found = [f for f in launch.findings or () if f.kind == "uninitialised"]
+    found = [f for f in found_in(k, ctas=ctas) if f.kind == "uninitialised"]
     assert [f.severity for f in found] == wanted
     assert all("local memory" in f.diagnosis and "depends on it: out" in str(f) for f in found)
 
@@ -319,11 +310,7 @@ def test_a_register_that_nothing_has_written(body, wanted):
     for line in body:
         k(line)
     store_own(k, "%r5")
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, check=True)
-    out = torch.zeros(32, dtype=torch.int32)
-    found = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), args=[out]).findings or ()
-    assert [f.diagnosis for f in found] == (
+    assert [f.diagnosis for f in found_in(k)] == (
         ["a register is read that nothing has written"] if wanted else []
     )
 
