@@ -12,6 +12,7 @@ software B200, or on a Hopper GPU with only the tensor core in software.
                                                      sets POPCORN_FD
     python eval.py tune gemm -n 6                    the next best configurations against the pick
     python eval.py qualify                           everything this machine can tell, in a report
+    python eval.py measure --device cuda             the clock's constants, measured on this GPU
     python eval.py compare A.py B.py gemm            submissions side by side
     python eval.py ladder TIMES.csv FOLDER --out F  modelled against published times of versions
     python eval.py official FOLDER test              an organiser's problem folder in its own way
@@ -34,6 +35,7 @@ COMMANDS = {  # with arguments of their own
     "compare": "harness.evaluator.compare.command",
     "ladder": "harness.evaluator.ladder.command",
     "lint": "harness.lint.command",
+    "measure": "harness.measure.command",
     "official": "harness.evaluator.official",
     "--official": "harness.evaluator.official",
     "qualify": "harness.qualify.run",

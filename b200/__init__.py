@@ -10,7 +10,7 @@ Layers, each knowing only those below it:
 
     host/                        what a program meets: the DSL's runtime functions, torch's "cuda"
     explore/                     all orders of a checked run's synchronisation
-    checker/  clock/  hopper/    three ways to look at a run: rules, time, Hopper silicon
+    checker/  clock/             two ways to look at a run: rules, time
     chip/                        state, scheduler and instruction set of the GPU; `chip.gpu.Gpu`
     program/                     PTX text -> blocks -> Python functions over 32 lanes
     registry, formats, errors, hardware, spaces
@@ -120,7 +120,7 @@ def install(
     machine and as if nothing had been launched. torch's "cuda" is this B200 (host/torch/), and a
     GPU of this machine is neither seen nor touched; EmulatorError where torch has used it in this
     process. Holds for the processes that this one forks or spawns. gpu: what launches kernels
-    instead (b200/hopper/backend.py: a Hopper GPU). check, timing, schedule, budget: see
+    instead (a Hopper GPU: hopper/backend.py of the checkout). check, timing, schedule, budget: see
     `machine`. A process that does not call this is untouched.
     """
     global _runtime, _modules, _extensions

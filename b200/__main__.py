@@ -4,11 +4,8 @@ python -m b200 run SCRIPT.py [arguments]     run a script with a B200 in softwar
 python -m b200 run -m MODULE [arguments]     the same of a module: -m pytest tests/test_kernel.py
 python -m b200 run PROGRAM.cu [arguments]    compile a CUDA program with a main, and run it
 python -m b200 exec -- COMMAND               the same of a compiled program, a build, ctest
-python -m b200 pack --out A.npz SCRIPT.py    write its launches to a file, for a Hopper GPU
-python -m b200 pipeline A.npz B.npz          time two such files side by side on that GPU
 python -m b200 report A.json B.json          put reports of runs together: --sarif, --baseline
 python -m b200 info                          what this machine can do
-python -m b200 measure --out FILE            measure the clock's constants on a GPU
 
 Each takes --help.
 """
@@ -22,54 +19,13 @@ from pathlib import Path
 
 import b200
 from b200 import run_arguments
-from b200.command_line import USAGE, Parser, told, writable
-from b200.hopper.errors import HopperError
-from b200.reports import records, words
-from b200.script import run, start
+from b200.command_line import USAGE, Parser, told
+from b200.script import run
 
 
 def run_program(argv: Sequence[str]) -> int:
     """Run a script, a module or a CUDA program."""
     return run(run_arguments.parse(argv))
-
-
-def pack(argv: Sequence[str]) -> int:
-    """Run a script and pack what it launches, of which nothing is carried out."""
-    from b200.hopper.pack import Recorder, packed_launches
-
-    parser = Parser("b200 pack", "Write a script's launches to a file, for b200 pipeline.")
-    parser.usage = "b200 pack --out FILE.npz [--launch N] SCRIPT.py [arguments]"
-    parser.add_argument(
-        "--out", type=writable, required=True, metavar="FILE.npz", help="the file to write"
-    )
-    parser.add_argument(
-        "--launch",
-        type=int,
-        action="append",
-        metavar="N",
-        help="pack only launch N, counted from 0; repeatable",
-    )
-    options, program = parser.parse_own(argv)
-    if not program:
-        parser.error("a script is missing")
-    script, arguments = Path(program[0]), program[1:]
-    if not script.is_file():
-        parser.error(f"{script} is not a file")
-    said = "nothing is computed while packing: results that the script prints are not the kernel's"
-    print(f"b200 pack: {said}", file=sys.stderr)
-    recorder = Recorder()
-    b200.install(check=False, gpu=recorder)
-    start(script, arguments)
-    try:
-        packed = packed_launches(recorder, options.launch)
-    except HopperError as error:
-        print(f"b200 pack: {error}", file=sys.stderr)
-        return 1
-    packed.save(options.out)
-    for number, launch in enumerate(recorder.launches):
-        print(f"{number}: {words.line(records.of_launch(launch))}", file=sys.stderr)
-    print(f"{options.out}: {len(packed.launches)} launch(es) as one call")
-    return 0
 
 
 def info(argv: Sequence[str]) -> int:
@@ -80,20 +36,6 @@ def info(argv: Sequence[str]) -> int:
     for text in machine_info.lines():
         print(text)
     return 0
-
-
-def measure(argv: Sequence[str]) -> int:
-    """Measure the clock's constants."""
-    from b200.measure.command import main
-
-    return main(list(argv))
-
-
-def pipeline(argv: Sequence[str]) -> int:
-    """Load pipelines and epilogues side by side."""
-    from b200.hopper.side_by_side import main
-
-    return main(list(argv))
 
 
 def report(argv: Sequence[str]) -> int:
@@ -113,10 +55,7 @@ def exec_program(argv: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run_program,
     "exec": exec_program,
-    "pack": pack,
-    "pipeline": pipeline,
     "info": info,
-    "measure": measure,
     "report": report,
 }
 

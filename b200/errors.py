@@ -37,5 +37,9 @@ class EmulatorError(RuntimeError):
         return (EmulatorError, (self.kind, str(self)))
 
 
+class SetupError(RuntimeError):
+    """What a program is to run on is not there; str() says what was expected and what came."""
+
+
 class Unsupported(Fault):
     """An instruction, modifier or operand combination that the emulator does not model."""

@@ -104,4 +104,6 @@ def _gpu() -> str:
 
     major, minor = torch.cuda.get_device_capability()
     gpu = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
-    return gpu + {10: ": runs sm_100a", 9: ": --device hopper, tcgen05 in software"}.get(major, "")
+    return gpu + {10: ": runs sm_100a", 9: ": eval.py --device hopper, tcgen05 in software"}.get(
+        major, ""
+    )

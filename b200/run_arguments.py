@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from b200.command_line import Parser, writable, writable_folder
+from b200.command_line import Parser, writable_folder
 from b200.reports import options as report_options
 
 USAGE = """b200 run [options] SCRIPT.py [arguments of the script]
@@ -45,16 +45,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def contradiction(options: argparse.Namespace) -> str:
     """What is wrong with options that do not go together, "" if nothing is."""
-    elsewhere = (
-        "--pack" if options.pack else "--device hopper" if options.device == "hopper" else ""
-    )
-    unchecked = elsewhere or ("--time" if options.time else "" if options.check else "--no-check")
-    if options.time and elsewhere:
-        return f"--time is of the emulator's clock; it does not go with {elsewhere}"
+    unchecked = "--time" if options.time else "" if options.check else "--no-check"
     if options.constants is not None and not options.time:
         return "--constants are of the clock: add --time"
-    if options.schedule and (elsewhere or options.time):
-        return f"--schedule does not go with {unchecked}"
+    if options.schedule and options.time:
+        return "--schedule does not go with --time"
     if options.schedule == "all" and not options.check:
         return "--schedule all needs the checker: leave out --no-check"
     if options.strict and unchecked:
@@ -145,19 +140,7 @@ def _add_places(parser: Parser) -> None:
         "--constants",
         type=_constants,
         metavar="FILE",
-        help="with --time: constants of the clock, as `b200 measure --out` writes them",
-    )
-    parser.add_argument(
-        "--device",
-        choices=("emulator", "hopper"),
-        default="emulator",
-        help="hopper: on a Hopper GPU, with only tcgen05 in software",
-    )
-    parser.add_argument(
-        "--pack",
-        type=writable,
-        metavar="OUT.npz",
-        help="write each launch to a file, for a Hopper GPU elsewhere",
+        help="with --time: constants of the clock, as `eval.py measure --out` writes them",
     )
 
 

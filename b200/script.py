@@ -32,7 +32,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ import b200
 from b200 import last_words, second_run, started
 from b200.checker.finding import explained
 from b200.command_line import USAGE, cannot_write, no_program
-from b200.hopper.errors import HopperError
+from b200.errors import SetupError
 from b200.program.names import from_here
 from b200.reports import journal, recorder, records
 from b200.reports.journal import Journal
@@ -60,9 +60,10 @@ SILENT = 30.0  # seconds of one launch before it is said where it is
 _OURS = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen runpy>")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, gpu: Callable[[], Gpu] | None = None) -> int:
     """Run a program as `python` would, its launches in software; says what they were. options: as
-    run_arguments.parse gives them.
+    run_arguments.parse gives them. gpu: makes what launches kernels in the emulator's place, in the
+    program's process; may raise SetupError.
     """
     folder = tempfile.mkdtemp(prefix="b200-") if options.script == STDIN else ""
     if folder:  # a file: front ends compile from its lines
@@ -76,11 +77,12 @@ def run(options: argparse.Namespace) -> int:
     watching = Watching(options, kept, b200.__version__)
     watching.look()
     if supervisor.fork():
-        return _program(options, kept)
+        return _program(options, kept, gpu)
     ended = supervisor.wait(watching.look)
     status = watching.conclude(ended)
     supervisor.over()
-    _run_again_if_it_may_help(options, watching, time.monotonic() - started)
+    if gpu is None:
+        _run_again_if_it_may_help(options, watching, time.monotonic() - started)
     if folder:
         shutil.rmtree(folder)
     if ended.signal and status == 128 + ended.signal and status != TERMINATED:
@@ -88,16 +90,16 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-def _program(options: argparse.Namespace, kept: Journal) -> int:
+def _program(options: argparse.Namespace, kept: Journal, other: Callable[[], Gpu] | None) -> int:
     """The side of the program: runs it, and records how it ended. Its exit status."""
     signal.signal(signal.SIGTERM, _terminated)
-    plain = not (options.pack or options.time or options.device == "hopper")
+    plain = other is None and not options.time
     journal.announce(kept, {"check": options.check, "schedule": options.schedule} if plain else {})
     if plain:
         started.follow()
     try:
-        gpu = _install(options)
-    except HopperError as error:
+        gpu = b200.install(check=False, gpu=other()) if other else _install(options)
+    except SetupError as error:
         print(f"b200 run: {error}", file=sys.stderr)
         return USAGE
     recording = recorder.attach(gpu, kept)
@@ -192,14 +194,6 @@ def telling_where(gpu: Gpu, silent: float = SILENT) -> Iterator[None]:
 
 def _install(options: argparse.Namespace) -> Gpu:
     """The GPU that the script is to see."""
-    if options.pack:
-        from b200.hopper.record import ScriptRecorder
-
-        return b200.install(check=False, gpu=ScriptRecorder(options.pack))
-    if options.device == "hopper":
-        from b200.hopper.backend import HopperGpu
-
-        return b200.install(gpu=HopperGpu())
     timing: bool | Options = False
     if options.time:
         from b200.clock import Options
@@ -358,6 +352,6 @@ def _run_again_if_it_may_help(
     """A program that has failed in the usual order, after so many seconds, once more."""
     end = watching.run.end
     failure = end.get("failure", "")
-    usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
+    usual = not (options.schedule or options.time)
     if failure and usual and options.again and seconds < second_run.LONGEST:
         second_run.tell(options, failure, end["stopped"])

@@ -1,7 +1,7 @@
 """Which test files come to the CuTe DSL, and which of these have to run with each version.
 
 Most tests give PTX to the emulator, and `import b200` imports nothing of the DSL. A file may come to
-it if it, or a module of tests/, harness/ or lab/ that it imports, does what can lead there: imports the
+it if it, or a module of tests/, harness/, hopper/ or lab/ that it imports, does what can lead there: imports the
 DSL, the submission or the host layer, installs the emulator, or starts a program.
 
 With each version of the DSL, torch, Triton and Python run those of them that go through a surface of
@@ -23,7 +23,7 @@ MODULES = {"cutlass", "cuda", "submission", "eval", "subprocess", "multiprocessi
 HOST = ("b200.host", "b200.script", "b200.__main__")
 CALLS = {"install", "run_cuda"}  # of b200
 FIXTURES = {"run_eval", "stand_in", "fork_server"}
-READ = ("tests.", "harness.", "lab.")  # modules that are looked into
+READ = ("tests.", "harness.", "hopper.", "lab.")  # modules that are looked into
 # Of tests/: what comes to the DSL, as it starts a program or imports a part of the host layer, and
 # says the same with each version of a package. What is new runs with each version.
 APART = {
@@ -31,7 +31,7 @@ APART = {
     "b200/chip/*": "kernels in PTX, and the schedules of one kernel",
     "b200/clock/*": "drawings",
     "b200/compiled/*": "programs that nvcc compiles; no package of Python is in their process",
-    "b200/hopper/*": "what a Hopper GPU is given, and tables of its words",
+    "hopper/*": "what a Hopper GPU is given, and tables of its words",
     "b200/host/cuda/*": "programs that nvcc compiles",
     "b200/isa/*": "forms of instructions against ptxas",
     "b200/test_run_cuda.py": "programs that nvcc compiles",

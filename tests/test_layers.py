@@ -46,9 +46,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.chip.sync",),
     ("b200.chip.copies", "b200.chip.tensor"),
     ("b200.chip",),  # fragment, scheduler, hang, the instruction set as a whole, gpu
-    ("b200.checker", "b200.clock", "b200.hopper", "b200.time_budget"),
+    ("b200.checker", "b200.clock", "b200.time_budget"),
     ("b200.explore",),  # all orders of what a checked run did
-    ("b200.measure",),  # runs its kernels on the clock, too
     ("b200.host",),
     ("b200.host.cuda",),  # programs that are compiled by nvcc, and the driver they call
     ("b200.host.cuda_python", "b200.host.triton"),
@@ -73,14 +72,16 @@ AROUND: dict[str, tuple[str, ...]] = {
     "utils": (),
     "reference": ("task", "utils"),
     "submission": ("task",),
-    "harness": ("b200", "reference", "task", "utils"),
+    "hopper": ("b200",),
+    "harness": ("b200", "hopper", "reference", "task", "utils"),
     "eval": ("harness", "b200", "task"),
     # The laboratory is about the kernel of this checkout, too; nothing but tests is above it.
-    "lab": ("b200", "harness", "reference", "submission", "task", "utils"),
+    "lab": ("b200", "harness", "hopper", "reference", "submission", "task", "utils"),
     "tests": (
         "b200",
         "eval",
         "harness",
+        "hopper",
         "lab",
         "reference",
         "submission",
@@ -197,7 +198,7 @@ def violations(modules: Mapping[str, str]) -> list[str]:
 def checkout() -> dict[str, str]:
     """The modules of the checkout: name -> source."""
     files = [*ROOT.glob("*.py")]
-    for folder in ("b200", "harness", "lab", "tests"):
+    for folder in ("b200", "harness", "hopper", "lab", "tests"):
         files += ROOT.glob(f"{folder}/**/*.py")
     names = (".".join(f.relative_to(ROOT).with_suffix("").parts) for f in files)
     return {n.removesuffix(".__init__"): f.read_text() for n, f in zip(names, files, strict=True)}
@@ -235,20 +236,21 @@ PLANTED = {
     ),
     "beside": ({"b200.clock.sm": "from b200 import checker", "b200.checker": ""}, "beside"),
     "group beside group": ({"b200.chip.copies.tma": "import b200.chip.tensor.mma"}, "beside"),
-    "the composition": ({"b200.hopper.backend": "import b200"}, "b200 is above b200.hopper"),
+    "the composition": ({"b200.clock.timed": "import b200"}, "b200 is above b200.clock"),
     "raw CUDA, unasked": (
         {"b200.host.dsl.engine": "def f():\n    from b200.host.cuda.errors import BuildError"},
         "b200.host.dsl.engine:2 imports b200.host.cuda.errors: only b200 and b200.compiled.* and b200.machine_info and b200.script ask for it",
     ),
     "cuda-python, unasked": ({"harness.evaluator.pool": "import b200.host.cuda_python"}, "only b200 and"),
     "cuda-python below raw CUDA": ({"b200.host.cuda.modules": "import b200.host.cuda_python.kernels"}, "is above"),
-    "b200 knows no problem": ({"b200.hopper.pack": "from harness import cases"}, "not below b200"),
-    "nor its tests": ({"b200.measure.fit": "import tests.oracles"}, "not below b200"),
+    "b200 knows no problem": ({"b200.clock.sm": "from harness import cases"}, "not below b200"),
+    "nor its tests": ({"b200.clock.sm": "import tests.oracles"}, "not below b200"),
+    "nor a Hopper GPU": ({"b200.script": "import hopper"}, "not below b200"),
     "the submission": ({"submission": "import b200"}, "submission may import task"),
     "its packages": ({"submission": "import numpy"}, "the runner does not have it"),
     "the harness": ({"harness.evaluator.report": "from tests import ROOT"}, "harness may import b200"),
     "the kernel": ({"harness.evaluator.report": "import submission"}, "harness may import b200"),
-    "b200 knows no laboratory": ({"b200.measure.probes": "from lab.calibrations import tma"}, "not below b200"),
+    "b200 knows no laboratory": ({"b200.clock.sm": "from lab.calibrations import tma"}, "not below b200"),
     "nor does the harness": (
         {"harness.qualify.pipelines": "def f():\n    from lab.packs import official"},
         "harness.qualify.pipelines:2 imports lab.packs: of the checkout, harness may",

@@ -26,11 +26,12 @@ NOT_OURS = ("pip", "pytest", "ruff")
 WRITTEN = {"survey.py": ("-m", "lab", "survey")}  # a program -> the command that writes it
 EXTRA = ("ruff", "pyright")  # of the extra `test`; nothing but these commands needs them
 SUBCOMMANDS = {
-    "b200": ("run", "exec", "report", "pack", "pipeline", "info", "measure"),
+    "b200": ("run", "exec", "report", "info"),
+    "hopper": ("run", "pack", "pipeline"),
     "lab": tuple(COMMANDS),
 }
 OWN_PATH = re.compile(
-    r"(?:b200|harness|lab|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
+    r"(?:b200|harness|hopper|lab|tests|docs|\.ci)/[\w./-]*\w|[\w-]+/[\w/-]+\.(?:py|md|json|cu)"
 )
 
 

@@ -24,7 +24,7 @@ PARTS = {  # name -> folders and files of the package
     "chip": ("chip", "effects.py", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
     "ranges": (RANGES,),
     "checker": ("checker",),
-    "hopper": ("hopper", CONSTANTS_H200),
+    "h200": (CONSTANTS_H200,),
 }
 MODELLED = ("clock", "program", "chip")  # what every modelled time of a B200 depends on
 APART = (CONSTANTS_H200, RANGES, "clock/digest.py")  # in a folder of a part, and not of that part
@@ -47,6 +47,11 @@ def _files(name: str, root: Path) -> Iterator[Path]:
             apart = path.relative_to(root).as_posix() in APART and place not in APART
             if path.suffix in SUFFIXES and path.is_file() and not apart:
                 yield path
+
+
+def of_folder(folder: Path) -> str:
+    """The digest of the Python sources of a folder."""
+    return of_texts({p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*.py")})
 
 
 def made_by(

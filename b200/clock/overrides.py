@@ -21,7 +21,7 @@ def read_overrides(pairs: Iterable[str]) -> dict[str, float]:
 
 
 def read_file(path: Path) -> dict[str, float]:
-    """Name -> value, from a JSON file as `b200 measure --out` writes it. Raises ValueError that
+    """Name -> value, from a JSON file as `eval.py measure --out` writes it. Raises ValueError that
     names the file and what is wrong.
     """
     try:

@@ -67,7 +67,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     run_arguments.add_checks(parser)
     options.add_to(parser)
     given, command = parser.parse_own(argv)
-    given.pack, given.device, given.constants = None, "emulator", None
+    given.constants = None
     if wrong := run_arguments.contradiction(given):
         parser.error(wrong)
     given.command = command[1:] if command[:1] == ["--"] else command

@@ -268,7 +268,7 @@ def _add_emulator(group: argparse._ArgumentGroup) -> None:
         "--constants",
         type=Path,
         metavar="FILE",
-        help="constants of the clock, as `python -m b200 measure --out` writes them",
+        help="constants of the clock, as `eval.py measure --out` writes them",
     )
     group.add_argument(
         "--sweep-constants",

@@ -85,8 +85,8 @@ def _hopper() -> Device:
     """A Hopper GPU that runs the B200 kernel, tcgen05 in software. Raises SetupError."""
     import torch
 
-    from b200.hopper import HopperError
-    from b200.hopper.run import require_gpu
+    from hopper import HopperError
+    from hopper.run import require_gpu
 
     try:
         name = require_gpu()

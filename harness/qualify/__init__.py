@@ -2,6 +2,6 @@
 
 plan.py says which commands are run, state.py keeps what each gave, run.py runs them one after the
 other under a watchdog, summary.py says what is wrong, page.py writes the report. The parts are
-commands of their own (`eval.py test`, `benchmark`, `tune`, `b200 measure`), read through --json, so
+commands of their own (`eval.py test`, `benchmark`, `tune`, `measure`), read through --json, so
 a crash or a hang ends one of them and not the report.
 """

@@ -1,6 +1,6 @@
 """The load pipeline of a packed kernel by the clock of an H200.
 
-The program is the one that b200/hopper/pipeline.py measures: rewritten for Hopper, with tcgen05
+The program is the one that hopper/pipeline.py measures: rewritten for Hopper, with tcgen05
 left out. One whose loads signal the other CTA of a pair is left out: Hopper cannot do that, and
 what stands for it says nothing of a B200.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from b200.hopper.pack import Pack, PackedLaunch
-    from b200.hopper.rewrite import Retargeted
+    from hopper.pack import Pack, PackedLaunch
+    from hopper.rewrite import Retargeted
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> M
     from b200.clock import Options, timed_machine
     from b200.clock.call_time import reported
     from b200.errors import EmulatorError
-    from b200.hopper import side_by_side
-    from b200.hopper.errors import HopperError
-    from b200.hopper.pack import load
-    from b200.hopper.run import carried_over, places_of
+    from hopper import side_by_side
+    from hopper.errors import HopperError
+    from hopper.pack import load
+    from hopper.run import carried_over, places_of
 
     pack = load(path)
     sizes = (*pack.sizes, *(buffer.size for buffer in pack.buffers))
@@ -79,8 +79,8 @@ def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> M
 
 def _loads(pack: Pack, launch: PackedLaunch) -> Retargeted:
     """What is measured of a launch's load pipeline alone."""
-    from b200.hopper.byte_tensormaps import four_bit_maps
-    from b200.hopper.rewrite import without_tensor_core
+    from hopper.byte_tensormaps import four_bit_maps
+    from hopper.rewrite import without_tensor_core
 
     text = pack.programs[launch.program]
     four_bit = four_bit_maps(launch.params, text, launch.kernel)

@@ -52,8 +52,8 @@ def gpu(assumed_clusters: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     import torch
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-    from b200.hopper.run import checked
-    from b200.hopper.this_gpu import describe
+    from hopper.run import checked
+    from hopper.this_gpu import describe
 
     told = describe()
     for key in ("device", "driver", "driver_cuda", "multiprocessors"):
@@ -81,7 +81,7 @@ def clusters(assumed: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     """How many clusters of a size are resident at a time, a CTA of 200 KB an SM."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-    from b200.hopper.run import Image, Shape, checked, config_of
+    from hopper.run import Image, Shape, checked, config_of
 
     image = Image(KERNEL, "k", [])
     for size in CLUSTER_SIZES:

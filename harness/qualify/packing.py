@@ -1,4 +1,4 @@
-"""A case of a leaderboard as a pack for a Hopper GPU (b200/hopper/pack.py).
+"""A case of a leaderboard as a pack for a Hopper GPU (hopper/pack.py).
 
 The inputs of a case are not in its pack: every machine draws the same on its CPU.
 """
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import b200
-from b200.hopper.pack import Pack, Recorder, record
 from harness.evaluator.cases import Case
+from hopper.pack import Pack, Recorder, record
 from reference import generate_input
 from task import DUAL, GROUP
 

@@ -3,7 +3,7 @@ H200: JSON lines, one a benchmark shape.
 
 python -m harness.qualify.pipelines --submission submission.py --constants qualify/constants.json
 
-What a Hopper GPU can time of a B200's kernel (b200/hopper/pipeline.py), and what the clock of that
+What a Hopper GPU can time of a B200's kernel (hopper/pipeline.py), and what the clock of that
 GPU says of it with its own constants and with those that were found (h200_clock.py). No times of a
 B200.
 """
@@ -19,13 +19,13 @@ from typing import Any
 
 from b200.clock.overrides import read_file
 from b200.command_line import Parser
-from b200.hopper import pipeline
-from b200.hopper.pack import load
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.qualify import h200_clock
 from harness.qualify.packing import Packer
+from hopper import pipeline
+from hopper.pack import load
 from task import PROBLEMS, find_problem
 
 

@@ -215,7 +215,7 @@ def _module(
 def _measure(scope: Scope) -> Command:
     """The probes; a Hopper GPU is measured as CUDA, without those of the tensor core."""
     device = "emulator" if scope.device == "emulator" else "cuda"
-    argv = [sys.executable, "-m", "b200", "measure", "--device", device, "--json"]
+    argv = [sys.executable, str(EVAL), "measure", "--device", device, "--json"]
     argv += ["--out", str(scope.constants)]
     for pair in scope.chip:
         argv += ["--set", pair]

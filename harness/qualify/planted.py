@@ -69,7 +69,7 @@ custom_kernel, pick = _with_mistakes(custom_kernel, pick)
 
 def chip() -> tuple[str, ...]:
     """The altered constants, NAME=VALUE, one of each probe."""
-    from b200.measure.probes import PROBES
+    from harness.measure.probes import PROBES
 
     return tuple(
         f"{probe.constant}={BY_NAME[probe.constant].value * FACTORS[i % len(FACTORS)]:.6g}"

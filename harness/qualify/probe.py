@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from b200.chip.copies import tensormap
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.byte_tensormaps import maps_in
 from b200.program.module import Kernel, Variable
+from hopper.byte_tensormaps import maps_in
 
 VARIABLE = "seen"
 COUNTERS = ("CTAs", "CTAs a cluster", "threads a CTA", "bytes of dynamic shared memory")

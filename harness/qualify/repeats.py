@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.device == "emulator":
         gpu = b200.install(check=False)
     elif options.device == "hopper":
-        from b200.hopper.backend import HopperGpu
+        from hopper.backend import HopperGpu
 
         gpu = b200.install(gpu=HopperGpu())
     where = "cpu" if options.device == "emulator" else "cuda"

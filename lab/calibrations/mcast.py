@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
-from b200.measure.published import START, WAIT, ptx
+from harness.measure.published import START, WAIT, ptx
 from lab.calibrations.bench_kernels import (
     Errors,
     arguments,

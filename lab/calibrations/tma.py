@@ -12,7 +12,7 @@ import statistics
 
 import torch
 
-from b200.measure.published import CTAS, LOAD, START, WAIT, WIDTH, bandwidth_kernel, ptx
+from harness.measure.published import CTAS, LOAD, START, WAIT, WIDTH, bandwidth_kernel, ptx
 from lab.calibrations.bench_kernels import (
     Errors,
     arguments,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from b200.measure.published import ITERATIONS, mma_kernel
+from harness.measure.published import ITERATIONS, mma_kernel
 from lab.calibrations.bench_kernels import (
     Errors,
     arguments,

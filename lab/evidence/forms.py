@@ -24,8 +24,8 @@ from b200.chip.operations import Mma, Operation, TmemCopy
 from b200.chip.tensor.descriptors import MatrixDescriptor
 from b200.chip.tensor.mma_operands import TensorOperand
 from b200.hardware import SMEM_BYTES, SMEM_RESERVED
-from b200.hopper.byte_tensormaps import maps_in
 from b200.program.module import Instr, Kernel
+from hopper.byte_tensormaps import maps_in
 
 EARLIER_PARAMETERS = 4096  # bytes, before sm_70 and CUDA 12.1 made them more
 SWIZZLES = {0: "no swizzle", 1: "128B swizzle of 32B atoms", 2: "128B swizzle", 4: "64B", 6: "32B"}

@@ -27,13 +27,13 @@ from typing import Any
 import b200
 from b200.chip.copies import tensormap
 from b200.command_line import Parser
-from b200.hopper.byte_tensormaps import maps_in
-from b200.hopper.pack import Recorder
 from b200.program.module import Kernel
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.qualify.submission import Submission
+from hopper.byte_tensormaps import maps_in
+from hopper.pack import Recorder
 from lab.evidence.cases import ASKED, Asked
 from reference import generate_input
 from task import find_problem

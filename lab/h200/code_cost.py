@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.rewrite import TARGET
+from hopper.rewrite import TARGET
 from lab.h200.probe import command, launch
 
 SIZES = (64, 256, 1024, 4096)

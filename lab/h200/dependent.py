@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from b200.hopper.rewrite import TARGET
+from hopper.rewrite import TARGET
 from lab.h200.probe import command
 
 THREADS, CALLS, ROUNDS = 192, 200, 7  # 175 cells of 7 rounds, 10 to 15 ms each: 20 seconds
@@ -95,8 +95,8 @@ def asked() -> Iterator[Asked]:
 def measure() -> list[Measured]:
     import torch
 
-    from b200.hopper.run import Image, Shape, places_of
-    from b200.hopper.timing import queue_us
+    from hopper.run import Image, Shape, places_of
+    from hopper.timing import queue_us
 
     image = Image(KERNEL, "k", places_of(KERNEL, "k"))
     out = torch.zeros(1, device="cuda")

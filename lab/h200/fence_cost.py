@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.rewrite import TARGET
+from hopper.rewrite import TARGET
 from lab.h200.probe import command, launch
 
 ROUNDS, WARM_UP = 100, 10

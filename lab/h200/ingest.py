@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.rewrite import TARGET
-from b200.hopper.run import Image, Shape, places_of
+from hopper.rewrite import TARGET
+from hopper.run import Image, Shape, places_of
 from lab.h200.memory import forget
 from lab.h200.probe import command
 

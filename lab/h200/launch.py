@@ -15,9 +15,9 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.rewrite import TARGET
-from b200.hopper.run import Image, Shape, places_of
-from b200.hopper.timing import graph_us, queue_us
+from hopper.rewrite import TARGET
+from hopper.run import Image, Shape, places_of
+from hopper.timing import graph_us, queue_us
 from lab.h200.probe import command
 
 CALLS = 50

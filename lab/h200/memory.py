@@ -20,10 +20,10 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from b200.hopper.rewrite import TARGET
-from b200.hopper.run import Image, Shape, places_of
-from b200.hopper.timing import between_events, graph_us
-from b200.measure import published
+from harness.measure import published
+from hopper.rewrite import TARGET
+from hopper.run import Image, Shape, places_of
+from hopper.timing import between_events, graph_us
 from lab.calibrations import mcast
 from lab.h200.probe import COLD_BYTES, command
 

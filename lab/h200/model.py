@@ -4,11 +4,11 @@
                                 [--set NAME=VALUE]
     python -m lab h200_model packs/*.npz --epilogues
 
-The programs are those that `python -m b200.hopper.pipeline` measures: rewritten for Hopper, with
+The programs are those that `python -m hopper.pipeline` measures: rewritten for Hopper, with
 tcgen05 left out. Modelled microseconds a call, back to back on cold inputs; with the results of
 that command beside them, and the errors. Programs whose loads signal the other CTA of a pair are
 left out: Hopper cannot do that, and what stands for it says nothing of a B200. With --epilogues
-the programs are those that `python -m b200 pipeline` holds against each other, pairs, too.
+the programs are those that `python -m hopper pipeline` holds against each other, pairs, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+import hopper
 from b200 import records
 from b200.clock import digest
 from b200.command_line import Parser, writable
@@ -69,7 +70,9 @@ def main(argv: Sequence[str]) -> int:
         help="another value of a constant of the clock; repeatable",
     )
     parser.add_argument(
-        "--epilogues", action="store_true", help="model loads and epilogue, as `b200 pipeline` does"
+        "--epilogues",
+        action="store_true",
+        help="model loads and epilogue, as `hopper pipeline` does",
     )
     options = parser.parse_args(argv)
     constants = {n: float(v) for n, v in (pair.split("=") for pair in options.set)}
@@ -82,7 +85,8 @@ def main(argv: Sequence[str]) -> int:
         results = list(pool.map(modelled, options.packs))
     print(f"modelled on an H200\n{table(results, measured)}")
     if options.out:
-        by = digest.made_by(constants, (*digest.MODELLED, "hopper"))
+        by = digest.made_by(constants, (*digest.MODELLED, "h200"))
+        by["hopper"] = digest.of_folder(Path(hopper.__file__).parent)
         written = {"made_by": by, "constants": constants}
         records.write(options.out, written | {"modelled": [asdict(r) for r in results]})
     return 0

@@ -11,9 +11,9 @@ from typing import Any
 
 from b200 import records
 from b200.command_line import Parser
-from b200.hopper.errors import HopperError
-from b200.hopper.run import Image, Shape, places_of, require_gpu
-from b200.hopper.this_gpu import describe, made_by
+from hopper.errors import HopperError
+from hopper.run import Image, Shape, places_of, require_gpu
+from hopper.this_gpu import describe, made_by
 
 LAUNCHES = 2  # the first one loads the code
 SMEM = 200 << 10

@@ -20,8 +20,8 @@ import sys
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.rewrite import TARGET
-from b200.hopper.run import Image, Shape, places_of
+from hopper.rewrite import TARGET
+from hopper.run import Image, Shape, places_of
 from lab.h200.ingest import BYTE, TENSOR, TRY, begin, meet, release
 from lab.h200.memory import forget
 from lab.h200.probe import command

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from b200.hopper.run import Image, places_of
+from hopper.run import Image, places_of
 from lab.h200.memory import forget
 from lab.h200.mixed import POOL, STAGE, kernel, parameters, shape_of, sizes
 from lab.h200.probe import command

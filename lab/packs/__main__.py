@@ -1,4 +1,4 @@
-"""Packs of the kernel's launches for a Hopper GPU (b200/hopper/pack.py).
+"""Packs of the kernel's launches for a Hopper GPU (hopper/pack.py).
 
     python -m lab packs make gemm --mode test -o packs    the leaderboards' cases
     python -m lab packs families -o packs                 the benchmarks, in several configurations
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
         return levers.make(rest)
     if name == "run":
-        from b200.hopper import run_pack
+        from hopper import run_pack
         from lab.packs.official import OfficialCases
 
         return run_pack.main(rest, OfficialCases())
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
 
         return calls.main(rest)
     if name == "pipeline":
-        from b200.hopper import pipeline
+        from hopper import pipeline
 
         return pipeline.main(rest)
     what = f"no command is called {name}" if name else "a command is missing"

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from b200.command_line import Parser
-from b200.hopper import toolchain
-from b200.hopper.errors import HopperError
-from b200.hopper.pack import Pack, PackedLaunch, load, storages
-from b200.hopper.rewrite import retarget
-from b200.hopper.run import HopperKernel, Shape, require_gpu
-from b200.hopper.run_pack import buffers_of
 from harness.qualify.packing import results_of
+from hopper import toolchain
+from hopper.errors import HopperError
+from hopper.pack import Pack, PackedLaunch, load, storages
+from hopper.rewrite import retarget
+from hopper.run import HopperKernel, Shape, require_gpu
+from hopper.run_pack import buffers_of
 from lab.packs.official import OfficialCases
 
 if TYPE_CHECKING:

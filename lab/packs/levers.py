@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from b200.command_line import Parser
-from b200.hopper.pack import record
 from harness.qualify.packing import Packer
+from hopper.pack import record
 from lab.kernel_cases import LEVER_CASES
 from reference import generate_input
 from submission import Problem, launch, problem_of, unpack

@@ -9,18 +9,18 @@ from typing import Any
 from b200.chip.placement import max_clusters
 from b200.clock.devices import H200
 from b200.command_line import Parser
-from b200.hopper.pack import to_gpu
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.evaluator.cases import Case
 from harness.qualify.packing import NoLaunch, Packer, make_data, results_of
+from hopper.pack import to_gpu
 from reference import check_implementation
 from task import PROBLEMS, Problem, find_problem
 
 
 class OfficialCases:
-    """Makes and checks the data of packs (b200.hopper.run_pack.Cases)."""
+    """Makes and checks the data of packs (hopper.run_pack.Cases)."""
 
     def make(self, case: dict[str, Any]) -> Any:
         return to_gpu(make_data(case))

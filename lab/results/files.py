@@ -97,7 +97,8 @@ FILES: dict[str, File] = {
     ),
     "evidence.json": File(needs="a reader: its rows are entered by hand"),
     "h200-model.json": File(
-        (*digest.MODELLED, "hopper"), needs="packs of the kernel (python -m lab packs families)"
+        (*digest.MODELLED, "h200", "hopper"),
+        needs="packs of the kernel (python -m lab packs families)",
     ),
     **{f"h200-{rig}.json": File(needs=H200) for rig in RIGS},
     **{
@@ -112,4 +113,8 @@ def today(root: Path = ROOT) -> dict[str, Callable[[], str]]:
     """Name of a digest -> how to make that of the sources under `root`."""
     package = root / "b200"
     found = {name: lambda name=name: digest.part(name, package) for name in digest.PARTS}
-    return {**found, "submission": lambda: digest.of_file(root / "submission.py")}
+    return {
+        **found,
+        "hopper": lambda: digest.of_folder(root / "hopper"),
+        "submission": lambda: digest.of_file(root / "submission.py"),
+    }

@@ -230,7 +230,7 @@ ENTERED = "(others.json: times of single runs, entered by hand; docs/lab/timing.
 LADDER = "python eval.py ladder TIMES.csv FOLDER --out docs/results/ladder.jsonl"
 CONTESTS = "; ".join(
     (
-        "python -m b200 pipeline OURS.npz PEER.npz FAMILIES.npz --out FILE  # H200, each shape",
+        "python -m hopper pipeline OURS.npz PEER.npz FAMILIES.npz --out FILE  # H200, each shape",
         "python -m lab h200_model --epilogues packs/*.npz --out docs/results/h200-model.json",
     )
 )

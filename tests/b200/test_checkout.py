@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from b200 import checkout
-from b200.hopper import this_gpu
 from harness.evaluator import made_by
+from hopper import this_gpu
 from tests import ROOT
 
 

@@ -21,17 +21,11 @@ from tests.b200.ptx_support import kernel
 SCRIPT = "import sys; print(sys.argv[1:])"
 # Command line, what is said of it; the exit status is 2. script.py and the folder `folder` exist.
 BAD = [
-    ("", "b200: a command is missing: the commands are run, exec, pack, pipeline"),
+    ("", "b200: a command is missing: the commands are run, exec, info, report"),
     ("rnu script.py", "b200: no command is called rnu: did you mean run? the commands are"),
     ("script.py", "b200: no command is called script.py: to run it, b200 run script.py"),
     ("backwards", "b200: no command is called backwards: the commands are"),
     ("info extra", "b200 info: unrecognized arguments: extra"),
-    ("measure", "b200 measure: the following arguments are required: --device"),
-    ("measure --device emulator --out no/x", "--out: there is no folder"),
-    ("pipeline", "b200 pipeline: the following arguments are required: PACK.npz|FOLDER"),
-    ("pack script.py", "b200 pack: the following arguments are required: --out"),
-    ("pack --out a.npz", "b200 pack: a script is missing"),
-    ("pack --out a.npz no.py", "b200 pack: no.py is not a file"),
     ("run", "b200 run: a program is missing: SCRIPT.py, PROGRAM.cu, or -m and a module"),
     ("run -m", "b200 run: -m takes the name of a module"),
     ("run --", "b200 run: a program is missing"),
@@ -45,20 +39,16 @@ BAD = [
     ("run --schedule", "argument --schedule: expected one argument"),
     ("run --schedule all --no-check script.py", "--schedule all needs the checker: leave out --no-c"),
     ("run --time --schedule late script.py", "--schedule does not go with --time"),
-    ("run --device hopper --schedule late script.py", "--schedule does not go with --device hopper"),
-    ("run --pack a.npz --time script.py", "--time is of the emulator's clock; it does not go with --p"),
     ("run --strict --no-check script.py", "--strict needs the checker: leave out --no-check"),
     ("run --strict --time script.py", "--strict needs the checker: leave out --time"),
     ("run --time --constants no.json script.py", "--constants: no.json is not a file of constants"),
     ("run --time --constants script.py script.py", "--constants: script.py is not a file of const"),
     ("run --constants fast.json script.py", "b200 run: --constants are of the clock: add --time"),
-    ("run --device gpu script.py", "--device: invalid choice: 'gpu'"),
     ("run --report no/x.json script.py", "--report: there is no folder"),
     ("run --report folder script.py", "--report: folder is a folder"),
     ("run --report /proc/x.json script.py", "--report: /proc/x.json cannot be written: "),
     ("run --ptx no/folder script.py", "--ptx: there is no folder"),
     ("run --ptx script.py script.py", "--ptx: script.py is no folder"),
-    ("run --pack no/x.npz script.py", "--pack: there is no folder"),
     ("run latin.py", "latin.py:2: byte 0xe9 is not utf-8; save the file as UTF-8, or name"),
 ]  # fmt: skip
 
@@ -87,7 +77,7 @@ def test_bad_arguments(folder, capsys, line, said):
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("line", ["--help", "run --help", "pack --help", "info --help"])
+@pytest.mark.parametrize("line", ["--help", "run --help", "exec --help", "info --help"])
 def test_help(capsys, line):
     try:
         assert main(line.split()) == 0

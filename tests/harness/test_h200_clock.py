@@ -7,9 +7,9 @@ import struct
 import torch
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.hopper.pack import Recorder, packed_launches
 from harness.qualify.h200_clock import model
-from tests.b200.hopper.test_side_by_side_text import BOX, ROWS, pair_kernel
+from hopper.pack import Recorder, packed_launches
+from tests.hopper.test_side_by_side_text import BOX, ROWS, pair_kernel
 
 
 def test_the_h200_model_runs_what_is_compared(tmp_path):

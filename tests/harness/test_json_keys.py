@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from b200.clock.call_time import Reported
-from b200.measure.fit import Fitted
 from harness.evaluator import cases, report, trials
 from harness.evaluator.case.job import Outcome
 from harness.evaluator.compare.command import Result
@@ -20,6 +19,7 @@ from harness.evaluator.ladder.points import Point
 from harness.lint import command as lint
 from harness.lint.rules import RULES, Remark
 from harness.lint.submission import Found
+from harness.measure.fit import Fitted
 from task import PROBLEMS
 from tests import ROOT
 

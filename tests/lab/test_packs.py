@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 import submission
-from b200.hopper.pack import storages
 from harness.qualify.packing import make_data
+from hopper.pack import storages
 from lab.packs import calls
 from lab.packs.calls import Inputs
 from lab.packs.official import fits_as_on

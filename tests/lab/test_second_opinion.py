@@ -152,7 +152,7 @@ PLANTED = """
 import dataclasses, tempfile
 from pathlib import Path
 import b200
-from b200.hopper.pack import Recorder
+from hopper.pack import Recorder
 from harness.evaluator.case import loading
 from lab.evidence import verify
 from lab.evidence.cases import ASKED

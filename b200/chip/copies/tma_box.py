@@ -126,7 +126,7 @@ def check_coords(t: TensorMap, coords) -> None:
     """Raise Fault for a box that does not start at a multiple of 16 bytes in its row, in bounds or
     not.
 
-    Measured on an H200 (tests/b200/hopper/test_fixtures.py): anything else is an illegal
+    Measured on an H200 (tests/hopper/test_fixtures.py): anything else is an illegal
     instruction there.
     """
     unit = 128 if t.element.padded else 128 // t.element.bits

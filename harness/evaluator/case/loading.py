@@ -54,7 +54,7 @@ def make_inputs(job: Job, seed: int | None = None) -> Any:
     data = generate_input(job.problem, inputs=job.inputs, device=device, **args)
     if job.device == "hopper":
         # The numbers that the emulator gets, so that results can be compared.
-        from b200.hopper.pack import to_gpu
+        from hopper.pack import to_gpu
 
         data = to_gpu(data)
     return data

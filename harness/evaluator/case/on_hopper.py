@@ -17,7 +17,7 @@ def run(job: Job) -> Outcome:
     import torch
 
     import b200
-    from b200.hopper.backend import HopperGpu
+    from hopper.backend import HopperGpu
 
     gpu = b200.install(gpu=HopperGpu())
     kernel = launching(job, load(job), gpu)

@@ -10,7 +10,7 @@ PACKAGE = digest.PACKAGE
 # What stands beside the parts: no modelled time and no verdict of docs/results depends on it.
 OUTSIDE = {
     *("__init__.py", "__main__.py", "checkout.py", "command_line.py", "compiled", "errors.py"),
-    *("explore", "host", "last_words.py", "measure", "pictures.py", "py.typed", "records.py"),
+    *("explore", "host", "last_words.py", "pictures.py", "py.typed", "records.py"),
     *("properties.py", "pytest_plugin.py", "reports", "run_arguments.py", "script.py"),
     *("second_run.py", "sparse.py", "started"),
     *("machine_info.py", "spawned_process.py", "supervised.py", "testing.py", "time_budget.py"),
@@ -63,7 +63,7 @@ def test_a_part_has_its_own_files(tmp_path):
     before = clock("clock/units.py", "a = 1")
     assert clock(digest.RANGES, "{}") == clock(digest.CONSTANTS_H200, "[a]") == before
     assert clock("clock/digest.py", "a = 1") == clock("clock/README.md", "more") == before
-    assert digest.part("ranges", tmp_path) != digest.part("hopper", tmp_path)
+    assert digest.part("ranges", tmp_path) != digest.part("h200", tmp_path)
 
 
 def test_other_constants_are_another_clock():

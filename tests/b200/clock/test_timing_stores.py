@@ -8,7 +8,7 @@ import torch
 
 from b200.clock import Constants
 from b200.clock.stores import StorePort, alone, in_part, sectors_of
-from b200.hopper.rewrite import TARGET
+from hopper.rewrite import TARGET
 from lab.h200 import stores
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run

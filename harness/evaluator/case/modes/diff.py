@@ -14,9 +14,9 @@ from harness.evaluator.cases import format_args
 def run(job: Job) -> Outcome:
     import b200
     from b200.checker import Checker
-    from b200.hopper.backend import HopperGpu
     from harness.diagnosis.diff import explain
     from harness.evaluator.case.gpu_data import on_gpu
+    from hopper.backend import HopperGpu
     from utils import clone_data
 
     launches: list | None = None
