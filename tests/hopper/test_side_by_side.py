@@ -289,7 +289,7 @@ def test_a_script_is_packed_by_the_command(tmp_path, fork_server):
     (tmp_path / "script.py").write_text(SCRIPT)
     command = ["-m", "hopper", "pack", "--out", str(tmp_path / "p.npz")]
     command += ["--launch", "1", str(tmp_path / "script.py"), "2"]
-    done = fork_server.run(*command, cwd=tmp_path)
+    done = fork_server.run(*command)
     assert done.returncode == 0 and "p.npz: 1 launch(es) as one call" in done.stdout, done.stderr
     assert done.stderr.count("grid (128, 1, 1)") == 2
     found = packs.load(tmp_path / "p.npz")
