@@ -51,6 +51,17 @@ def properties(effect: Effect) -> Properties:
     return answer if isinstance(answer, Properties) else answer(effect)
 
 
+def changes(effect: Effect) -> bool:
+    """Whether an instruction changes something each time it is executed: a warp that does so does
+    more than poll. An update may change nothing, and says so itself.
+    """
+    answers = properties(effect)
+    if isinstance(effect, e.Updates):
+        return False
+    own = isinstance(effect, (e.CallsSystem, e.CommitsGroup, e.WaitsForGroups))
+    return bool(answers.writes) or answers.synchronises and not answers.answers or own
+
+
 def spaces(space: str) -> Spaces:
     """The memories that an address of a state space may name; "" and "L2" name none."""
     if space == "generic":

@@ -10,7 +10,8 @@ A loop with a counter (a time-out, a pause that grows) never has the same regist
 fragment is taken to stand when it has gone on for LONG blocks, reads the same values at the same
 addresses as at the start, and compares one of them.
 
-`Fragment.spin` tells whether a fragment has changed anything: every effect sets it to None.
+`Fragment.spin` tells whether a fragment has changed anything: the writer of blocks sets it to None
+for each instruction that does (properties.changes).
 """
 
 from __future__ import annotations

@@ -161,7 +161,6 @@ def store(ins: Instr, seen: Seen | None) -> Run:
     dtype, ones, nbytes = DTYPES[8 * size], (1 << 8 * size) - 1, effect.nbytes
 
     def run(w, mask, address, value, policy=None):
-        w.spin = None
         machine = w.machine
         items = value if isinstance(value, tuple) else (value,)
         chosen = chosen_lanes(mask, machine.width)

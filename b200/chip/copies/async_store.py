@@ -72,7 +72,6 @@ def st_async(ins: Instr) -> Run:
     groups = Lanes(ins, each)
 
     def run(warp, mask, address, value, mbar):
-        warp.spin = None
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, size)[chosen], each * offsets.size
 
@@ -95,7 +94,6 @@ def red_async(ins: Instr) -> Run:
     groups = Lanes(ins, each)
 
     def run(warp, mask, address, value, mbar):
-        warp.spin = None
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, each)[chosen].view(np.uint8), each * offsets.size
 

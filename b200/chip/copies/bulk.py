@@ -72,7 +72,6 @@ def bulk_load(ins: Instr) -> Run:
     view = global_view if from_global else shared_view
 
     def run(warp, lane, dst, src, nbytes, mbar, *rest):
-        warp.spin = None
         check_bulk_size(nbytes)
         if from_global:
             src = warp.machine.memory.readable(src, nbytes)
@@ -101,7 +100,6 @@ def bulk_store(ins: Instr) -> Run:
     masked = ins.has("cp_mask")
 
     def run(warp, lane, dst, src, nbytes, *rest):
-        warp.spin = None
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
         if masked:
@@ -134,7 +132,6 @@ def bulk_reduce(ins: Instr) -> Run:
     combine = combiner(op, kind, GLOBAL if to_global else SHARED)
 
     def run_global(warp, lane, dst, src, nbytes, *rest):
-        warp.spin = None
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
 
@@ -145,7 +142,6 @@ def bulk_reduce(ins: Instr) -> Run:
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     def run_shared(warp, lane, dst, src, nbytes, mbar):
-        warp.spin = None
         check_bulk_size(nbytes)
         data = shared_view(warp, src, nbytes)
         (place,) = find(warp, dst, nbytes, mbar)
@@ -168,7 +164,6 @@ def bulk_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
 
     def run(warp, lane, src, nbytes, *rest):
-        warp.spin = None
         check_bulk_size(nbytes)
         src = warp.machine.memory.readable(src, nbytes)
         global_view(warp, src, nbytes)
@@ -180,7 +175,6 @@ def bulk_prefetch(ins: Instr) -> Run:
 @warp("cp.async.bulk.commit_group", states=CommitsGroup(bulk=True))
 def bulk_commit_group(ins: Instr) -> Run:
     def run(warp, mask):
-        warp.spin = None
         commit(warp, "bulk", mask)
 
     return run
@@ -198,7 +192,6 @@ def bulk_wait_group(ins: Instr) -> Run:
     """
 
     def run(warp, mask, n):
-        warp.spin = None
         wait(warp, "bulk", mask, n)
 
     return run

@@ -55,7 +55,6 @@ def cp_async(ins: Instr) -> Run:
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
     def run(warp, mask, dst, src, nbytes, *rest):
-        warp.spin = None
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
         chosen = active_lanes(mask)
@@ -134,7 +133,6 @@ def _items(region: Region, nbytes: int) -> np.ndarray:
 @warp("cp.async.commit_group", states=CommitsGroup(bulk=False))
 def cp_async_commit_group(ins: Instr) -> Run:
     def run(warp, mask):
-        warp.spin = None
         commit(warp, "cp.async", mask)
 
     return run
@@ -152,7 +150,6 @@ def cp_async_wait_group(ins: Instr) -> Run:
     everything = _waits(ins).everything
 
     def run(warp, mask, n=0):
-        warp.spin = None
         if everything:
             commit(warp, "cp.async", mask)
         wait(warp, "cp.async", mask, n)
@@ -173,7 +170,6 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     increment = not _arrives(ins).counted
 
     def run(warp, lane, address):
-        warp.spin = None
         barrier = find(warp, address)
         cta, offset, who = barrier.cta, barrier.offset, (warp.cta.rank, "cp.async", ins.loc)
         if increment:

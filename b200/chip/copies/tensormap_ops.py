@@ -106,7 +106,6 @@ def tensormap_replace(ins: Instr) -> Run:
         data = view(warp, address)
         bits = replaced(field, int.from_bytes(data.tobytes(), "little"), *operands)
         data[:] = memoryview(bits.to_bytes(tm.BYTES, "little"))
-        warp.spin = None
 
     return run
 
@@ -138,7 +137,6 @@ def tensormap_cp_fenceproxy(ins: Instr) -> Run:
         region = warp.machine.memory.region(dst, tm.BYTES)
         to = region.offset(dst, tm.BYTES, tm.ALIGN)
         region.u8[to : to + tm.BYTES] = warp.cta.smem.u8[at : at + tm.BYTES]
-        warp.spin = None
 
     return run
 

@@ -126,7 +126,6 @@ def tensor_load(ins: Instr) -> Run:
     find = Landing(ins, SMEM_ALIGN, ins.mods[5])
 
     def run(warp, lane, dst, address, coords, mbar, *rest):
-        warp.spin = None
         access = TensorBoxes(warp, form, address, coords)
         places = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
 
@@ -167,7 +166,6 @@ def tensor_store(ins: Instr) -> Run:
     form = Form(ins)
 
     def run(warp, mask, address, coords, src, *rest):
-        warp.spin = None
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             _issue_store(warp, lanes, ins, form, one, where, at)
 
@@ -182,7 +180,6 @@ def tensor_reduce(ins: Instr) -> Run:
     form = Form(ins)
 
     def run(warp, mask, address, coords, src, *rest):
-        warp.spin = None
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             for i in active(lanes):
                 _issue_store(warp, 1 << i, ins, form, one, where, at)
@@ -227,7 +224,6 @@ def tensor_prefetch(ins: Instr) -> Run:
     form = Form(ins)
 
     def run(warp, lane, address, coords, *rest):
-        warp.spin = None
         access = TensorBoxes(warp, form, address, coords)
         warp.machine.issue(TmaPrefetch(access), warp, _nothing)
 

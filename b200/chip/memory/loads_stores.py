@@ -421,7 +421,6 @@ def store(ins: Instr) -> Run:
     bits = (1 << 8 * dtype().itemsize) - 1
 
     def run(f, mask, address, value, policy=None):
-        f.spin = None
         items = value if isinstance(value, tuple) else (value,)
         if kind == "b128":
             items = halves(value)

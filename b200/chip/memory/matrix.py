@@ -142,7 +142,6 @@ def stmatrix(ins: Instr) -> Run:
     words = np.zeros((4, 32), np.uint32)  # of the rows; those of other lanes are not written
 
     def run(f, mask, address, regs):
-        f.spin = None
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)

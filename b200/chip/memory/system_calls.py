@@ -82,7 +82,6 @@ def vprintf(ins: Instr) -> Run:
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
     def run(f, mask, form, arguments):
-        f.spin = None
         forms, buffers = lanes(form, np.uint64), lanes(arguments, np.uint64)
         counts = np.zeros(32, DTYPES[32])
         for lane in active(mask):
@@ -118,7 +117,6 @@ def malloc(ins: Instr) -> Run:
     """call (address), malloc, (bytes): a block for each active lane; 0 where the heap is full."""
 
     def run(f, mask, sizes):
-        f.spin = None
         nbytes, memory = lanes(sizes, np.uint64), f.machine.memory
         found = np.zeros(32, np.uint64)
         for lane in active(mask):
@@ -133,7 +131,6 @@ def free(ins: Instr) -> Run:
     """call free, (address)."""
 
     def run(f, mask, addresses):
-        f.spin = None
         blocks, memory = lanes(addresses, np.uint64), f.machine.memory
         for lane in active(mask):
             memory.heap.free(memory, int(blocks[lane]))

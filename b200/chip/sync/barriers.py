@@ -126,7 +126,6 @@ def barrier_sync(ins: Instr) -> Run:
     _, aligned = _form(ins)
 
     def run(f, mask, number, threads=0):
-        f.spin = None
         gather(f, mask, ins)
         bar = barrier_of(f, _scalar(number, f))
         wait(
@@ -162,7 +161,6 @@ def barrier_arrive(ins: Instr) -> Run:
     _, aligned = _form(ins)
 
     def run(f, mask, number, threads):
-        f.spin = None
         threads = _scalar(threads, f)
         barrier_of(f, _scalar(number, f)).arrive(_count(f, threads, aligned), threads, f, ins)
 
@@ -194,7 +192,6 @@ def barrier_red(ins: Instr) -> Run:
         raise Unsupported("bar.red needs a predicate as its operand")
 
     def run(f, mask, number, *rest):
-        f.spin = None
         gather(f, mask, ins)
         threads, pred = (_scalar(rest[0], f), rest[1]) if len(rest) == 2 else (0, rest[0])
         bar = barrier_of(f, _scalar(number, f))
@@ -222,7 +219,6 @@ def cluster_arrive(ins: Instr) -> Run:
     aligned = ins.has("aligned")
 
     def run(f, mask):
-        f.spin = None
         state = f.state
         if aligned:
             _count(f, 0, True)
@@ -241,7 +237,6 @@ def cluster_wait(ins: Instr) -> Run:
     """barrier.cluster.wait{.acquire}{.aligned}"""
 
     def run(f, mask):
-        f.spin = None
         state = f.state
         if mask & ~state.cluster_arrived:
             raise Fault("barrier.cluster.wait without barrier.cluster.arrive before it")

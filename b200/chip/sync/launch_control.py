@@ -29,7 +29,6 @@ def try_cancel(ins: Instr) -> Run:
     everywhere = ins.has("multicast::cluster::all")
 
     def run(warp, lane, address, mbar):
-        warp.spin = None
         cta, at = locate(warp, address, RESPONSE, RESPONSE)
         _, barrier = locate(warp, mbar, 8, 8)
         ctas = cta.cluster.ctas if everywhere else [cta]

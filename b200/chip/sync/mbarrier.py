@@ -283,7 +283,6 @@ def mbarrier_init(ins: Instr) -> Run:
         if old is not None and (old.waiters or not old.idle):
             raise Fault(f"mbarrier.init over an mbarrier in use: {old.describe()}")
         cta.mbarriers[offset] = MBarrier(cta, offset, count, issuer(warp, ins))
-        warp.spin = None
 
     return run
 
@@ -297,7 +296,6 @@ def mbarrier_inval(ins: Instr) -> Run:
         if barrier.waiters:
             raise Fault(f"mbarrier.inval while warps wait: {barrier.describe()}")
         del barrier.cta.mbarriers[barrier.offset]
-        warp.spin = None
 
     return run
 
@@ -308,7 +306,6 @@ def mbarrier_expect_tx(ins: Instr) -> Run:
 
     def run(warp, lane, address, nbytes):
         find(warp, address).expect_tx(nbytes)
-        warp.spin = None
 
     return run
 
@@ -320,7 +317,6 @@ def mbarrier_complete_tx(ins: Instr) -> Run:
 
     def run(warp, lane, address, nbytes):
         find(warp, address).complete_tx(nbytes)
-        warp.spin = None
 
     return run
 
@@ -348,11 +344,9 @@ def mbarrier_arrive(ins: Instr) -> Run:
     complete = not ins.has("noComplete")
 
     def expect(warp, lane, address, nbytes):
-        warp.spin = None
         return method(find(warp, address), 1, issuer(warp, ins), nbytes)
 
     def arrive(warp, lane, address, count=1):
-        warp.spin = None
         return method(find(warp, address), count, issuer(warp, ins), 0, complete)
 
     return expect if effect.expects else arrive

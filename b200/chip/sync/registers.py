@@ -104,7 +104,6 @@ def setmaxnreg(ins: Instr) -> Run:
     def run(warp, mask, n):
         if not LEAST <= n <= MOST or n % STEP:
             raise Fault(f"{ins.opcode} {n}: must be a multiple of {STEP} in {LEAST}..{MOST}")
-        warp.spin = None
         entry = warp.machine.budget.registers
         if entry is None:
             return

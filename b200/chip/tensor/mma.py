@@ -296,7 +296,6 @@ def tcgen05_mma(ins: Instr) -> Run:
     pair = form.cta_group == 2
 
     def run(warp, lane, *args):
-        warp.spin = None
         decoded = _decoded(form, args)
         ctas = warp.cta.pair if pair else (warp.cta,)
         decoded.check(ctas)
@@ -323,7 +322,6 @@ def tcgen05_commit(ins: Instr) -> Run:
     pair = group_of(ins) == 2
 
     def run(warp, lane, address, cta_mask=None):
-        warp.spin = None
         cta, at = locate(warp, address, 8, 8)
         targets, offset = (cta,), at & OFFSET_MASK
         if cta_mask is not None:

@@ -203,7 +203,6 @@ def tcgen05_st(ins: Instr) -> Run:
     access = TmemAccess(ins, ins.operands[-1], packed)
 
     def run(warp, mask, taddr, *rest):
-        warp.spin = None
         whole_warp(mask, ins.opcode)
         registers, second_half = rest[-1], rest[0] if len(rest) == 2 else 0
         row, column = access.locate(warp, taddr, second_half)
@@ -251,7 +250,6 @@ def tcgen05_shift(ins: Instr) -> Run:
     group = group_of(ins)
 
     def run(warp, lane, taddr):
-        warp.spin = None
         row, column = split(taddr)
         if row % 32:
             raise Fault(

@@ -189,7 +189,6 @@ def tcgen05_alloc(ins: Instr) -> Run:
     allocate = _allocate_pair if group_of(ins) == 2 else _allocate_one
 
     def run(warp, mask, address, columns):
-        warp.spin = None
         whole_warp(mask, ins.opcode)
         cta, columns = warp.cta, uniform(columns, "the number of columns of tcgen05.alloc")
         target, at = locate(warp, uniform(address, "the address of tcgen05.alloc"), 4, 4)
@@ -209,7 +208,6 @@ def tcgen05_dealloc(ins: Instr) -> Run:
     group = group_of(ins)
 
     def run(warp, mask, taddr, columns):
-        warp.spin = None
         whole_warp(mask, ins.opcode)
         cta = warp.cta
         taddr = uniform(taddr, "the address of tcgen05.dealloc")

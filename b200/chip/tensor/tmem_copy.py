@@ -108,7 +108,6 @@ def tcgen05_cp(ins: Instr) -> Run:
     expand = FORMATS[source_format] if source_format is not None else None
 
     def run(warp, lane, taddr, descriptor):
-        warp.spin = None
         row, column = split(taddr)
         if row and shape.targets:
             raise Fault(f"{ins.opcode} to address {taddr:#010x}: lane {row}, must be 0")
