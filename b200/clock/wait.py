@@ -363,8 +363,8 @@ def _memory_access(run, effect: Access):
 
 
 def _fill(ins: Instr, run):
-    """st.bulk: shared memory takes each range at the width of its banks, 128 bytes a clk. Nobody has
-    measured it; grade: unknown.
+    """st.bulk: shared memory takes a range at the width of its banks, 128 bytes a clk, one range
+    after the other. Nobody has measured it: grade "unknown".
     """
 
     def timed(w, mask, address, size, *rest):

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.gpu import Gpu
+from b200.clock.devices import B200
 from b200.errors import EmulatorError
 from b200.hardware import SMEM_BASE
-from tests.b200.ptx_support import kernel, run
 from tests.b200.clock.test_timing import timed
+from tests.b200.ptx_support import kernel, run
 
 BYTES = 4096
 ONES = f"""mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; cvta.shared.u64 %rd10, dyn;
@@ -105,3 +106,17 @@ def test_no_load_goes_ahead_of_it_by_the_clock(size):
     body = f"""mov.u64 %rd5, 64; st.bulk.shared::cta [%r1], {size}, 0; ld.shared.u32 %r7, [%r1+32];
     st.shared.u32 [%r1+128], %r7;"""
     assert (filled(body, gpu=timed())[128:132] == 0).all()
+
+
+def test_shared_memory_takes_128_bytes_a_clk():
+    """A reading of ours, which nobody has measured (rates.py: unknown)."""
+    times = []
+    for size in (8192, 32768):
+        body = f"""mov.u32 %r1, dyn; st.bulk.shared::cta [%r1], {size}, 0; ld.shared.u32 %r3, [%r1];
+        ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], %r3;"""
+        text = kernel(body, [".u64 out"], reqntid=1)
+        launch = run(text, torch.ones(1), block=(1, 1, 1), smem=32768, gpu=timed())
+        times.append(launch.time.time_us)
+    assert 1e3 * B200.clock_ghz * (times[1] - times[0]) == pytest.approx(
+        (32768 - 8192) / 128, abs=2
+    )
