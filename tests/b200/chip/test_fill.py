@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import b200
 from b200.chip.gpu import Gpu
 from b200.clock.devices import B200
 from b200.errors import EmulatorError
 from b200.hardware import SMEM_BASE
 from tests.b200.clock.test_timing import timed
-from tests.b200.ptx_support import kernel, run
+from tests.b200.ptx_support import kernel, own_element, run
 
 BYTES = 4096
 ONES = f"""mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; cvta.shared.u64 %rd10, dyn;
@@ -120,3 +121,20 @@ def test_shared_memory_takes_128_bytes_a_clk():
     assert 1e3 * B200.clock_ghz * (times[1] - times[0]) == pytest.approx(
         (32768 - 8192) / 128, abs=2
     )
+
+
+@pytest.mark.parametrize("ctas", [1, 6])
+@pytest.mark.parametrize("apart, size", [(0, 256), (8, 256), (8, 8), (-8, 512)])
+def test_ranges_of_lanes_may_overlap(apart, size, ctas):
+    """All write zeros: nothing is found, in CTAs that follow the first one either. Lane 0 fills
+    nothing.
+    """
+    body = f"""mov.u32 %r5, dyn; mad.lo.s32 %r6, %r1, {apart}, %r5; add.u32 %r6, %r6, 256;
+    setp.eq.u32 %p1, %r1, 0; selp.b64 %rd5, 0, {size}, %p1; st.bulk.shared::cta [%r6], %rd5, 0;
+    bar.sync 0; mov.u32 %r7, 0; @!%p1 ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd3], %r7;"""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=True)
+    out = torch.ones(32 * ctas, dtype=torch.int32)
+    text = kernel(own_element(4) + body, [".u64 out"])
+    launch = run(text, out, grid=(ctas, 1, 1), smem=2048, gpu=gpu)
+    assert not out.any() and not launch.findings, launch.findings
