@@ -178,6 +178,16 @@ class Stores(Access):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fills(Effect):
+    """st.bulk (9.7.9.13): the lanes write zeros to shared memory, weakly, from their addresses on,
+    as many bytes as an operand says. space: "shared::cta" or "generic". No Access: what asks those
+    for `nbytes` knows no size that differs between lanes and executions.
+    """
+
+    space: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Updates(Access):
     """atom, red (9.7.13.5, 9.7.13.6): a read-modify-write of one `operation`, as "add". returns:
     it gives the old value, and somebody reads that (program/unread.py). floats: of elements that

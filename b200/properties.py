@@ -113,6 +113,7 @@ ANSWERS: dict[type[Effect], Properties | Callable[[Any], Properties]] = {
     e.Stores: _stores,
     e.MatrixStores: _stores,
     e.Updates: _updates,
+    e.Fills: Properties(writes=("shared",), lanes=True),
     e.Discards: Properties(writes=("global",)),
     e.Copies: _copies,
     # --- tensor memory and tensormaps

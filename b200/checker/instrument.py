@@ -39,6 +39,7 @@ from b200.effects import (
     FencesProxy,
     FencesTensor,
     FencesTensormap,
+    Fills,
     FreesTensor,
     InitsMbarrier,
     InvalidatesMbarrier,
@@ -202,6 +203,7 @@ WRAPPERS: dict[type[Effect], Callable | None] = {
     Updates: generic.atomic,
     MatrixLoads: generic.matrix_access,
     MatrixStores: generic.matrix_access,
+    Fills: generic.fill,
     **dict.fromkeys((Copies, ArrivesBehindCopies, RequestsWork, EndsAllocation)),
     **dict.fromkeys((Multiplies, CopiesToTensor, ShiftsRows, Commits)),
 }

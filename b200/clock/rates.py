@@ -76,6 +76,7 @@ TABLE = (
     Rate("branch", 1, {}, 1, "derived", "one issue; forward over a few instructions: a predicate"),
     Rate("loop", 1, {}, 6, "published", "QRC: 51 clk a non-unrolled loop against 45 unrolled"),
     Rate("hint", 4, {}, 0, "unknown", "griddepcontrol, prefetch"),
+    Rate("fill", 2, {}, 0, "unknown", "st.bulk, as issue; wait.py adds what it fills"),
     Rate("issue", 2, {}, 0, "unknown", "any other instruction with state; its unit adds the rest"),
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from b200.chip.memory.fill import ranges
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.clock import membar as fences
 from b200.clock.constants import Constants
@@ -38,6 +39,7 @@ from b200.effects import (
     FencesProxy,
     FencesTensor,
     FencesTensormap,
+    Fills,
     FreesTensor,
     Hints,
     InitsMbarrier,
@@ -360,6 +362,20 @@ def _memory_access(run, effect: Access):
     return timed
 
 
+def _fill(ins: Instr, run):
+    """st.bulk: shared memory takes a range at the width of its banks, 128 bytes a clk, one range
+    after the other. Nobody has measured it: grade "unknown".
+    """
+
+    def timed(w, mask, address, size, *rest):
+        run(w, mask, address, size, *rest)
+        for _, at, nbytes in ranges(mask, address, size):
+            where = np.array([at & WINDOW_MASK], np.int64)
+            w.clock.accesses.access_shared(w, "st", where, nbytes, remote=False)
+
+    return timed
+
+
 def _kind(effect: Access) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
     if isinstance(effect, Updates):
@@ -367,7 +383,7 @@ def _kind(effect: Access) -> str:
     return "ld" if properties(effect).gives else "st"
 
 
-# Waits, and what uses the ports of tensor memory: wrapper(ins, run).
+# Waits, and what uses the ports of tensor memory or of shared memory: wrapper(ins, run).
 WAITS: dict[type[Effect], Callable[..., Run]] = {
     WaitsForPhase: _mbarrier_wait,
     WaitsInCluster: _cluster_wait,
@@ -376,6 +392,7 @@ WAITS: dict[type[Effect], Callable[..., Run]] = {
     TensorStores: _tmem_access,
     AllocatesTensor: _alloc,
     OrdersGrids: _grid_dependency,
+    Fills: _fill,
 }
 # What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
 # is given to takes the time (units.py), or what it waits for is done here at once.

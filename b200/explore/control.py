@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from b200.chip.describe import mnemonic, place
-from b200.effects import Copies, Traps, Updates, WaitsForPhase
+from b200.effects import Copies, Fills, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import Addr, Instr, Special
 from b200.properties import properties
@@ -206,12 +206,12 @@ class Control:
             yield ANY
 
     def _left(self, ins: Instr, known: dict[str, Causes]) -> Iterator[str | int]:
-        """Where an instruction leaves what it writes. A store whose address is the same in every
-        order is a place by itself.
+        """Where an instruction leaves what it writes. A store whose address, and size, is the same
+        in every order is a place by itself.
         """
-        spaces = properties(ins.effect).writes
-        addresses = (o for o in ins.operands if isinstance(o, Addr))
-        moves = any(r.name in known for address in addresses for r in registers_of(address))
+        spaces, sized = properties(ins.effect).writes, isinstance(ins.effect, Fills)
+        where = (o for o in ins.operands if sized or isinstance(o, Addr))
+        moves = any(r.name in known for operand in where for r in registers_of(operand))
         if FAR_OR_NEAR & set(spaces) and not moves:
             yield id(ins)
             yield ANY

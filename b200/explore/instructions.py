@@ -10,6 +10,7 @@ import numpy as np
 from b200.checker.instrument import CheckedWriter
 from b200.checker.naming import line
 from b200.chip.memory.addressing import resolver, space_of
+from b200.chip.memory.fill import ranges
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
 from b200.effects import (
@@ -24,12 +25,14 @@ from b200.effects import (
     Effect,
     EndsAllocation,
     ExpectsBytes,
+    Fills,
     FreesTensor,
     InitsMbarrier,
     InvalidatesMbarrier,
     MeetsInCta,
     RequestsWork,
     SetsRegisters,
+    Stores,
     WaitsForPhase,
     WaitsInCluster,
 )
@@ -71,6 +74,8 @@ class RecordingWriter(CheckedWriter):
             if self.deciding and properties(effect).writes:
                 return _written(ins, effect, run)
             return _read(ins, effect, run) if id(ins) in self.deciding else run
+        if isinstance(effect, Fills) and self.deciding:
+            return _filled(ins, effect, run)
         make = RECORDED.get(type(effect))
         return run if make is None else make(ins, effect, run)
 
@@ -85,6 +90,18 @@ def _written(ins: Instr, effect: Access, run):
         result = run(w, mask, address, *rest)
         w.recorder.words.written(w, mask, address, ins, effect)
         return result
+
+    return noted
+
+
+def _filled(ins: Instr, effect: Fills, run):
+    """Likewise of st.bulk: a weak store of as many bytes as each range has."""
+
+    def noted(w, mask, address, size, *rest):
+        run(w, mask, address, size, *rest)
+        for lanes_, at, nbytes in ranges(mask, address, size):
+            store = Stores(order="weak", space=effect.space, nbytes=nbytes, bits=64)
+            w.recorder.words.written(w, lanes_, at, ins, store)
 
     return noted
 

@@ -64,6 +64,34 @@ def broadcast(space: str):
     return build
 
 
+def bulk_fill(bug: bool) -> Source:
+    """A thread of warp 0 fills shared memory with zeros, which both warps read."""
+    k = start(64, ".param .u64 out")
+    k.only(0, lambda: k("st.bulk.weak.shared::cta [%r1], 256, 0;", "fill"))
+    k("shl.b32 %r4, %r0, 2;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("bar.warp.sync -1;" if bug else "bar.sync 0;")
+    k("ld.shared.u32 %r5, [%r4];", "read")
+    store_own(k, "%r5", "%rd0")
+    return k
+
+
+def fills_of_lanes(bug: bool) -> Source:
+    """Each lane fills its own 16 bytes, and reads its neighbour's."""
+    k = start(32, ".param .u64 out")
+    k("shl.b32 %r4, %r0, 4;")
+    k("add.u32 %r5, %r4, %r1;")
+    k("mov.u64 %rd5, 16;")
+    k("st.bulk.shared::cta [%r5], %rd5, 0;", "fill")
+    if not bug:
+        k("bar.warp.sync -1;")
+    k("xor.b32 %r4, %r4, 16;")
+    k("add.u32 %r5, %r4, %r1;")
+    k("ld.shared.u32 %r6, [%r5+8];", "read")
+    store_own(k, "%r6", "%rd0")
+    return k
+
+
 PLANTED = [
     PlantedBug(
         "global_word_of_two_warps",
@@ -104,5 +132,25 @@ PLANTED = [
         ("write", "read"),
         zeros(1, 32),
         lambda args: torch.full((32,), 7, dtype=torch.int32),
+    ),
+    PlantedBug(
+        "bulk_fill_without_barrier",
+        "a thread fills shared memory by st.bulk; another warp reads it with no barrier between",
+        bulk_fill,
+        "race",
+        ("reads shared memory", "with nothing to order the two", "__syncthreads(): bar.sync"),
+        ("fill", "read"),
+        lambda: [torch.full((64,), -1, dtype=torch.int32)],
+        lambda args: torch.zeros(64, dtype=torch.int32),
+    ),
+    PlantedBug(
+        "bulk_fills_without_syncwarp",
+        "a lane reads what its neighbour has filled by st.bulk",
+        fills_of_lanes,
+        "race",
+        ("what another lane of the warp has just stored", "without bar.warp.sync"),
+        ("fill", "read"),
+        lambda: [torch.full((32,), -1, dtype=torch.int32)],
+        lambda args: torch.zeros(32, dtype=torch.int32),
     ),
 ]

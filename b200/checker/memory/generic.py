@@ -19,9 +19,10 @@ from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.sent import in_turn
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
-from b200.checker.steps import Look, Looking, Touch, followed, plain, way_of
+from b200.checker.steps import Look, Looking, Touch, all_operands, followed, plain, way_of
+from b200.chip.memory.fill import UNIT, ranges
 from b200.chip.memory.matrix import matrix_space
-from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
+from b200.effects import Access, Fills, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import Run, active
@@ -464,5 +465,29 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
                 w.observer.agent(w).lanes = 0  # the warp makes it as one
                 shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)
         return result
+
+    return observed
+
+
+@followed(all_operands)
+def fill(ins: Instr, effect: Fills, run) -> Run:
+    """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
+
+    def observed(w, mask, address, size, *rest):
+        w.observer.ins = ins
+        run(w, mask, address, size, *rest)
+        found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]
+        if not found:
+            return
+        w.observer.agent(w).lanes = mask
+        own = sum(lanes for lanes, *_ in found if lanes & lanes - 1 == 0)
+        by = [_lanes(lanes, True, True) for lanes, *_ in found]
+        if len(found) == 1:
+            _, first, nbytes = found[0]
+            shared_access(w, ins, np.array([first]), nbytes, True, by[0], own=own)
+            return
+        at = np.concatenate([np.arange(first, first + n, UNIT) for _, first, n in found])
+        units = np.concatenate([np.repeat(b, n // UNIT) for b, (*_, n) in zip(by, found)])
+        shared_access(w, ins, at, UNIT, True, units, own=own)
 
     return observed

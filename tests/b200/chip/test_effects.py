@@ -142,6 +142,8 @@ CASES: list[tuple[str, e.Effect]] = [
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r5], {%r1,%r2,%r3,%r4};",
         e.MatrixStores(**WEAK, space="shared", nbytes=16, bits=8, addresses=32),
     ),
+    ("st.bulk.weak.shared::cta [%r1], %d1, 0;", e.Fills(pipe="fill", space="shared::cta")),
+    ("st.bulk [%d1], 4096, 0;", e.Fills(pipe="fill", space="generic")),
     # --- asynchronous copies
     (
         "cp.async.cg.shared.global [%r1], [%d1], 16;",

@@ -245,6 +245,61 @@ def test_one_run_does_not_tell_what_another_order_may_change(one_run, write, wor
     assert any(words in reason for reason in found.reasons), found.reasons
 
 
+def fill_by_ticket(k: Source, fill: tuple[str, ...], hangs_on: int):
+    """A lane of each warp takes a ticket. Warp 1, which has the second one in the usual order, does
+    `fill` with its ticket in %r9. Warp 0 reads the word, and hangs on one of its values.
+    """
+    k.only(0, lambda: k("st.shared.v4.u32 [%r1+2048], {0, 0, 1, 0};"))
+    k("bar.sync 0;")
+    k.only(0, lambda: k("atom.shared.add.u32 %r8, [%r1+2048], 1;"))
+
+    def second():
+        k("atom.shared.add.u32 %r9, [%r1+2048], 1;")
+        for line in fill:
+            k(line)
+
+    k.only(32, second)
+    k("bar.sync 0;")
+
+    def read():
+        k("ld.shared.u32 %r10, [%r1+2056];")
+        k(f"setp.ne.u32 %p5, %r10, {hangs_on};")
+        k("@%p5 bra SKIP;")
+        k.wait("%r1+1024", 0)
+        k("SKIP: mov.u32 %r10, 0;")
+
+    k.only(0, read)
+
+
+# Nothing is filled by the second ticket, or only by it.
+SIZE = (
+    "sub.u32 %r11, 1, %r9;",
+    "mul.wide.u32 %rd5, %r11, 8;",
+    "st.bulk.shared::cta [%r1+2056], %rd5, 0;",
+)
+GUARD = ("setp.eq.u32 %p6, %r9, 1;", "@%p6 st.bulk.shared::cta [%r1+2056], 8, 0;")
+
+
+@pytest.mark.parametrize("fill, hangs_on", [(SIZE, 0), (GUARD, 1)], ids=["size", "guard"])
+def test_what_st_bulk_fills_may_decide(fill, hangs_on):
+    assert verdict(lambda k: fill_by_ticket(k, fill, hangs_on)).kind == DEADLOCK
+
+
+@pytest.mark.parametrize("fill, hangs_on", [(SIZE, 0), (GUARD, 1)], ids=["size", "guard"])
+def test_one_run_does_not_tell_what_st_bulk_fills_in_another_order(one_run, fill, hangs_on):
+    found = verdict(lambda k: fill_by_ticket(k, fill, hangs_on))
+    assert found.kind == INCOMPLETE
+    assert any("may change: of atom" in reason for reason in found.reasons), found.reasons
+
+
+@pytest.mark.parametrize(
+    "kind", ["st.bulk.shared::cta [%r1+2056], 8, 0;", "st.shared.u64 [%r1+2056], 0;"]
+)
+def test_a_fill_is_explored_as_a_store(kind):
+    found = verdict(lambda k: fill_by_ticket(k, (kind,), 1))
+    assert (found.kind, found.reasons) == (FREE, [])
+
+
 @pytest.mark.parametrize(
     "body, kind",
     [

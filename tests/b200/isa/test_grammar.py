@@ -72,7 +72,7 @@ def test_each_unit_has_a_row():
         ("ld.global.b8x", "ld has no modifier .b8x"),
         ("ld.shared.v4.b64", "does not go with"),
         ("mbarrier.arrive.shared::cta", ": .b64 is missing"),
-        ("st.bulk.weak.shared::cta", "st.bulk, not modelled"),
+        ("multimem.st.weak.global.b32", "multimem, not modelled"),
         ("sin.approx.ftz.2pi.f32", r".2pi \(PTX 9.5\), not modelled"),
         ("tex.2d.v4.f32.f32", "textures and surfaces, not modelled"),
         ("cvt.f16.bf16x2", "PTX ISA 9.5 has no such form"),

@@ -1,0 +1,54 @@
+"""st.bulk: each lane fills a range of its CTA's shared memory with zeros (PTX ISA 9.7.9.13).
+
+The lanes that execute it may give different addresses and sizes. It is a weak write by the generic
+proxy, over when the instruction is. Ranges of several lanes may overlap: all write zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from b200.chip.memory.addressing import generic_to_shared, shared_address, space_of
+from b200.effects import Fills
+from b200.errors import Fault, Unsupported
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.program.module import Imm, Instr
+from b200.registry import Run, active, warp
+
+UNIT = 8  # bytes of which a size is a multiple, and an address
+MOST = 1 << 24  # bytes that a lane may fill
+
+
+def ranges(mask: int, address, size) -> list[tuple[int, int, int]]:
+    """(lanes, address, bytes) of each range that active lanes fill, without empty ones."""
+    if not isinstance(address, np.ndarray) and not isinstance(size, np.ndarray):
+        return [(mask, address, size)] if size else []
+    which = active(mask)
+    pairs = zip(*(np.broadcast_to(x, 32)[which].tolist() for x in (address, size)))
+    found: dict[tuple[int, int], int] = {}
+    for lane, pair in zip(which, pairs):
+        found[pair] = found.get(pair, 0) | 1 << lane
+    return [(lanes, *pair) for pair, lanes in found.items() if pair[1]]
+
+
+@warp("st.bulk", states=lambda ins: Fills(pipe="fill", space=space_of(ins)))
+def fill(ins: Instr) -> Run:
+    """st.bulk{.weak}{.shared::cta} [a], size, 0"""
+    generic, initial = space_of(ins) == "generic", ins.operands[2]
+    if not isinstance(initial, Imm) or initial.value:
+        raise Unsupported(f"{ins.opcode}: its last operand must be the immediate 0")
+
+    def run(f, mask, address, size, value):
+        f.spin = None
+        for _, at, nbytes in ranges(mask, address, size):
+            if nbytes % UNIT:
+                raise Fault(f"st.bulk of {nbytes} bytes: the size must be a multiple of {UNIT}")
+            if not 0 < nbytes <= MOST:
+                raise Fault(f"st.bulk of {nbytes} bytes: it fills at most {MOST}")
+            at = generic_to_shared(at) if generic else shared_address(f, at)
+            if at >> RANK_SHIFT not in (0, f.cta.rank):
+                raise Fault(f"st.bulk at {at:#x}, of another CTA: it fills shared::cta alone")
+            offset = f.cta.check(at & OFFSET_MASK, nbytes, UNIT)
+            f.cta.smem.u8[offset : offset + nbytes] = 0
+
+    return run
