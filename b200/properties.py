@@ -28,8 +28,8 @@ class Properties:
     synchronises: others wait for it, or it waits for others. answers: what it gives may be another
     value in another order, whatever memory holds. lanes: each lane has an address of its own, and
     so a space of its own where addresses are generic. adds: it gives a value to a sum of several,
-    or sends one to another CTA. apart: it accesses no memory, and orders accesses of threads, if at
-    all, within their CTA.
+    or sends one to another CTA. sized: operands that are no addresses say which bytes it accesses.
+    apart: it accesses no memory, and orders accesses of threads, if at all, within their CTA.
     """
 
     reads: Spaces = ()
@@ -39,6 +39,7 @@ class Properties:
     answers: bool = False
     lanes: bool = False
     adds: bool = False
+    sized: bool = False
     apart: bool = False
 
 
@@ -92,6 +93,7 @@ def _copies(effect: e.Copies) -> Properties:
         writes=spaces(effect.target),
         synchronises=effect.signals == "mbarrier",
         adds=effect.operation != "" or effect.to_peer,
+        sized=effect.source != "",  # of st.async the other operand is its value
     )
 
 
@@ -113,7 +115,7 @@ ANSWERS: dict[type[Effect], Properties | Callable[[Any], Properties]] = {
     e.Stores: _stores,
     e.MatrixStores: _stores,
     e.Updates: _updates,
-    e.Fills: Properties(writes=("shared",), lanes=True),
+    e.Fills: Properties(writes=("shared",), lanes=True, sized=True),
     e.Discards: Properties(writes=("global",)),
     e.Copies: _copies,
     # --- tensor memory and tensormaps

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from b200.chip.describe import mnemonic, place
-from b200.effects import Copies, Fills, Traps, Updates, WaitsForPhase
+from b200.effects import Copies, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import Addr, Instr, Special
 from b200.properties import properties
@@ -209,8 +209,9 @@ class Control:
         """Where an instruction leaves what it writes. A store whose address, and size, is the same
         in every order is a place by itself.
         """
-        spaces, sized = properties(ins.effect).writes, isinstance(ins.effect, Fills)
-        where = (o for o in ins.operands if sized or isinstance(o, Addr))
+        asked = properties(ins.effect)
+        spaces = asked.writes
+        where = (o for o in ins.operands if asked.sized or isinstance(o, Addr))
         moves = any(r.name in known for operand in where for r in registers_of(operand))
         if FAR_OR_NEAR & set(spaces) and not moves:
             yield id(ins)
@@ -374,8 +375,9 @@ def _deciding(op: Op) -> Iterator[str]:
     """Registers that decide whether, where and how much an instruction synchronises."""
     if op.ins.pred is not None:
         yield op.ins.pred.name
-    copies = isinstance(op.ins.effect, Copies) or properties(op.ins.effect).lanes
+    asked = properties(op.ins.effect)
+    copies = isinstance(op.ins.effect, Copies) or asked.lanes
     for operand in op.ins.operands[len(op.dsts) and 1 :]:
-        if not copies or isinstance(operand, Addr):
+        if not copies or asked.sized or isinstance(operand, Addr):
             for register in registers_of(operand):
                 yield register.name

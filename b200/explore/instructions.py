@@ -29,10 +29,12 @@ from b200.effects import (
     FreesTensor,
     InitsMbarrier,
     InvalidatesMbarrier,
+    MatrixStores,
     MeetsInCta,
     RequestsWork,
     SetsRegisters,
     Stores,
+    Updates,
     WaitsForPhase,
     WaitsInCluster,
 )
@@ -40,7 +42,6 @@ from b200.explore import trace as kinds
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
 from b200.program.module import Instr
-from b200.properties import properties
 from b200.registry import FULL, QUIET, Run, active, lanes
 
 
@@ -70,12 +71,10 @@ class RecordingWriter(CheckedWriter):
                 return _look(ins, effect, run)
             looks = frozenset(self.peeks.get(id(ins), ()))
             return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
+        if self.deciding and (noted := WRITES.get(type(effect))) is not None:
+            return noted(ins, effect, run)
         if isinstance(effect, Access):
-            if self.deciding and properties(effect).writes:
-                return _written(ins, effect, run)
             return _read(ins, effect, run) if id(ins) in self.deciding else run
-        if isinstance(effect, Fills) and self.deciding:
-            return _filled(ins, effect, run)
         make = RECORDED.get(type(effect))
         return run if make is None else make(ins, effect, run)
 
@@ -388,6 +387,13 @@ def _registers(ins: Instr, effect: SetsRegisters, run):
     return recorded
 
 
+# Who writes which words of memory is noted by these, and of operations where they are issued.
+WRITES: dict[type[Effect], Callable] = {
+    Stores: _written,
+    MatrixStores: _written,
+    Updates: _written,
+    Fills: _filled,
+}
 # What synchronises by the signals of asynchronous operations: noted where they are issued
 # (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
 AT_ISSUE = (Copies, Commits, RequestsWork)

@@ -106,11 +106,11 @@ class Words:
     def issued(self, operation: Operation, warp, ins: Instr | None) -> None:
         """A warp has issued an asynchronous operation."""
         for address, nbytes, cta in _sources(operation, warp.cta):
-            for memory, words in self._span(warp, address, nbytes, cta):
+            for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
                 self._note(ins, memory, warp.state, words)
         strong = isinstance(operation, (StAsync, RedAsync))
         for address, nbytes, cta in _targets(operation, warp.cta):
-            for memory, words in self._span(warp, address, nbytes, cta):
+            for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
                 self._write(memory, words, warp.state, ins, strong)
 
     def mixed(self) -> set[int]:

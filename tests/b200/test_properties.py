@@ -72,6 +72,16 @@ def test_the_explorer_records_every_class_that_synchronises():
     assert named(synchronise ^ known) == []
 
 
+def test_the_explorer_notes_every_class_that_writes_memory():
+    """Else another order may leave another value there without a word."""
+    operations = {effects.Copies, effects.RequestsWork}  # words.py: where they are issued
+    # No value of a register is read from what these write.
+    apart = {effects.Discards, effects.EditsTensormap, effects.PublishesTensormap}
+    far = {"shared", "global"}
+    writes = {kind for kind in CLASSES if far & set(properties(example(kind)).writes)}
+    assert named(writes - operations - apart ^ set(instructions.WRITES)) == []
+
+
 def test_every_instruction_states_one_of_these_classes():
     stated = {type(entry.states) for entry in TABLE.values() if isinstance(entry.states, Effect)}
     stated |= {type(effect) for effect in FLOW.values()}

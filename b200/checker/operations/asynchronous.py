@@ -15,9 +15,12 @@ from b200.checker.operations.copy_operations import CopyOperations
 from b200.checker.operations.core_operations import CoreOperations
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (
+    BulkLoad,
     BulkPrefetch,
     BulkReduce,
+    BulkReduceToPeer,
     BulkStore,
+    BulkToPeer,
     Effect,
     Operation,
     TensorCoreOperation,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 # Nothing is checked of a prefetch: it changes no memory and promises nothing.
 PREFETCHES = (TmaPrefetch, TensormapPrefetch, BulkPrefetch)
+BULK = (BulkLoad, BulkStore, BulkReduce, BulkToPeer, BulkReduceToPeer)  # of any size, also 0
 RULES: dict[type[Operation], Callable[..., Effect | None] | None] = {
     **copy_operations.RULES,
     **core_operations.RULES,
@@ -53,6 +57,8 @@ class Operations:
         kind, observer = type(operation), self.observer
         if kind not in RULES:
             raise Unsupported(f"the checker has no rule for the operation {kind.__name__}")
+        if isinstance(operation, BULK) and not operation.nbytes:
+            return apply  # it touches nothing
         observer.repeats.issued(warp, operation)
         rule, ins = RULES[kind], observer.ins
         if rule is None:

@@ -39,7 +39,6 @@ def fill(ins: Instr) -> Run:
         raise Unsupported(f"{ins.opcode}: its last operand must be the immediate 0")
 
     def run(f, mask, address, size, value):
-        f.spin = None
         for _, at, nbytes in ranges(mask, address, size):
             if nbytes % UNIT:
                 raise Fault(f"st.bulk of {nbytes} bytes: the size must be a multiple of {UNIT}")

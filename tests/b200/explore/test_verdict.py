@@ -335,3 +335,53 @@ def test_states_of_much_shared_memory_are_not_walked_through(monkeypatch):
 def test_it_takes_the_checker():
     with pytest.raises(ValueError, match="needs the checker"):
         b200.machine(Gpu().memory, check=False, schedule="all")
+
+
+def copy_by_ticket(k: Source, loads: bool):
+    """As fill_by_ticket: the second ticket copies 16 bytes, the first one would copy 32. loads: the
+    copy signals an mbarrier that awaits 16; else warp 0 reads what is copied, and hangs where it
+    finds the last 16 bytes.
+    """
+    k.only(0, lambda: k("st.shared.v4.u32 [%r1+2048], {0, 0, 1, 0};"))
+    k.only(0, lambda: k("st.shared.v4.u32 [%r1+528], {5, 5, 5, 5};"))
+    k("bar.sync 0;")
+    k.only(0, lambda: k("atom.shared.add.u32 %r8, [%r1+2048], 1;"))
+
+    def second():
+        k("atom.shared.add.u32 %r9, [%r1+2048], 1;")
+        k("sub.u32 %r11, 1, %r9;")
+        k("shl.b32 %r11, %r11, 4;")
+        k("add.u32 %r11, %r11, 16;")
+        k("fence.proxy.async;")
+        if loads:
+            k("mbarrier.arrive.expect_tx.shared.b64 _, [%r1+1024], 16;")
+            to, done = "cp.async.bulk.shared::cluster.global", "mbarrier::complete_tx::bytes"
+            k(f"{to}.{done} [%r1+4096], [%rd0], %r11, [%r1+1024];")
+            return k.wait("%r1+1024", 0)
+        k("cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1+512], %r11;")
+        k("cp.async.bulk.commit_group;")
+        k("cp.async.bulk.wait_group 0;")
+        k("fence.proxy.async;")
+
+    k.only(32, second)
+    k("bar.sync 0;")
+
+    def read():
+        k("ld.global.u32 %r10, [%rd0+16];")
+        k("setp.ne.u32 %p5, %r10, 5;")
+        k("@%p5 bra SKIP;")
+        k.wait("%r1+1024", 0)
+        k("SKIP: mov.u32 %r10, 0;")
+
+    if not loads:
+        k.only(0, read)
+
+
+@pytest.mark.parametrize("loads", [True, False], ids=["load", "store"])
+def test_how_much_is_copied_may_decide(loads):
+    assert verdict(lambda k: copy_by_ticket(k, loads)).kind in (DEADLOCK, INCOMPLETE)
+
+
+@pytest.mark.parametrize("loads", [True, False], ids=["load", "store"])
+def test_one_run_does_not_tell_how_much_is_copied_in_another_order(one_run, loads):
+    assert verdict(lambda k: copy_by_ticket(k, loads)).kind == INCOMPLETE
