@@ -12,14 +12,12 @@ Each takes --help.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import b200
 from b200 import run_arguments
-from b200.command_line import USAGE, Parser, told
+from b200.command_line import Parser, dispatch, told
 from b200.script import run
 
 
@@ -62,28 +60,10 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status; exits with 2 where arguments are wrong."""
-    name = argv[0] if argv else ""
-    if name in COMMANDS:
-        return COMMANDS[name](argv[1:])
-    if name in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    if name == "--version":
+    if argv[:1] == ["--version"]:
         print(f"b200 {b200.__version__}")
         return 0
-    print(f"b200: {_no_command(name)}", file=sys.stderr)
-    return USAGE
-
-
-def _no_command(name: str) -> str:
-    known = f"the commands are {', '.join(COMMANDS)}; see --help"
-    if not name:
-        return f"a command is missing: {known}"
-    if near := difflib.get_close_matches(name, COMMANDS, 1):
-        return f"no command is called {name}: did you mean {near[0]}? {known}"
-    if Path(name).is_file():
-        return f"no command is called {name}: to run it, b200 run {name}"
-    return f"no command is called {name}: {known}"
+    return dispatch("b200", COMMANDS, argv, __doc__ or "")
 
 
 def console() -> int:

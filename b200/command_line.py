@@ -5,12 +5,13 @@ output that cannot be written.
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import io
 import os
 import sys
 import tokenize
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -142,6 +143,35 @@ def no_program(path: Path) -> str:
             " in .cu, .cpp or .cc"
         )
     return ""
+
+
+Commands = Mapping[str, Callable[[Sequence[str]], int]]
+
+
+def dispatch(name: str, commands: Commands, argv: Sequence[str], about: str) -> int:
+    """The command that the first argument names; its exit status. about: what --help prints, and
+    why an argument is no command, told by `name`.
+    """
+    asked = argv[0] if argv else ""
+    if asked in commands:
+        return commands[asked](argv[1:])
+    if asked in ("-h", "--help"):
+        print(about)
+        return 0
+    print(f"{name}: {no_command(asked, commands)}", file=sys.stderr)
+    return USAGE
+
+
+def no_command(asked: str, commands: Iterable[str]) -> str:
+    """A line on an argument that names no command."""
+    known = f"the commands are {', '.join(commands)}; see --help"
+    if not asked:
+        return f"a command is missing: {known}"
+    if near := difflib.get_close_matches(asked, commands, 1):
+        return f"no command is called {asked}: did you mean {near[0]}? {known}"
+    if Path(asked).is_file():
+        return f"no command is called {asked}: to run it, b200 run {asked}"
+    return f"no command is called {asked}: {known}"
 
 
 def told(name: str, command: Callable[[], int]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from b200.program.module import Special
+from b200.program.module import CLOCKS, Special
 from b200.program.names import readable
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 NOTHING = "no kernel was launched on the software B200"
 PAGE = "docs/front-ends.md"
-CLOCKS = ("clock", "globaltimer")
 _SOURCE = "its CUDA source runs as a FILE.cu with a main, or in load_inline of torch"
 # Module -> (name, the way that works). What these ask is the driver of a GPU, in machine code.
 FRONT_ENDS = {
@@ -85,4 +84,4 @@ def standing_clocks(gpu: Gpu) -> Iterator[str]:
 
 
 def _is_clock(name: str) -> bool:
-    return name.startswith(CLOCKS)
+    return name in CLOCKS

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import b200
 from b200 import run_arguments, script
-from b200.command_line import USAGE, Parser, told, writable
+from b200.command_line import Parser, dispatch, told, writable
 from b200.reports import records, words
 from hopper.errors import HopperError
 
@@ -98,15 +98,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status; exits with 2 where arguments are wrong."""
-    name = argv[0] if argv else ""
-    if name in COMMANDS:
-        return COMMANDS[name](argv[1:])
-    if name in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    wrong = f"no command is called {name}" if name else "a command is missing"
-    print(f"hopper: {wrong}: the commands are {', '.join(COMMANDS)}; see --help", file=sys.stderr)
-    return USAGE
+    return dispatch("hopper", COMMANDS, argv, __doc__ or "")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from b200.chip.gpu import Dim3, Gpu
-from b200.chip.launch import Launch
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch, Shape
 from b200.program.module import Kernel, Program
 from hopper import run
 
@@ -32,16 +32,13 @@ class HopperGpu(Gpu):
         self,
         program: Program,
         kernel: Kernel,
-        grid: Dim3,
-        block: Dim3,
-        cluster: Dim3,
-        smem: int,
+        shape: Shape,
         params: bytes,
     ) -> Launch:
         key = (id(program), kernel.name)
         if key not in self._loaded:
             self._loaded[key] = run.HopperKernel(program.text, kernel.name)
         start = time.perf_counter()
-        self._loaded[key].launch(run.Shape(grid, block, cluster, smem), params)
+        self._loaded[key].launch(shape, params)
         seconds = time.perf_counter() - start
-        return Launch(kernel.name, grid, block, cluster, smem, seconds)
+        return Launch(kernel.name, shape.grid, shape.block, shape.cluster, shape.smem, seconds)

@@ -20,7 +20,8 @@ import numpy as np
 
 from b200.chip.copies.tensormap import BYTES as MAP_BYTES
 from b200.chip.gpu import Gpu
-from b200.chip.launch import Launch
+from b200.chip.launch import Launch, Shape
+from b200.program.module import Kernel, Program
 from hopper.byte_tensormaps import maps_in
 from hopper.errors import HopperError
 
@@ -220,8 +221,9 @@ class Recorder(Gpu):
         self.recorded: list[tuple] = []
         self.memory_seen: dict[tuple[int, int], bytes | None] = {}
 
-    def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
-        self.recorded.append((program, kernel, grid, block, cluster, smem, params))
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
+        sizes = shape.grid, shape.block, shape.cluster, shape.smem
+        self.recorded.append((program, kernel, *sizes, params))
         self.tensors.refresh(self.memory)
         self.variables(program)
         for region in self.memory.allocations():
@@ -230,8 +232,8 @@ class Recorder(Gpu):
                 small = region.size <= SMALL
                 self.memory_seen[key] = region.u8.tobytes() if small else None
         if self.emulate:
-            return super().execute(program, kernel, grid, block, cluster, smem, params)
-        return Launch(kernel.name, grid, block, cluster, smem)
+            return super().execute(program, kernel, shape, params)
+        return Launch(kernel.name, *sizes)
 
 
 def record(

@@ -21,11 +21,12 @@ from math import prod
 from pathlib import Path
 
 from b200 import records
+from b200.chip.launch import Shape
 from b200.command_line import Parser
 from hopper.byte_tensormaps import four_bit_maps
 from hopper.pack import Pack, load
 from hopper.rewrite import without_releases, without_tensor_core
-from hopper.run import HopperKernel, Image, Shape
+from hopper.run import HopperKernel, Image
 from hopper.this_gpu import describe, made_by
 from hopper.timing import between_events, graph_us
 from hopper.toolchain import DEVICE, with_nvrtc

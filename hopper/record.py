@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
-from b200.chip.gpu import Dim3, Gpu
-from b200.chip.launch import Launch
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch, Shape
 from b200.program.module import Kernel, Program
 from hopper import pack
 from hopper.pack import digest, relocations, storages
@@ -30,10 +30,7 @@ class ScriptRecorder(Gpu):
         self,
         program: Program,
         kernel: Kernel,
-        grid: Dim3,
-        block: Dim3,
-        cluster: Dim3,
-        smem: int,
+        shape: Shape,
         params: bytes,
     ) -> Launch:
         tensors = live_storages()
@@ -44,8 +41,10 @@ class ScriptRecorder(Gpu):
         found = relocations(params, kernel.params, [ranges[i] for i in used])
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
-        report = super().execute(program, kernel, grid, block, cluster, smem, params)
-        launch = pack.PackedLaunch(0, kernel.name, grid, block, cluster, smem, params, found)
+        report = super().execute(program, kernel, shape, params)
+        launch = pack.PackedLaunch(
+            *(0, kernel.name, shape.grid, shape.block, shape.cluster, shape.smem, params, found)
+        )
         after = tuple(digest(t) for t in tensors)
         sizes = tuple(t.numel() for t in tensors)
         versions = pack.versions()

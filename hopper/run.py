@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from b200.chip.gpu import Dim3
+from b200.chip.launch import Shape
 from b200.program.parse import parse
 from hopper import toolchain
 from hopper.byte_tensormaps import BYTES as MAP_BYTES
@@ -57,23 +58,6 @@ def checked(result: tuple) -> Any:
             "launch", f"CUDA error: {error.name}: {text.decode() if text else 'no description'}"
         )
     return values[0] if len(values) == 1 else tuple(values)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The shape of a launch. grid, cluster: in CTAs; block: in threads; smem: dynamic shared memory
-    in bytes. dependent: it may start before the one before it has ended.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    smem: int
-    dependent: bool = False
-
-    @property
-    def ctas(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
 
 
 def facts_of(text: str, name: str, cluster: Dim3, params: bytes) -> LaunchFacts | None:

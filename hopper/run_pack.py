@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from b200 import records
+from b200.chip.launch import Shape
 from b200.command_line import Parser
 from hopper.errors import HopperError
 from hopper.pack import Pack, digest, load, storages
-from hopper.run import HopperKernel, Shape, require_gpu
+from hopper.run import HopperKernel, require_gpu
 from hopper.this_gpu import describe, made_by
 
 LARGEST_KEPT = 1 << 20

@@ -25,13 +25,14 @@ from math import prod
 from pathlib import Path
 
 from b200 import records
+from b200.chip.launch import Shape
 from b200.command_line import Parser, writable
 from b200.occupancy import ctas_per_sm
 from hopper import toolchain
 from hopper.errors import HopperError
 from hopper.pack import Pack, load
 from hopper.rewrite import Retargeted, loads_and_epilogue
-from hopper.run import HopperKernel, Shape, carried_over, facts_of, places_of, require_gpu
+from hopper.run import HopperKernel, carried_over, facts_of, places_of, require_gpu
 from hopper.run_pack import buffers_of
 from hopper.this_gpu import describe, made_by
 from hopper.timing import between_events, captured

@@ -30,7 +30,7 @@ from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.chip.overlap import lets_start
 from b200.chip.state import Cluster, Region
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
@@ -355,7 +355,7 @@ class Checker(Watcher):
         machine.admit(fresh, cluster.grid, [cta.sm for cta in cluster.ctas])
 
     # --- what the checker sees --------------------------------------------------------------------
-    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+    def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
         trail = self.observer.trail
         if trail is not None:
             trail.issue(operation, warp)

@@ -21,7 +21,7 @@ import numpy as np
 from b200.chip import arrays
 from b200.chip.abreast.order import SideBySide
 from b200.chip.child_grids import LATER
-from b200.chip.launch import Launch
+from b200.chip.launch import Launch, Shape
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
 from b200.chip.state import GlobalMemory
@@ -107,7 +107,7 @@ class Gpu:
             self.tensors.make_legal(self.memory, args)
         with ONE_LAUNCH:
             self.dependent, self.cooperative = dependent, cooperative
-            launch = self.execute(program, found, grid, block, cluster, smem, params)
+            launch = self.execute(program, found, Shape(grid, block, cluster, smem), params)
             launch.ptx = program.text
             if program.looks is not None:
                 program.looks(launch)
@@ -123,14 +123,12 @@ class Gpu:
         self,
         program: Program,
         kernel: Kernel,
-        grid: Dim3,
-        block: Dim3,
-        cluster: Dim3,
-        smem: int,
+        shape: Shape,
         params: bytes,
     ) -> Launch:
         """As `launch`, with its arguments resolved. A GPU of another kind overrides this method."""
         code = self._translate(program, kernel)
+        sizes = shape.grid, shape.block, shape.cluster, shape.smem
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
         self.machine.dependent = self.dependent
@@ -140,7 +138,7 @@ class Gpu:
         def carry_out() -> Launch:
             start = time.perf_counter()
             with _no_collector():
-                launch = self.machine.launch(code, grid, block, cluster, smem, params)
+                launch = self.machine.launch(code, *sizes, params)
             launch.seconds = time.perf_counter() - start
             return launch
 
@@ -154,7 +152,7 @@ class Gpu:
             or any(opcode.startswith(prints_or_depends) for opcode in opcodes)
         ):
             return carry_out()
-        key = (self.machine, id(code), grid, block, cluster, smem, params, self.cooperative)
+        key = (self.machine, id(code), *sizes, params, self.cooperative)
         return self.repeated.run(key, carry_out)
 
     def _workspace(self) -> int:

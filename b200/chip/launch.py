@@ -23,6 +23,23 @@ from b200.program.names import readable
 from b200.registry import FULL
 
 
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a launch. grid, cluster: in CTAs; block: in threads; smem: dynamic shared memory
+    in bytes. dependent: it may start before the one before it has ended.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    smem: int
+    dependent: bool = False
+
+    @property
+    def ctas(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
 @dataclass
 class Launch:
     """The report of one launch.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from b200.chip.launch import (
     special_registers,
     thread_registers,
 )
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
@@ -41,10 +41,25 @@ from b200.errors import EmulatorError, Fault
 from b200.hardware import SMEM_LENT
 from b200.program.module import Instr, Looks
 from b200.program.translated import Translated
-from b200.program.writer import Writer
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 W = TypeVar("W", bound=Watcher)
+
+
+T = TypeVar("T")
+
+
+def _last(asked: Iterable[type[T] | None], looks: Sequence[object]) -> type[T] | None:
+    """The last of the classes that an order and watchers ask for, None if none does. ValueError if
+    it is not of all of them: who sees a run in a way of its own does not go with the others.
+    """
+    types = [each for each in asked if each is not None]
+    for each in types:
+        if not issubclass(types[-1], each):
+            together = ", ".join(type(look).__name__ for look in looks)
+            why = f"{types[-1].__name__} is no {each.__name__}"
+            raise ValueError(f"{together} do not go together in a machine: {why}")
+    return types[-1] if types else None
 
 
 class Machine:
@@ -79,10 +94,9 @@ class Machine:
         self.waiting: Iterator[Cluster] = iter(())
         self.started = 0  # clusters
         looks = (self.order, *self.watchers)
-        types = [each.fragment_type for each in looks if each.fragment_type is not None]
-        self.fragment_type: type[Fragment] = types[-1] if types else Fragment
-        writers = [each.writer_type for each in looks if each.writer_type is not None]
-        self.writer_type: type[Writer] | None = writers[-1] if writers else None
+        fragment_type = _last((each.fragment_type for each in looks), looks)
+        self.fragment_type: type[Fragment] = fragment_type or Fragment
+        self.writer_type = _last((each.writer_type for each in looks), looks)
         self.enqueue, self.wake = self.order.enqueue, self.order.wake
         self.wait_passed = self.order.wait_passed
         self.wait_for_grids, self.cancel_next = self.order.wait_for_grids, self.order.cancel_next
@@ -94,13 +108,13 @@ class Machine:
         return next((each for each in self.watchers if isinstance(each, kind)), None)
 
     # --- what units use ---------------------------------------------------------------------------
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         """A warp issues an asynchronous operation. `apply` is its effect, which the order lets
         happen exactly once.
         """
         self.order.issue(operation, warp, self.watched(operation, warp, apply))
 
-    def watched(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+    def watched(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
         """The effect of an operation that a warp issues, as those who watch want it carried out."""
         for watcher in self.watchers:
             apply = watcher.issued(operation, warp, apply)

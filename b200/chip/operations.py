@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from b200.chip.tensor.tmem_copy import Shape
 
 
-Effect = Callable[[], None]  # of an operation: to be called once, when it happens
+Action = Callable[[], None]  # of an operation: to be called once, when it happens
 
 
 class Place(NamedTuple):

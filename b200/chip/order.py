@@ -18,7 +18,7 @@ from b200.chip import describe as report
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.meeting import let_others_go, never_complete
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.chip.placement import Placement
 from b200.chip.polls import name_polls
 from b200.chip.spin import FIRST, LOOK
@@ -261,7 +261,7 @@ class InOrder:
         return pc
 
     # --- effects ----------------------------------------------------------------------------------
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         """A warp issues an asynchronous operation. `apply` is its effect, to be called once; here
         at once.
         """

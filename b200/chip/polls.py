@@ -16,7 +16,7 @@ from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.state import CTA
 from b200.chip.tensors import LiveTensors
 from b200.program.analysis import EXIT, Op
-from b200.program.module import TYPE_BITS, Addr, Imm, Instr, Reg, Special, Sym, Vec
+from b200.program.module import CLOCKS, TYPE_BITS, Addr, Imm, Instr, Reg, Special, Sym, Vec
 from b200.registry import Blocked, Waitable
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ROUND = 4096  # blocks of a loop, at most
 SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 SIGNS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
-CLOCKS = ("clock", "globaltimer")
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
             if op.ins.mods[0] == "setp" and sources:
                 read, test = sources[0], _comparison(names, step, op.ins)
             specials = (o.name for o in op.ins.operands if isinstance(o, Special))
-            clocks.update(n for n in specials if n.startswith(CLOCKS))
+            clocks.update(n for n in specials if n in CLOCKS)
     return Condition(read, test, clocks)
 
 

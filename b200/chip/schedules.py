@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from b200.chip.describe import who
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
-from b200.chip.operations import Effect, Operation, TensorCoreOperation
+from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.order import InOrder
 from b200.chip.state import Cluster
 from b200.errors import EmulatorError, Fault
@@ -75,7 +75,7 @@ class Scheduled(InOrder):
         self.random, self.picks = random.Random(self.schedule.seed), 0
         return carry_out()
 
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         kind = self.schedule.kind
         in_order = isinstance(operation, TensorCoreOperation)
         queue = (warp.cta, warp.index) if in_order else object()

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from b200.program.module import CLOCKS
+
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
 
-CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
 NEAREST, FARTHEST = 1 << 10, 1 << 40  # cycles, and nanoseconds alike
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.chip.state import Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
@@ -121,7 +121,7 @@ class Watcher:
         """Lanes of a warp have exited."""
 
     # --- instructions -----------------------------------------------------------------------------
-    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+    def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
         """A warp issues an asynchronous operation: its effect, or one that is watched."""
         return apply
 

@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from b200.chip.standing_clock import CLOCKS
 from b200.clock import costs
 from b200.clock.list_schedule import Latency, Node, least_registers, schedule
 from b200.effects import (
@@ -37,7 +36,7 @@ from b200.effects import (
 )
 from b200.hardware import SM_REGISTERS, SM_THREADS
 from b200.program.analysis import Block, Op, is_broadcast
-from b200.program.module import Addr, Kernel, Reg, Special
+from b200.program.module import CLOCKS, Addr, Kernel, Reg, Special
 
 FULL_SM = 32  # registers of a thread with which an SM takes all its threads
 MOST, STEP = 255, 8

@@ -19,7 +19,7 @@ from b200.chip.fragment import Fragment, WarpState
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
 from b200.chip.state import Cluster, GlobalMemory
@@ -203,7 +203,7 @@ class Timed(InOrder):
         count = math.prod(first.grid.grid) // math.prod(first.grid.cluster)
         return self.options.gpu.clusters(itertools.chain([first], every), count)
 
-    def issue(self, operation: Operation, warp: TimedFragment, apply: Effect) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def issue(self, operation: Operation, warp: TimedFragment, apply: Action) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.units.issue(operation, warp, apply)
 
     def cancel_next(self) -> None:
@@ -218,7 +218,7 @@ class Timed(InOrder):
             fragment.queued = True
             heapq.heappush(self.heap, (fragment.time, next(self.numbers), fragment))
 
-    def at(self, time: float, action: Effect) -> None:
+    def at(self, time: float, action: Action) -> None:
         """Call `action()` at a simulated time."""
         heapq.heappush(self.heap, (time, next(self.numbers), action))
 

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from b200.clock import costs
-from b200.clock.order import CLOCKS, Order
+from b200.clock.order import Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
 from b200.effects import Jumps
 from b200.program.analysis import Block, Op, is_broadcast
-from b200.program.module import TYPE_BITS, Special
+from b200.program.module import CLOCKS, TYPE_BITS, Special
 from b200.program.writer import Writer
 
 

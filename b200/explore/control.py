@@ -23,10 +23,10 @@ from typing import NamedTuple
 from b200.chip.describe import mnemonic, place
 from b200.effects import Copies, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
-from b200.program.module import Addr, Instr, Special
+from b200.program.module import CLOCKS, Addr, Instr, Special
 from b200.properties import properties
 
-CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "smid")
+MOVING = (*CLOCKS, "smid")  # special registers with other values in another order
 FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write
 
 
@@ -226,7 +226,7 @@ class Control:
         if self.run.racy and asked.lanes and asked.gives:
             return bool(FAR_OR_NEAR & set(asked.reads))
         return any(
-            isinstance(operand, Special) and operand.name in CLOCKS for operand in ins.operands
+            isinstance(operand, Special) and operand.name in MOVING for operand in ins.operands
         )
 
     # --- deciding ---------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.machine import Machine
 from b200.chip.operations import (
+    Action,
     BulkLoad,
     BulkReduceToPeer,
     BulkToPeer,
     Commit,
     CpAsyncArrive,
-    Effect,
     Operation,
     RedAsync,
     StAsync,
@@ -229,7 +229,7 @@ class Recording(Watcher):
     def begins(self, code: Translated, arguments: tuple) -> None:
         self.recorder = Recorder(code.deciding)
 
-    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+    def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
         self.recorder.issued(operation, warp, self.checker.observer.ins)
         return apply
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
-from b200.chip.operations import Effect, Operation, TensorCoreOperation
+from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
 from b200.effects import (
     CallsSystem,
@@ -25,7 +25,7 @@ from b200.effects import (
     RequestsWork,
     ShiftsRows,
 )
-from b200.explore.control import CLOCKS, deciding_reads
+from b200.explore.control import MOVING, deciding_reads
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
@@ -56,7 +56,7 @@ def steppable(code: Translated) -> Steppable:
     """A kernel cut into steps. Raises Declined."""
     instructions = [item for item in code.kernel.body if isinstance(item, Instr)]
     for ins in instructions:
-        clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in CLOCKS]
+        clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in MOVING]
         if clocks or isinstance(ins.effect, UNSTEPPED):
             raise Declined(f"its kernel has {ins.mods[0]} {clocks[0].name if clocks else ''}")
     reads = bool(deciding_reads(code.structure))
@@ -97,7 +97,7 @@ class Pending(NamedTuple):
     fragment: Fragment
     ins: Instr
     queue: object
-    apply: Effect
+    apply: Action
 
 
 class Steps:
@@ -113,7 +113,7 @@ class Steps:
         self.queue: list[Fragment] = []
         self.pending: list[Pending] = []
 
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         in_order = isinstance(operation, TensorCoreOperation)
         queue = (warp.cta, warp.index) if in_order else apply
         ins = self.machine.code.structure[warp.pc].ops[0].ins

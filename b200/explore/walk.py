@@ -19,7 +19,7 @@ from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
 from b200.chip.state import Cluster, GlobalMemory, Region
@@ -150,7 +150,7 @@ class _Walk(InOrder):
             fragment.queued = True
             self.steps.queue.append(fragment)
 
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         self.steps.issue(operation, warp, apply)
 
     def wait_passed(self, fragment: Fragment) -> None:

@@ -48,6 +48,10 @@ class Special:
     name: str
 
 
+# Special registers that tell time.
+CLOCKS = ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi")
+
+
 @dataclass(frozen=True)
 class Addr:
     """`[base + offset]` or `[base + offset, {coords}]`."""

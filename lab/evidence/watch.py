@@ -15,11 +15,12 @@ from collections.abc import Iterator
 
 from b200.checker import Checker
 from b200.chip.gpu import Gpu
-from b200.chip.launch import Launch
+from b200.chip.launch import Launch, Shape
 from b200.chip.machine import Machine
 from b200.chip.operations import Mma, TmemCopy
 from b200.chip.order import InOrder
 from b200.chip.state import Cluster
+from b200.program.module import Kernel, Program
 from lab.evidence import forms
 
 
@@ -59,9 +60,9 @@ class Watching(Gpu):
         super().__init__()
         self.forms: set[str] = set()
 
-    def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         self.machine = Machine(self.memory, Listening(self.forms))
-        done = super().execute(program, kernel, grid, block, cluster, smem, params)
+        done = super().execute(program, kernel, shape, params)
         self.forms.update(forms.instructions(kernel))
         self.forms.update(forms.tensormaps(kernel, params))
         self.forms.update(forms.launch(kernel, done, params, self.attributes))
@@ -71,6 +72,6 @@ class Watching(Gpu):
 class Checking(Gpu):
     """Runs a few clusters of each launch with the checker: its findings are in `launches`."""
 
-    def execute(self, program, kernel, grid, block, cluster, smem, params) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         self.machine = Machine(self.memory, Few(), (Checker(),))
-        return super().execute(program, kernel, grid, block, cluster, smem, params)
+        return super().execute(program, kernel, shape, params)

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from b200.chip.launch import Shape
 from harness.measure import published
 from hopper.rewrite import TARGET
-from hopper.run import Shape
 from lab.h200.memory import Runner
 from lab.h200.probe import command, launch
 

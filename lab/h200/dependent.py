@@ -95,7 +95,8 @@ def asked() -> Iterator[Asked]:
 def measure() -> list[Measured]:
     import torch
 
-    from hopper.run import Image, Shape, places_of
+    from b200.chip.launch import Shape
+    from hopper.run import Image, places_of
     from hopper.timing import queue_us
 
     image = Image(KERNEL, "k", places_of(KERNEL, "k"))

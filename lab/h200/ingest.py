@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from b200.chip.copies.tensormap import TensorMap
+from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
-from hopper.run import Image, Shape, places_of
+from hopper.run import Image, places_of
 from lab.h200.memory import forget
 from lab.h200.probe import command
 

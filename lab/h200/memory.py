@@ -20,9 +20,10 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from b200.chip.launch import Shape
 from harness.measure import published
 from hopper.rewrite import TARGET
-from hopper.run import Image, Shape, places_of
+from hopper.run import Image, places_of
 from hopper.timing import between_events, graph_us
 from lab.calibrations import mcast
 from lab.h200.probe import COLD_BYTES, command

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from b200 import records
+from b200.chip.launch import Shape
 from b200.command_line import Parser
 from hopper.errors import HopperError
-from hopper.run import Image, Shape, places_of, require_gpu
+from hopper.run import Image, places_of, require_gpu
 from hopper.this_gpu import describe, made_by
 
 LAUNCHES = 2  # the first one loads the code

@@ -18,8 +18,9 @@ import struct
 import sys
 from dataclasses import dataclass
 
+from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
-from hopper.run import Image, Shape, places_of
+from hopper.run import Image, places_of
 from hopper.timing import graph_us
 from lab.h200.probe import command
 

@@ -172,9 +172,10 @@ def _subject(gpu, name: str, problem, config) -> Subject:
     groups, result = submission.unpack(data)
     taken: list[tuple] = []
 
-    def execute(program, kernel, grid, block, cluster, smem, params):  # nothing runs
-        taken.append((program, kernel, grid, block, cluster, smem, params))
-        return Launch(kernel.name, grid, block, cluster, smem)
+    def execute(program, kernel, shape, params):  # nothing runs
+        sizes = shape.grid, shape.block, shape.cluster, shape.smem
+        taken.append((program, kernel, *sizes, params))
+        return Launch(kernel.name, *sizes)
 
     gpu.execute = execute
     try:

@@ -16,13 +16,14 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from b200.chip.launch import Shape
 from b200.command_line import Parser
 from harness.qualify.packing import results_of
 from hopper import toolchain
 from hopper.errors import HopperError
 from hopper.pack import Pack, PackedLaunch, load, storages
 from hopper.rewrite import retarget
-from hopper.run import HopperKernel, Shape, require_gpu
+from hopper.run import HopperKernel, require_gpu
 from hopper.run_pack import buffers_of
 from lab.packs.official import OfficialCases
 

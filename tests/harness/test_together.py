@@ -93,20 +93,21 @@ def test_leaderboard_says_that_inputs_are_changed():
     assert "changed its inputs (a)" in checks.recheck("nvfp4_gemm", kernel, inputs, 1)
 
 
+ONE = SimpleNamespace(grid=(1,) * 3, block=(1,) * 3, cluster=(1,) * 3, smem=0)
+
+
 class FakeGpu:
     """Launches do what they are given to do."""
 
     def __init__(self):
         self.launches: list = []
 
-    def execute(self, program, kernel, grid, block, cluster, smem, params):
+    def execute(self, program, kernel, shape, params):
         program()
         return SimpleNamespace()
 
     def launch(self, work):
-        self.launches.append(
-            self.execute(work, SimpleNamespace(name="k"), (1,) * 3, (1,) * 3, (1,) * 3, 0, b"")
-        )
+        self.launches.append(self.execute(work, SimpleNamespace(name="k"), ONE, b""))
 
 
 def test_a_result_that_comes_from_no_launch_is_named():

@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from b200.chip.copies.tensormap import ELEMENT_TYPES, TensorMap
+from b200.chip.launch import Shape
 from b200.program.parse import parse
 from hopper import HopperError, pack, run, run_pack, toolchain
 from tests.b200.ptx_support import kernel
@@ -151,7 +152,7 @@ def test_a_launch(tensors, monkeypatch):
             "aligned;", "aligned.u32 64;\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;"
         )
         kernel_ = run.HopperKernel(text, "k")
-        shape = run.Shape(launch.grid, launch.block, launch.cluster, launch.smem)
+        shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
         kernel_.launch(shape, launch.relocated([0x10000, 0x20000]))
     ((config, (out, n, map_, source)),) = noted.launches
     assert (config.gridDimX, config.gridDimY, config.blockDimX) == (4, 2, 32)
@@ -169,7 +170,7 @@ def test_a_launch(tensors, monkeypatch):
 def test_too_much_is_asked_for(tensors, monkeypatch):
     Driver(monkeypatch)
     (launch,) = recorded(tensors).launches
-    shape = run.Shape((1, 1, 1), (32, 1, 1), (1, 1, 1), 232_449)
+    shape = Shape((1, 1, 1), (32, 1, 1), (1, 1, 1), 232_449)
     with OnCpu():
         text = TEXT.replace(
             "wait::ld.sync.aligned", "dealloc.cta_group::1.sync.aligned.b32 %r1, 32"

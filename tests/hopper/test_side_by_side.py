@@ -135,7 +135,7 @@ def test_what_hopper_cannot_run_is_refused_by_name(tmp_path, capsys, monkeypatch
         assert status == 0 and captured.out.count("1 launch(es) for Hopper") == 2
     else:
         (line,) = captured.err.splitlines()
-        assert status == 2 and line.startswith("b200 pipeline: b is refused: ") and said in line
+        assert status == 2 and line.startswith("hopper pipeline: b is refused: ") and said in line
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

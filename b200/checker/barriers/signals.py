@@ -12,7 +12,7 @@ from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.mbarriers import Mbarriers
 from b200.checker.memory.global_reads import Read
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, Stream, join
-from b200.chip.operations import Effect
+from b200.chip.operations import Action
 from b200.chip.state import CTA
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ class Signals:
 
     def signalling(
         self,
-        apply: Effect,
+        apply: Action,
         clock: np.ndarray,
         barriers: Sequence[Barrier | None],
         records: Sequence[tuple[Record | Read, Barrier | None]],
         what: str,
         agent: Agent,
         arrives: bool = False,
-    ) -> Effect:
+    ) -> Action:
         """A function that runs `apply`, which signals `barriers`, and publishes `clock` there.
         `records` complete with the signal.
 

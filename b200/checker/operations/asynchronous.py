@@ -15,13 +15,13 @@ from b200.checker.operations.copy_operations import CopyOperations
 from b200.checker.operations.core_operations import CoreOperations
 from b200.chip.fragment import Fragment
 from b200.chip.operations import (
+    Action,
     BulkLoad,
     BulkPrefetch,
     BulkReduce,
     BulkReduceToPeer,
     BulkStore,
     BulkToPeer,
-    Effect,
     Operation,
     TensorCoreOperation,
     TensormapPrefetch,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Nothing is checked of a prefetch: it changes no memory and promises nothing.
 PREFETCHES = (TmaPrefetch, TensormapPrefetch, BulkPrefetch)
 BULK = (BulkLoad, BulkStore, BulkReduce, BulkToPeer, BulkReduceToPeer)  # of any size, also 0
-RULES: dict[type[Operation], Callable[..., Effect | None] | None] = {
+RULES: dict[type[Operation], Callable[..., Action | None] | None] = {
     **copy_operations.RULES,
     **core_operations.RULES,
     **dict.fromkeys(PREFETCHES),
@@ -52,7 +52,7 @@ class Operations:
         self.copies = CopyOperations(observer, signals)
         self.core = CoreOperations(observer, signals)
 
-    def issued(self, operation: Operation, warp: Fragment, apply: Effect) -> Effect:
+    def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
         """Record an operation; returns the effect to be carried out in place of `apply`."""
         kind, observer = type(operation), self.observer
         if kind not in RULES:

@@ -25,6 +25,7 @@ from b200.checker.vector_clocks import NEVER, Agent, Stream
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.operations import (
+    Action,
     BulkLoad,
     BulkReduce,
     BulkReduceToPeer,
@@ -32,7 +33,6 @@ from b200.chip.operations import (
     BulkToPeer,
     CpAsync,
     CpAsyncArrive,
-    Effect,
     Operation,
     RedAsync,
     StAsync,
@@ -145,7 +145,7 @@ class CopyOperations:
         text = f"brings {nbytes} bytes: {text}"
         return self.signals.signalling(apply, clock, barriers, records, text, agent)
 
-    def _tma_load(self, agent: Agent, load: TmaLoad, apply: Effect):
+    def _tma_load(self, agent: Agent, load: TmaLoad, apply: Action):
         agent.roles.add("load")
         observer, access = self.observer, load.access
         t = access.tensormap
@@ -169,7 +169,7 @@ class CopyOperations:
         observer.globals.loaded_box(agent, access, observer.ins)
         return observed
 
-    def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Effect):
+    def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Action):
         agent.roles.add("load")
         n, source = load.nbytes, self.observer.operand(load.source)
         self.observer.globals.loaded(agent, load.source, n, self.observer.ins)
@@ -188,7 +188,7 @@ class CopyOperations:
             ),
         )
 
-    def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Effect):
+    def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Action):
         observer, n, place = self.observer, copy.nbytes, copy.place
         text = f"copies {n} bytes to shared memory of another CTA"
         observed = self._landing(
@@ -218,13 +218,13 @@ class CopyOperations:
 
         return read_and_land
 
-    def _st_async(self, agent: Agent, store: StAsync, apply: Effect):
+    def _st_async(self, agent: Agent, store: StAsync, apply: Action):
         return self._stored(agent, store, apply, "st.async", "stores")
 
-    def _red_async(self, agent: Agent, reduction: RedAsync, apply: Effect):
+    def _red_async(self, agent: Agent, reduction: RedAsync, apply: Action):
         return self._stored(agent, reduction, apply, "red.async", "reduces")
 
-    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Effect, kind: str, verb: str):
+    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Action, kind: str, verb: str):
         """Record st.async or red.async. Neighbouring words are told apart; the lanes of one
         execution share a record.
         """
@@ -235,7 +235,7 @@ class CopyOperations:
             agent, apply, (place,), n, kind, text, lambda at: (index, low, high), words=True
         )
 
-    def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Effect):
+    def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Action):
         observer = self.observer
         assert observer.ins is not None
         observer.cancellations.requested(agent, observer.ins, cancel)
@@ -263,7 +263,7 @@ class CopyOperations:
         rules.async_read(record, index, low, high, rules.shadow.copied, True, observer.lane)
         return record
 
-    def _tma_store(self, agent: Agent, store: TmaStore, apply: Effect):
+    def _tma_store(self, agent: Agent, store: TmaStore, apply: Action):
         observer, access = self.observer, store.access
         where = _box(access, store.offset)
         text = f"stores a box of {observer.operand(access.tensormap.address)} from shared memory"
@@ -273,7 +273,7 @@ class CopyOperations:
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
-    def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Effect):
+    def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Action):
         observer, access = self.observer, reduction.access
         where = _box(access, reduction.offset)
         if observer.stores is not None:
@@ -282,13 +282,13 @@ class CopyOperations:
         observer.globals.maps.used(agent, access.address, copy)
         observer.globals.stored_box(agent, access, observer.ins, REDUCTION)
 
-    def _bulk_store(self, agent: Agent, store: BulkStore, apply: Effect):
+    def _bulk_store(self, agent: Agent, store: BulkStore, apply: Action):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.ins)
         self._copied_out(agent, store)
 
-    def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Effect):
+    def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Action):
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         rules, ins = self.observer.globals, self.observer.ins
@@ -304,7 +304,7 @@ class CopyOperations:
             region = observer.machine.memory.region(copy.destination, copy.nbytes)
             observer.stores.span(region, agent, copy.destination, copy.nbytes)
 
-    def _cp_async(self, agent: Agent, copy: CpAsync, apply: Effect):
+    def _cp_async(self, agent: Agent, copy: CpAsync, apply: Action):
         observer, ins = self.observer, self.observer.ins
         assert ins is not None  # whatever issues an operation is observed
         if copy.nbytes:
@@ -341,7 +341,7 @@ class CopyOperations:
         index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, ALL_LANES)
         observer.shared(agent.cta).generic_write(record, index, low, high, lanes)
 
-    def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Effect):
+    def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Action):
         stream = agent.stream("cp_async")
         clock = self.signals.behind(agent, stream)
         barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset)
@@ -352,7 +352,7 @@ class CopyOperations:
 
 # Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
 # out in place of `apply`, None to leave it.
-RULES: dict[type[Operation], Callable[..., Effect | None]] = {
+RULES: dict[type[Operation], Callable[..., Action | None]] = {
     TmaLoad: CopyOperations._tma_load,
     TmaStore: CopyOperations._tma_store,
     TmaReduce: CopyOperations._tma_reduce,

@@ -14,8 +14,8 @@ from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
 from b200.checker.vector_clocks import HB, NEVER, TENSOR, Agent
 from b200.chip.operations import (
+    Action,
     Commit,
-    Effect,
     Mma,
     Operation,
     TmemCopy,
@@ -45,7 +45,7 @@ class CoreOperations:
                 lifetime.reached(self.observer, record, cta)
         return record
 
-    def _mma(self, agent: Agent, operation: Mma, apply: Effect):
+    def _mma(self, agent: Agent, operation: Mma, apply: Action):
         observer, op, members = self.observer, operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
@@ -109,7 +109,7 @@ class CoreOperations:
             rows=rows,
         )
 
-    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Effect):
+    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Action):
         members, shape, column = copy.members, copy.shape, copy.column
         record = self._core_record(
             agent,
@@ -126,7 +126,7 @@ class CoreOperations:
             observer.products.copied(record, cta, copy.matrix.start, columns)
             observer.tensor(cta).write(record, ALL, columns)
 
-    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Effect):
+    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Action):
         record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
         halves, columns = slice(shift.row // 16, 8), slice(shift.column, shift.column + 8)
         for cta in shift.members:
@@ -134,7 +134,7 @@ class CoreOperations:
             tensor.read(record, halves, columns, keep=False)
             tensor.write(record, halves, columns)
 
-    def _commit(self, agent: Agent, commit: Commit, apply: Effect):
+    def _commit(self, agent: Agent, commit: Commit, apply: Action):
         agent.roles.add("MMA")
         observer, ins = self.observer, self.observer.ins
         observer.arrivals.commits(agent.cta, commit, ins)
@@ -162,7 +162,7 @@ class CoreOperations:
 
 # Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
 # out in place of `apply`, None to leave it.
-RULES: dict[type[Operation], Callable[..., Effect | None]] = {
+RULES: dict[type[Operation], Callable[..., Action | None]] = {
     Mma: CoreOperations._mma,
     TmemCopy: CoreOperations._tmem_copy,
     TmemShift: CoreOperations._tmem_shift,

@@ -13,7 +13,7 @@ from b200.chip.abreast.updates import InTurn
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import Launch, special_registers, thread_registers
 from b200.chip.machine import Machine
-from b200.chip.operations import CpAsync, Effect, Operation
+from b200.chip.operations import Action, CpAsync, Operation
 from b200.chip.order import PUT_OFF, InOrder
 from b200.chip.placement import Seat
 from b200.chip.spin import LONG, Spinning
@@ -197,7 +197,7 @@ class AbreastMachine(Machine):
             state.memory = Region(0, data, "local memory")
         return state.memory
 
-    def issue(self, operation: Operation, warp: Fragment, apply: Effect) -> None:
+    def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         """A CTA issues an asynchronous operation, of which there is cp.async."""
         assert isinstance(operation, CpAsync)
         if operation.nbytes:

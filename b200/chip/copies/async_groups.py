@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from b200.chip.operations import Effect, Operation
+from b200.chip.operations import Action, Operation
 from b200.program.module import Instr
 from b200.registry import Blocked, Waitable, active
 
@@ -74,7 +74,7 @@ def groups_of(warp, kind: str, lane: int) -> Groups | None:
 
 
 def issue_in_group(
-    warp, kind: str, mask: int, ins: Instr, operation: Operation, move: Effect
+    warp, kind: str, mask: int, ins: Instr, operation: Operation, move: Action
 ) -> None:
     """Issue `move` as a copy of the open group of each thread in `mask`."""
     copy = Copy(ins)

@@ -44,7 +44,8 @@ def without_launches(kernel: Callable[[Any], Any], data: Any, gpu: Any) -> str:
     """
     import torch
 
-    from b200.chip.launch import Launch
+    from b200.chip.launch import Launch, Shape
+    from b200.program.module import Kernel, Program
     from reference import check_implementation
     from utils import clone_data, outputs_of
 
@@ -53,8 +54,8 @@ def without_launches(kernel: Callable[[Any], Any], data: Any, gpu: Any) -> str:
     for c in outputs_of(given):
         c.fill_(float("nan"))
 
-    def skipped(program, kernel, grid, block, cluster, smem, params) -> Launch:
-        return Launch(kernel.name, grid, block, cluster, smem)
+    def skipped(program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
+        return Launch(kernel.name, shape.grid, shape.block, shape.cluster, shape.smem)
 
     gpu.execute = skipped
     try:

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 import b200
+from b200.checker import Checker
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
+from b200.chip.state import GlobalMemory
 from b200.chip.sync.mbarrier import MBarrier
+from b200.clock.timed import Timed
 from b200.errors import EmulatorError
 from b200.program.module import Kernel
 from tests.b200.chip.machine_support import STORE, output, report
@@ -419,3 +422,9 @@ def test_a_shift_of_any_register(made):
         if text == made or text in made.removeprefix("mov.u32 %r5, %tid.x;")
     )
     assert got == [value(t) >> 5 for t in range(64)]
+
+
+def test_a_clock_and_a_checker_are_refused_by_name():
+    """Each sees instructions in a way of its own: no machine has both."""
+    with pytest.raises(ValueError, match="Timed, Checker do not go together"):
+        Machine(GlobalMemory(lambda address: None), Timed(), (Checker(),))
