@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from b200.chip import tensors
 from b200.host import own_gpu
 from tests import ROOT, dsl
 from tests.fork_server import LONGEST, ForkServer
@@ -69,11 +69,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def set_apart() -> None:
     """What a file leaves, modules, tests and compiled kernels, stays to the end. So the collector,
-    and the emulator's search for tensors among its objects at each launch (b200/chip/tensors.py),
-    need not go over it: late in a run that takes longer than most launches.
+    and the emulator's search for tensors among its objects at each launch, need not go over it: late
+    in a run that takes longer than most launches.
     """
-    gc.collect()
-    gc.freeze()
+    tensors.set_apart()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -12,7 +12,6 @@ the exit status of the command, negative for a signal.
 from __future__ import annotations
 
 import atexit
-import gc
 import importlib
 import importlib.util
 import json
@@ -28,6 +27,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from b200.chip import tensors
 from tests import ROOT
 
 IMPORTED = (
@@ -188,7 +188,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
     there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
     import_all((*IMPORTED, *sorted(of_features()), *there))
-    gc.freeze()  # so that a collection in a fork does not write to, and so copy, what is shared
+    tensors.set_apart()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)
 

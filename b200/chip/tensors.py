@@ -75,8 +75,9 @@ class _Frozen:
     """The tensors among the objects that gc.freeze() has set apart: the collector lists no others.
 
     To list these takes gc.unfreeze() and a look at all objects of the process. So their tensors are
-    remembered, and looked for again only where somebody has frozen more since. The mark shows that:
-    it is made after the freeze, so the collector lists it until the next freeze sets it apart, too.
+    remembered, and looked for again only where somebody else has frozen more since. The mark shows
+    that: it is made after the freeze, so the collector lists it until the next freeze sets it apart,
+    too.
     """
 
     def __init__(self) -> None:
@@ -84,22 +85,37 @@ class _Frozen:
         self._found: list[weakref.ref] = []
 
     def tensors(self) -> list[Any]:
+        if not gc.get_freeze_count():
+            return []
         if not any(thing is self._mark for thing in gc.get_objects()):
-            self._look()
+            self._found.clear()
+            gc.collect()  # of what is garbage by now, which would be frozen, too
+            gc.unfreeze()
+            self._freeze(gc.get_objects())
         return [tensor for found in self._found if (tensor := found()) is not None]
 
-    def _look(self) -> None:
-        self._found = []
-        if not gc.get_freeze_count():
-            return
-        gc.collect()  # of what is garbage by now, which would be frozen, too
-        gc.unfreeze()
-        self._found = [weakref.ref(tensor) for tensor in _tensors(gc.get_objects())]
+    def add(self) -> None:
+        """Freeze what the collector lists by now."""
+        self._found = [weakref.ref(tensor) for tensor in self.tensors()]
+        self._freeze(gc.get_objects())
+
+    def _freeze(self, objects: list[Any]) -> None:
+        self._found += map(weakref.ref, _tensors(objects))
         gc.freeze()
         self._mark = []
 
 
 _frozen = _Frozen()  # of the process, as what is frozen
+
+
+def set_apart() -> None:
+    """gc.collect() and gc.freeze(), where what is there stays and launches follow, here or in forks.
+
+    None of them then has to look through all of it for tensors, which takes a tenth of a second or
+    more, and copies what a fork shares with its parent.
+    """
+    gc.collect()
+    _frozen.add()
 
 
 class LiveTensors:
