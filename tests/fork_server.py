@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.chip import tensors
+from b200.isa import grammar
 from tests import ROOT
 
 IMPORTED = (
@@ -188,6 +189,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
     there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
     import_all((*IMPORTED, *sorted(of_features()), *there))
+    grammar.table()  # read once, as the modules are
     tensors.set_apart()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)

@@ -85,13 +85,13 @@ class _Frozen:
         self._found: list[weakref.ref] = []
 
     def tensors(self) -> list[Any]:
-        if not gc.get_freeze_count():
-            return []
-        if not any(thing is self._mark for thing in gc.get_objects()):
+        known = self._mark is not None and any(t is self._mark for t in gc.get_objects())
+        if not known:
             self._found.clear()
-            gc.collect()  # of what is garbage by now, which would be frozen, too
-            gc.unfreeze()
-            self._freeze(gc.get_objects())
+            if gc.get_freeze_count():  # which goes over all of them
+                gc.collect()  # of what is garbage by now, which would be frozen, too
+                gc.unfreeze()
+                self._freeze(gc.get_objects())
         return [tensor for found in self._found if (tensor := found()) is not None]
 
     def add(self) -> None:
