@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import operator
 import os
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
+from itertools import compress, repeat
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,7 +42,7 @@ def _tensors(objects: list[Any]) -> list[Any]:
     while work:
         kinds.add(kind := work.pop())
         work.extend(k for k in kind.__subclasses__() if k not in kinds)
-    return [thing for thing in objects if type(thing) in kinds]
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
 
 
 def _address(tensor: Any) -> int:
@@ -84,9 +86,13 @@ class _Frozen:
         self._mark: list[Any] | None = None
         self._found: list[weakref.ref] = []
 
-    def tensors(self) -> list[Any]:
-        known = self._mark is not None and any(t is self._mark for t in gc.get_objects())
-        if not known:
+    def is_marked(self, objects: list[Any]) -> bool:
+        """Whether the mark is among them."""
+        return self._mark is not None and any(map(operator.is_, objects, repeat(self._mark)))
+
+    def tensors(self, marked: bool) -> list[Any]:
+        """marked: the collector lists the mark."""
+        if not marked:
             self._found.clear()
             if gc.get_freeze_count():  # which goes over all of them
                 gc.collect()  # of what is garbage by now, which would be frozen, too
@@ -96,7 +102,8 @@ class _Frozen:
 
     def add(self) -> None:
         """Freeze what the collector lists by now."""
-        self._found = [weakref.ref(tensor) for tensor in self.tensors()]
+        kept = self.tensors(self.is_marked(gc.get_objects()))
+        self._found = list(map(weakref.ref, kept))
         self._freeze(gc.get_objects())
 
     def _freeze(self, objects: list[Any]) -> None:
@@ -195,11 +202,15 @@ class LiveTensors:
         """
         if "torch" not in sys.modules:
             return
+        marked = False
         for generation in range(3):  # the youngest, which are few, first
-            self._register_all(memory, _tensors(gc.get_objects(generation)))
+            objects = gc.get_objects(generation)
+            self._register_all(memory, _tensors(objects))
             if memory.find(address, 1) is not None:
                 return
-        self._register_all(memory, _frozen.tensors())
+            marked = marked or _frozen.is_marked(objects)
+        del objects  # which keeps garbage
+        self._register_all(memory, _frozen.tensors(marked))
 
     def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
         if not tensors:
