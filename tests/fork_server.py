@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,15 +67,15 @@ class ForkServer:
         limit: float = LONGEST,
         files: Mapping[int, Path] | None = None,
         anew: bool = False,
-        term_at: str | None = None,
+        signal_at: tuple[int, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """What `python COMMAND` returned and printed.
 
-        command: a script and its arguments, or -m, a module and its arguments. env: its
-        environment, if not that of this process. limit: seconds, after which it is killed. files:
-        what its other descriptors write to. anew: in a Python of its own, for a command that asks
-        CUDA for a GPU, which does not survive a fork. term_at: it gets SIGTERM once it has printed
-        this. It reads nothing from stdin.
+        command: a script, -m and a module, or -c and code; and arguments. env: its environment, if
+        not that of this process. limit: seconds, after which it is killed. files: what its other
+        descriptors write to. anew: in a Python of its own, for a command that asks CUDA for a GPU,
+        which does not survive a fork. signal_at: a signal, and what it has printed when it gets
+        that. It reads nothing from stdin.
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
@@ -88,7 +89,7 @@ class ForkServer:
                     "files": [(descriptor, str(path)) for descriptor, path in written.items()],
                     "limit": limit,
                     "anew": anew,
-                    "term_at": term_at,
+                    "signal_at": signal_at,
                 }
             )
             said = stdout.read_text(), stderr.read_text()
@@ -133,7 +134,11 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _run(command: list[str], cwd: str) -> None:
-    if command[0] == "-m":
+    if command[0] == "-c":
+        sys.argv, sys.path[0] = ["-c", *command[2:]], cwd
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(command[1], "<string>", "exec"), main.__dict__)
+    elif command[0] == "-m":
         _, module, *arguments = command
         sys.argv, sys.path[0] = [module, *arguments], cwd
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -146,20 +151,21 @@ def _status(request: dict[str, Any]) -> int | None:
     """How the command ended, killed where it had not in time."""
     process = multiprocessing.get_context("fork").Process(target=_become, args=(request,))
     process.start()
-    if request["term_at"] is not None:
-        _terminate(process, request)
+    if request["signal_at"] is not None:
+        _signal(process, request)
     process.join(request["limit"])
     process.kill()
     process.join()
     return process.exitcode
 
 
-def _terminate(process: Any, request: dict[str, Any]) -> None:
-    """SIGTERM to a command that has printed what it is awaited to."""
-    said, until = Path(dict(request["files"])[1]), time.monotonic() + request["limit"]
+def _signal(process: Any, request: dict[str, Any]) -> None:
+    """A signal to a command that has printed what it is awaited to."""
+    files, until = dict(request["files"]), time.monotonic() + request["limit"]
+    number, awaited = request["signal_at"]
     while process.is_alive() and time.monotonic() < until:
-        if request["term_at"] in said.read_text():
-            process.terminate()
+        if any(awaited in Path(files[descriptor]).read_text() for descriptor in (1, 2)):
+            os.kill(process.pid, number)
             return
         time.sleep(0.01)
 
