@@ -78,8 +78,7 @@ class _Frozen:
 
     To list these takes gc.unfreeze() and a look at all objects of the process. So their tensors are
     remembered, and looked for again only where somebody else has frozen more since. The mark shows
-    that: it is made after the freeze, so the collector lists it until the next freeze sets it apart,
-    too.
+    that: it is made after the freeze, so the collector lists it until another freeze sets it apart.
     """
 
     def __init__(self) -> None:
@@ -116,10 +115,9 @@ _frozen = _Frozen()  # of the process, as what is frozen
 
 
 def set_apart() -> None:
-    """gc.collect() and gc.freeze(), where what is there stays and launches follow, here or in forks.
-
-    None of them then has to look through all of it for tensors, which takes a tenth of a second or
-    more, and copies what a fork shares with its parent.
+    """gc.collect() and gc.freeze(), where what is there stays and launches follow, here or in forks:
+    none of them has to look through all of it for tensors. That takes a tenth of a second or more,
+    and copies what a fork shares with its parent.
     """
     gc.collect()
     _frozen.add()
@@ -204,13 +202,16 @@ class LiveTensors:
             return
         marked = False
         for generation in range(3):  # the youngest, which are few, first
-            objects = gc.get_objects(generation)
-            self._register_all(memory, _tensors(objects))
+            marked |= self._look_at(memory, generation)
             if memory.find(address, 1) is not None:
                 return
-            marked = marked or _frozen.is_marked(objects)
-        del objects  # which keeps garbage
         self._register_all(memory, _frozen.tensors(marked))
+
+    def _look_at(self, memory: GlobalMemory, generation: int) -> bool:
+        """Register those that the collector lists in a generation; whether the mark is there, too."""
+        objects = gc.get_objects(generation)
+        self._register_all(memory, _tensors(objects))
+        return _frozen.is_marked(objects)
 
     def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
         if not tensors:

@@ -175,9 +175,8 @@ looked.append(1)
 wait()
 """
     (tmp_path / "script.py").write_text(script)
-    done = fork_server.run(
-        "-m", "b200", "run", str(tmp_path / "script.py"), signal_at=(signal.SIGTERM, "up\n"), limit=60
-    )
+    command = ("-m", "b200", "run", str(tmp_path / "script.py"))
+    done = fork_server.run(*command, signal_at=(signal.SIGTERM, "up\n"), limit=60)
     assert done.returncode == 143
     out = done.stdout
     assert ("out" in out) == end.startswith("finally") and "'generation': 2" not in out

@@ -1,6 +1,5 @@
 """CuTe DSL programs in the emulator: from `cute.compile` or a direct call to the result."""
 
-
 import numpy as np
 import pytest
 import torch
