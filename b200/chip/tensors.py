@@ -115,8 +115,8 @@ _frozen = _Frozen()  # of the process, as what is frozen
 
 
 def set_apart() -> None:
-    """gc.collect() and gc.freeze(), where what is there stays and launches follow, here or in forks:
-    none of them has to look through all of it for tensors. That takes a tenth of a second or more,
+    """gc.collect() and gc.freeze(), where what is there stays, and launches follow here or in forks.
+    None of them has to look through all of it for tensors. That takes a tenth of a second or more,
     and copies what a fork shares with its parent.
     """
     gc.collect()
@@ -208,7 +208,7 @@ class LiveTensors:
         self._register_all(memory, _frozen.tensors(marked))
 
     def _look_at(self, memory: GlobalMemory, generation: int) -> bool:
-        """Register those that the collector lists in a generation; whether the mark is there, too."""
+        """Register those that a generation of the collector has; whether the mark is there, too."""
         objects = gc.get_objects(generation)
         self._register_all(memory, _tensors(objects))
         return _frozen.is_marked(objects)
