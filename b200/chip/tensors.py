@@ -115,7 +115,7 @@ _frozen = _Frozen()  # of the process, as what is frozen
 
 
 def set_apart() -> None:
-    """gc.collect() and gc.freeze(), where what is there stays, and launches follow here or in forks.
+    """gc.collect() and gc.freeze(), where what is there stays and launches follow here or in forks.
     None of them has to look through all of it for tensors. That takes a tenth of a second or more,
     and copies what a fork shares with its parent.
     """
