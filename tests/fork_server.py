@@ -73,20 +73,21 @@ class ForkServer:
 
         command: a script, -m and a module, or -c and code; and arguments. env: its environment, if
         not that of this process. limit: seconds, after which it is killed. files: what its other
-        descriptors write to. anew: in a Python of its own, for a command that asks CUDA for a GPU,
-        which does not survive a fork. signal_at: a signal, and what it has printed when it gets
-        that. It reads nothing from stdin.
+        descriptors write to, and what it reads from 0, which is nothing without. anew: in a Python
+        of its own, for a command that asks CUDA for a GPU, which does not survive a fork. signal_at:
+        a signal, and what it has printed when it gets that.
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             stdout.touch(), stderr.touch()  # nothing, where `files` has another place
-            written = {1: stdout, 2: stderr} | dict(files or {})
+            # 0: not the server's requests
+            given = {0: Path(os.devnull), 1: stdout, 2: stderr} | dict(files or {})
             status = self._status(
                 {
                     "command": list(command),
                     "cwd": str(cwd),
                     "env": dict(os.environ if env is None else env),
-                    "files": [(descriptor, str(path)) for descriptor, path in written.items()],
+                    "files": [(descriptor, str(path)) for descriptor, path in given.items()],
                     "limit": limit,
                     "anew": anew,
                     "signal_at": signal_at,
@@ -118,11 +119,11 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     tempfile.tempdir = None  # what the server has found by its own environment
     for descriptor, path in request["files"]:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT if descriptor else os.O_RDONLY, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
+    sys.stdin = open(0, closefd=False)  # multiprocessing has put another file there
     if request["anew"]:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # in place of the server's requests
         os.execv(sys.executable, [sys.executable, *request["command"]])
     try:
         _run(request["command"], request["cwd"])
