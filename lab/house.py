@@ -46,7 +46,7 @@ def imports(module: str, source: str, modules: Container[str]) -> Iterator[Impor
     tree = ast.parse(source)
     typed = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in (ast.walk(tree) if "TYPE_CHECKING" in source else ())
         if isinstance(node, ast.If) and isinstance(node.test, (ast.Name, ast.Attribute))
         if ast.unparse(node.test).endswith("TYPE_CHECKING")
         for statement in node.body

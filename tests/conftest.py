@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import itertools
 import json
 import os
 import sys
@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from b200.chip import tensors
 from b200.host import own_gpu
 from tests import ROOT, dsl
 from tests.fork_server import LONGEST, ForkServer
 
 SEE_A_GPU = "B200_TESTS_SEE_A_GPU"  # set: GPUs stay visible (tests/b200/host/test_no_driver.py)
+TOGETHER = 20  # tests after which what they leave is set apart
+_ended = itertools.count(1)
 POPCORN_FD = 63  # the runner's pipe of a command: a file after this descriptor
 
 
@@ -37,8 +40,11 @@ class Finished:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Of a GPU that is there only `-m cuda` hears: the others are of the software B200, and what
-    they start shall choose it.
+    they start shall choose it. Bytecode is kept whatever the environment says: without it each
+    process compiles this project, and collecting the tests takes twice as long.
     """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if config.getoption("markexpr") != "cuda" and not os.environ.get(SEE_A_GPU):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -61,19 +67,19 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)  # after fixtures are gone
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if nextitem is not None and nextitem.path != item.path:
+    ended = next(_ended)
+    if nextitem is not None and (nextitem.path != item.path or ended % TOGETHER == 0):
         set_apart()
     if own_gpu.is_used() and item.get_closest_marker("cuda") is None:
         raise AssertionError("it has used the machine's GPU: nothing is in software after it")
 
 
 def set_apart() -> None:
-    """What a file leaves, modules, tests and compiled kernels, stays to the end. So the collector,
-    and the emulator's search for tensors among its objects at each launch (b200/chip/tensors.py),
-    need not go over it: late in a run that takes longer than most launches.
+    """What tests leave, modules and compiled kernels, stays to the end. So the collector, and the
+    emulator's search for tensors among its objects at each launch, need not go over it: that takes
+    longer than most launches.
     """
-    gc.collect()
-    gc.freeze()
+    tensors.set_apart()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -114,8 +120,10 @@ def run_eval(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Finished]
         if popcorn:
             environment["POPCORN_FD"] = str(POPCORN_FD)
         files = {POPCORN_FD: pipe} if popcorn else {}
-        how: dict[str, Any] = {"files": files, "anew": bool({"cuda", "hopper"} & set(arguments))}
-        done = fork_server.run(*command, cwd=tmp_path, env=environment, limit=limit, **how)
+        sees_a_gpu = environment.get("CUDA_VISIBLE_DEVICES") != ""
+        how: dict[str, Any] = {"cwd": tmp_path, "env": environment, "limit": limit, "files": files}
+        how["anew"] = sees_a_gpu and bool({"cuda", "hopper"} & set(arguments))
+        done = fork_server.run(*command, **how)
         written = pipe.read_text().splitlines() if popcorn else []
         pipe.unlink(missing_ok=True)
         lines = [(key, value) for key, _, value in (line.partition(": ") for line in written)]

@@ -12,7 +12,6 @@ the exit status of the command, negative for a signal.
 from __future__ import annotations
 
 import atexit
-import gc
 import importlib
 import importlib.util
 import json
@@ -24,10 +23,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from b200.chip import tensors
+from b200.isa import grammar
 from tests import ROOT
 
 IMPORTED = (
@@ -65,29 +67,30 @@ class ForkServer:
         limit: float = LONGEST,
         files: Mapping[int, Path] | None = None,
         anew: bool = False,
-        term_at: str | None = None,
+        signal_at: tuple[int, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """What `python COMMAND` returned and printed.
 
-        command: a script and its arguments, or -m, a module and its arguments. env: its
-        environment, if not that of this process. limit: seconds, after which it is killed. files:
-        what its other descriptors write to. anew: in a Python of its own, for a command that asks
-        CUDA for a GPU, which does not survive a fork. term_at: it gets SIGTERM once it has printed
-        this. It reads nothing from stdin.
+        command: a script, -m and a module, or -c and code; and arguments. env: its environment, if
+        not that of this process. limit: seconds, after which it is killed. files: what its other
+        descriptors write to, and what it reads from 0, which is nothing without. anew: in a Python
+        of its own, for a command that asks CUDA for a GPU, which does not survive a fork. signal_at:
+        a signal, and what it has printed when it gets that.
         """
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             stdout.touch(), stderr.touch()  # nothing, where `files` has another place
-            written = {1: stdout, 2: stderr} | dict(files or {})
+            # 0: not the server's requests
+            given = {0: Path(os.devnull), 1: stdout, 2: stderr} | dict(files or {})
             status = self._status(
                 {
                     "command": list(command),
                     "cwd": str(cwd),
                     "env": dict(os.environ if env is None else env),
-                    "files": [(descriptor, str(path)) for descriptor, path in written.items()],
+                    "files": [(descriptor, str(path)) for descriptor, path in given.items()],
                     "limit": limit,
                     "anew": anew,
-                    "term_at": term_at,
+                    "signal_at": signal_at,
                 }
             )
             said = stdout.read_text(), stderr.read_text()
@@ -116,11 +119,11 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     tempfile.tempdir = None  # what the server has found by its own environment
     for descriptor, path in request["files"]:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT if descriptor else os.O_RDONLY, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
+    sys.stdin = open(0, closefd=False)  # multiprocessing has put another file there
     if request["anew"]:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # in place of the server's requests
         os.execv(sys.executable, [sys.executable, *request["command"]])
     try:
         _run(request["command"], request["cwd"])
@@ -132,7 +135,11 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _run(command: list[str], cwd: str) -> None:
-    if command[0] == "-m":
+    if command[0] == "-c":
+        sys.argv, sys.path[0] = ["-c", *command[2:]], cwd
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(command[1], "<string>", "exec"), main.__dict__)
+    elif command[0] == "-m":
         _, module, *arguments = command
         sys.argv, sys.path[0] = [module, *arguments], cwd
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -145,20 +152,21 @@ def _status(request: dict[str, Any]) -> int | None:
     """How the command ended, killed where it had not in time."""
     process = multiprocessing.get_context("fork").Process(target=_become, args=(request,))
     process.start()
-    if request["term_at"] is not None:
-        _terminate(process, request)
+    if request["signal_at"] is not None:
+        _signal(process, request)
     process.join(request["limit"])
     process.kill()
     process.join()
     return process.exitcode
 
 
-def _terminate(process: Any, request: dict[str, Any]) -> None:
-    """SIGTERM to a command that has printed what it is awaited to."""
-    said, until = Path(dict(request["files"])[1]), time.monotonic() + request["limit"]
+def _signal(process: Any, request: dict[str, Any]) -> None:
+    """A signal to a command that has printed what it is awaited to."""
+    files, until = dict(request["files"]), time.monotonic() + request["limit"]
+    number, awaited = request["signal_at"]
     while process.is_alive() and time.monotonic() < until:
-        if request["term_at"] in said.read_text():
-            process.terminate()
+        if any(awaited in Path(files[descriptor]).read_text() for descriptor in (1, 2)):
+            os.kill(process.pid, number)
             return
         time.sleep(0.01)
 
@@ -188,7 +196,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
     there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
     import_all((*IMPORTED, *sorted(of_features()), *there))
-    gc.freeze()  # so that a collection in a fork does not write to, and so copy, what is shared
+    grammar.table()  # read once, as the modules are
+    tensors.set_apart()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)
 

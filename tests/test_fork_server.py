@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -36,6 +37,18 @@ def test_it_ends_as_it_would_by_itself(fork_server, tmp_path, last, anew):
     assert (forked.returncode, forked.stdout) == (usual.returncode, usual.stdout)
     assert forked.stderr.splitlines()[0] == usual.stderr.splitlines()[0] == "wrong"
     assert forked.stderr.splitlines()[-1] == usual.stderr.splitlines()[-1]
+
+
+def test_code_runs_as_main(fork_server, tmp_path):
+    code = "import sys\nprint(__name__, sys.argv)\ndef f(): return sys.path[0]\nprint(f())"
+    done = fork_server.run("-c", code, cwd=tmp_path)
+    assert done.stdout == f"__main__ ['-c']\n{tmp_path}\n", done.stderr
+
+
+def test_a_signal_comes_once_it_has_printed(fork_server):
+    code = "import time\nprint('up', flush=True)\ntime.sleep(100)"
+    done = fork_server.run("-c", code, signal_at=(signal.SIGINT, "up"))
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt" and done.returncode == 1
 
 
 def test_one_that_takes_too_long_is_killed(fork_server, tmp_path):

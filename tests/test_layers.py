@@ -142,7 +142,7 @@ def _wrong(module: str, to: Import) -> str:
 
 def _edits_path(source: str) -> Iterator[int]:
     """Lines that change sys.path."""
-    if "sys" not in source or "path" not in source:
+    if not re.search(r"\bsys\W*\.\W*path", source):
         return
     for node in ast.walk(ast.parse(source)):
         targets: list[ast.expr] = []

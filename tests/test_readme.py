@@ -184,12 +184,10 @@ def test_options_of_the_readme_are_all_there():
         assert re.search(rf"{option}(?![\w-])", known), option
 
 
-def test_the_snippet_runs(tmp_path):
+def test_the_snippet_runs(fork_server):
     """As it stands, in the checkout, in a process of its own."""
     (snippet,) = (c for lang, c in FENCE.findall((ROOT / "README.md").read_text()) if lang)
-    done = subprocess.run(
-        [sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    done = fork_server.run("-c", snippet)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("torch.Size([128, 256, 1]) (")
 

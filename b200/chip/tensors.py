@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import operator
 import os
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
+from itertools import compress, repeat
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,7 +42,7 @@ def _tensors(objects: list[Any]) -> list[Any]:
     while work:
         kinds.add(kind := work.pop())
         work.extend(k for k in kind.__subclasses__() if k not in kinds)
-    return [thing for thing in objects if type(thing) in kinds]
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
 
 
 def _address(tensor: Any) -> int:
@@ -75,31 +77,50 @@ class _Frozen:
     """The tensors among the objects that gc.freeze() has set apart: the collector lists no others.
 
     To list these takes gc.unfreeze() and a look at all objects of the process. So their tensors are
-    remembered, and looked for again only where somebody has frozen more since. The mark shows that:
-    it is made after the freeze, so the collector lists it until the next freeze sets it apart, too.
+    remembered, and looked for again only where somebody else has frozen more since. The mark shows
+    that: it is made after the freeze, so the collector lists it until another freeze sets it apart.
     """
 
     def __init__(self) -> None:
         self._mark: list[Any] | None = None
         self._found: list[weakref.ref] = []
 
-    def tensors(self) -> list[Any]:
-        if not any(thing is self._mark for thing in gc.get_objects()):
-            self._look()
+    def is_marked(self, objects: list[Any]) -> bool:
+        """Whether the mark is among them."""
+        return self._mark is not None and any(map(operator.is_, objects, repeat(self._mark)))
+
+    def tensors(self, marked: bool) -> list[Any]:
+        """marked: the collector lists the mark."""
+        if not marked:
+            self._found.clear()
+            if gc.get_freeze_count():  # which goes over all of them
+                gc.collect()  # of what is garbage by now, which would be frozen, too
+                gc.unfreeze()
+                self._freeze(gc.get_objects())
         return [tensor for found in self._found if (tensor := found()) is not None]
 
-    def _look(self) -> None:
-        self._found = []
-        if not gc.get_freeze_count():
-            return
-        gc.collect()  # of what is garbage by now, which would be frozen, too
-        gc.unfreeze()
-        self._found = [weakref.ref(tensor) for tensor in _tensors(gc.get_objects())]
+    def add(self) -> None:
+        """Freeze what the collector lists by now."""
+        kept = self.tensors(self.is_marked(gc.get_objects()))
+        self._found = list(map(weakref.ref, kept))
+        self._freeze(gc.get_objects())
+
+    def _freeze(self, objects: list[Any]) -> None:
+        self._found += map(weakref.ref, _tensors(objects))
         gc.freeze()
         self._mark = []
 
 
 _frozen = _Frozen()  # of the process, as what is frozen
+
+
+def set_apart() -> None:
+    """gc.collect() and gc.freeze(), where what is there stays and launches follow here or in forks.
+    None of them has to look through all of it for tensors. That takes a tenth of a second or more,
+    and copies what a fork shares with its parent.
+    """
+    gc.collect()
+    _frozen.add()
 
 
 class LiveTensors:
@@ -179,11 +200,18 @@ class LiveTensors:
         """
         if "torch" not in sys.modules:
             return
+        marked = False
         for generation in range(3):  # the youngest, which are few, first
-            self._register_all(memory, _tensors(gc.get_objects(generation)))
+            marked |= self._look_at(memory, generation)
             if memory.find(address, 1) is not None:
                 return
-        self._register_all(memory, _frozen.tensors())
+        self._register_all(memory, _frozen.tensors(marked))
+
+    def _look_at(self, memory: GlobalMemory, generation: int) -> bool:
+        """Register those that a generation of the collector has; whether the mark is there, too."""
+        objects = gc.get_objects(generation)
+        self._register_all(memory, _tensors(objects))
+        return _frozen.is_marked(objects)
 
     def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
         if not tensors:

@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,13 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
+@cache  # a copy of the checkout has the same sources
 def meaning(name: str, text: str) -> str:
     """What of a source counts. name: a file name, or its ending alone."""
     if name.endswith(".py"):
-        return "".join(_tree(ast.parse(text)))
+        said: list[str] = []
+        _say(ast.parse(text), said.append)
+        return "".join(said)
     if name.endswith(".toml"):
         return json.dumps(_without_sources(_toml(text)), sort_keys=True)
     if name.endswith(".txt"):  # rows of the instruction table
@@ -109,20 +112,20 @@ def _without_sources(value: Any) -> Any:
     return {name: _without_sources(each) for name, each in value.items() if name != "source"}
 
 
-def _tree(node: ast.AST) -> Iterable[str]:
+def _say(node: ast.AST, say: Callable[[str], None]) -> None:
     """A syntax tree as text, the same for each Python: fields that are empty are left out."""
-    yield f"({type(node).__name__}"
+    say(f"({type(node).__name__}")
     for name, value in ast.iter_fields(node):
         if name == "body" and isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, False):
             value = value[1:]
         if value is None or value == [] or name == "kind":
             continue
-        yield f" {name}="
+        say(f" {name}=")
         for each in value if isinstance(value, list) else [value]:
             if isinstance(node, ast.JoinedStr) and getattr(each, "value", None) == "":
                 continue  # Python 3.12 ends some f-strings in an empty text
             if isinstance(each, ast.AST):
-                yield from _tree(each)
+                _say(each, say)
             else:
-                yield repr(each)
-    yield ")"
+                say(repr(each))
+    say(")")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib.metadata
 import os
 from dataclasses import dataclass
@@ -130,9 +129,9 @@ def start_emulator() -> None:
         with contextlib.suppress(ImportError):  # not of a kernel in PTX, CUDA or Triton
             import cutlass  # noqa: F401  install() takes it over as soon as it is imported
         import harness.evaluator.case.worker  # noqa: F401
+        from b200.chip import tensors
 
-        gc.collect()
-        gc.freeze()
+        tensors.set_apart()
     except Exception as error:
         raise SetupError(
             f"the emulator cannot be installed: {type(error).__name__}: {error}"

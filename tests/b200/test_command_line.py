@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -268,19 +266,14 @@ def test_a_program_of_another_name_runs(folder, fork_server):
     assert (done.returncode, done.stderr) == (0, "b200: k, grid (1, 1, 1), cluster (1, 1, 1)\n")
 
 
-def test_a_program_on_stdin(folder):
+def test_a_program_on_stdin(folder, fork_server):
     """Its arguments stand behind the -; its lines can be read by what compiles them."""
     script = (
         f"import inspect, sys\n{LAUNCH}def f(): pass\nprint(sys.argv[1:], inspect.getsource(f))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "b200", "run", "-", "--n", "3"],
-        input=script,
-        env=os.environ | PATH,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    (folder / "given").write_text(script)
+    command = ("-m", "b200", "run", "-", "--n", "3")
+    done = fork_server.run(*command, env=os.environ | PATH, cwd=folder, files={0: folder / "given"})
     assert (done.returncode, done.stdout) == (0, "['--n', '3'] def f(): pass\n\n"), done.stderr
 
 

@@ -175,9 +175,8 @@ looked.append(1)
 wait()
 """
     (tmp_path / "script.py").write_text(script)
-    done = fork_server.run(
-        "-m", "b200", "run", str(tmp_path / "script.py"), term_at="up\n", limit=60
-    )
+    command = ("-m", "b200", "run", str(tmp_path / "script.py"))
+    done = fork_server.run(*command, signal_at=(signal.SIGTERM, "up\n"), limit=60)
     assert done.returncode == 143
     out = done.stdout
     assert ("out" in out) == end.startswith("finally") and "'generation': 2" not in out
@@ -302,21 +301,8 @@ with telling_where(gpu, 1.0):
 """
 
 
-def test_a_loop_without_end_says_where_it_is(tmp_path):
-    script = tmp_path / "endless.py"
-    script.write_text(ENDLESS)
-    process = subprocess.Popen(
-        [sys.executable, script],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        assert process.stderr is not None
-        first, second = (process.stderr.readline() for _ in range(2))
-    finally:
-        process.kill()
-        process.wait()
+def test_a_loop_without_end_says_where_it_is(fork_server):
+    done = fork_server.run("-c", ENDLESS, signal_at=(signal.SIGKILL, "warp 0"), limit=60)
+    first, second = done.stderr.splitlines()[:2]
     assert "s in one launch, at" in first
     assert "forever.cu:7" in second and "CTA (0, 0, 0), warp 0" in second

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -245,30 +248,19 @@ def test_a_gpu_is_timed_as_on_the_leaderboard(run_eval, stand_in):
     assert json.dumps(record["device"]) != '"emulator"'
 
 
-def test_finished_cases_are_not_lost_when_interrupted(stand_in, tmp_path):
+def test_finished_cases_are_not_lost_when_interrupted(fork_server, stand_in, tmp_path):
     """The first case never ends; those after it are done when SIGINT comes."""
     submission = stand_in("while m == 1: time.sleep(1)\nlaunch(); return ref_kernel(data)")
     lines = [f"m: {m}; n: 40; k: 64; l: 1" for m in (1, 2, 3)]
     cases_given = [word for line in lines for word in ("--case", line)]
     options = ("--json", "--jobs", "2", "--submission", submission, *EMULATED)
     command = eval_script(tmp_path, "harness.evaluator.progress.QUIET", 1.0)
-    process = subprocess.Popen(
-        [sys.executable, command, "test", "gemm", *cases_given, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        # a shell starts what runs in its background with SIGINT ignored, and children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    for line in process.stderr:
-        if "[2/3 done]" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert [json.loads(line)["case"] for line in out.splitlines()] == lines[1:]
-    assert err.splitlines()[-1] == "eval.py: interrupted" and "Traceback" not in err
+    asked = (command, "test", "gemm", *cases_given, *options)
+    done = fork_server.run(*asked, cwd=tmp_path, signal_at=(signal.SIGINT, "[2/3 done]"))
+    assert done.returncode == 130
+    assert [json.loads(line)["case"] for line in done.stdout.splitlines()] == lines[1:]
+    assert done.stderr.splitlines()[-1] == "eval.py: interrupted"
+    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away(stand_in, tmp_path):
@@ -313,27 +305,32 @@ def test_the_output_of_passing_cases_on_demand(run_eval, stand_in):
     assert "printed by the case | hello" in run_eval(*given, "--output").stderr
 
 
-def test_a_table_on_a_terminal(stand_in, tmp_path):
+def test_a_table_on_a_terminal(fork_server, stand_in, tmp_path):
     """Through a pseudo-terminal: rich draws, and what is piped has no escapes (the other tests)."""
     submission = stand_in("launch(); return ref_kernel(data)")
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "eval.py"), "test", "gemv", "--case", "m: 8; k: 64; l: 1"]
-        + ["--submission", submission, *EMULATED],
-        stdout=slave,
-        stderr=slave,
+    terminal = Path(os.ttyname(slave))
+    shown: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # the end of a pseudo-terminal
+            while chunk := os.read(master, 4096):
+                shown.append(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    done = fork_server.run(
+        *(str(ROOT / "eval.py"), "test", "gemv", "--case", "m: 8; k: 64; l: 1"),
+        *("--submission", submission, *EMULATED),
         cwd=tmp_path,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
+        files={1: terminal, 2: terminal},
     )
     os.close(slave)
-    shown = b""
-    try:
-        while chunk := os.read(master, 4096):
-            shown += chunk
-    except OSError:  # the end of a pseudo-terminal
-        pass
-    assert process.wait() == 0
-    text = shown.decode()
+    reader.join()
+    os.close(master)
+    assert done.returncode == 0
+    text = b"".join(shown).decode()
     assert "1/1 done" in text and "\x1b[" in text and "─" in text
     assert "1 of 1 passed" in text and "m: 8; k: 64; l: 1" in text
 

@@ -185,6 +185,6 @@ def test_the_takeover_replaces_the_image_and_nothing_else(fork_server, tmp_path)
 
 def test_without_a_gpu_it_says_so(fork_server):
     command = ["-m", "harness.qualify.launcher", "--submission", "submission.py"]
-    done = fork_server.run(*command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, anew=True)
+    done = fork_server.run(*command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "launcher: needs a CUDA GPU, and torch finds none here\n"

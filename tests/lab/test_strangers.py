@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from lab.strangers import rows, study
 from lab.tables import strangers
-from tests import ROOT
 
 RUNNER = """
 import tvm
@@ -71,31 +67,29 @@ def run_bench(n):
     return bench({"tir": executable}, references={"theirs": build})
 """
 RUN = """
-import sys
 from lab.strangers import harness
 harness.run("scaled", sys.argv[1], sys.argv[2], lambda launch: launch())
 """
 
 
 @pytest.fixture
-def folder(tmp_path):
+def run(tmp_path, fork_server):
+    """run(configuration, implementation) of a package with one kernel."""
     package = tmp_path / "tirx_kernels"
     package.mkdir()
     for name, text in (("__init__", ""), ("runner", RUNNER), ("registry", REGISTRY)):
         (package / f"{name}.py").write_text(text)
     (package / "scaled.py").write_text(KERNEL)
-    return tmp_path
+    code = f"import sys\nsys.path.append({str(tmp_path)!r})\n{RUN}"
+
+    def call(config: str, implementation: str) -> subprocess.CompletedProcess[str]:
+        return fork_server.run("-c", code, config, implementation)
+
+    return call
 
 
-def run(folder: Path, config: str, implementation: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", RUN, config, implementation]
-    path = os.pathsep.join([str(ROOT), str(folder)])
-    environment = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-
-def test_a_kernel_is_launched_as_the_benchmark_does_it_without_its_compiler(folder):
-    done = run(folder, "large", "theirs")
+def test_a_kernel_is_launched_as_the_benchmark_does_it_without_its_compiler(run):
+    done = run("large", "theirs")
     assert (done.stdout, done.returncode) == ("launched 8\n", 0), done.stderr
 
 
@@ -106,8 +100,8 @@ def test_a_kernel_is_launched_as_the_benchmark_does_it_without_its_compiler(fold
         ("small", "ours", "scaled has theirs; found 'ours'"),
     ],
 )
-def test_a_name_that_it_does_not_know_is_told(folder, config, implementation, said):
-    done = run(folder, config, implementation)
+def test_a_name_that_it_does_not_know_is_told(run, config, implementation, said):
+    done = run(config, implementation)
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1]
 
 

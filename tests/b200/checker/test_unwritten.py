@@ -1,8 +1,6 @@
 """Reads of global memory that nobody has written: which reach a result, and what stays as it was."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -204,8 +202,8 @@ print("fine")
 """
 
 
-def test_tensors_without_contents_are_unwritten():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+def test_tensors_without_contents_are_unwritten(fork_server):
+    done = fork_server.run("-c", PROGRAM)
     assert done.stdout == "fine\n", done.stderr
 
 

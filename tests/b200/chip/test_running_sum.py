@@ -83,7 +83,7 @@ def ways_taken(monkeypatch) -> Counter:
     return taken
 
 
-@pytest.mark.parametrize("sums", [500, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sums", [250, pytest.param(1500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("int8", [True, False])
 def test_random_sums_are_those_of_single_steps(monkeypatch, int8, sums):
     if not int8:
@@ -113,7 +113,7 @@ def test_random_sums_are_those_of_single_steps(monkeypatch, int8, sums):
         np.testing.assert_array_equal(mma.acc.read(cta), cells, err_msg=f"sum {number}, {regime}")
         assert not cta.sums
         infinite += bool((cells & 0x7FFFFFFF >= 0x7F800000).any())
-    assert infinite > 50 and all(taken[way] > 50 for way in taken)
+    assert infinite > sums // 10 and all(taken[way] > sums // 10 for way in taken)
     assert len(taken) == (6 if int8 else 4)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import importlib
 import json
 import os
@@ -20,9 +19,11 @@ import numpy as np
 import torch
 
 import b200
+from b200.chip import tensors
 from b200.chip.gpu import Gpu
 from b200.host import takeover
 from b200.host.features import FEATURES
+from b200.isa import grammar
 from tests import ROOT
 from tests.fork_server import import_all, of_features
 
@@ -169,7 +170,8 @@ def tried(names: list[str], use: Callable[[], object]) -> dict[str, object]:
 def main() -> None:
     modules = ("cutlass.cute.runtime", "cutlass.utils", "torch.profiler", "torch.library")
     import_all((*modules, "b200.checker.checked", "b200.chip.gpu", *sorted(of_features())))
-    gc.freeze()  # or each fork copies what it collects
+    grammar.table()
+    tensors.set_apart()  # or each fork copies what it collects
     for feature in FEATURES:
         use = USES.get(feature.what, lambda: None)
         alike = [

@@ -5,8 +5,10 @@ A function of a program returns the text of the C++ exception it ended with, "" 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -47,14 +49,20 @@ needs_nvcc = needs(find_toolkit)
 
 
 def one_folder(factory: pytest.TempPathFactory, files: Mapping[str, str]) -> Path:
-    """A folder with these files, by name; the same one for the same files. `b200 run` compiles a
-    program again in another folder, as its includes may be others there, and that takes 3 CPU
-    seconds.
+    """A folder with these files, by name; the same one for the same files, in each process of the
+    tests. `b200 run` compiles a program again in another folder, as its includes may be others
+    there, and that takes 3 CPU seconds.
     """
-    folder = factory.getbasetemp() / f"program-{digest_of(*files, *files.values())}"
-    folder.mkdir(exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text)
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # each worker has a folder of its own in it
+    folder = base / f"program-{digest_of(*files, *files.values())}"
+    if not folder.exists():
+        made = factory.mktemp("program")
+        for name, text in files.items():
+            (made / name).write_text(text)
+        with contextlib.suppress(OSError):  # another process was faster
+            made.rename(folder)
     return folder
 
 

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import needs_nvcc, one_folder
 
 pytestmark = needs_nvcc
 
@@ -109,9 +109,7 @@ LINES = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    path = tmp_path_factory.mktemp("host_view") / "program.cu"
-    path.write_text(PROGRAM)
-    return path
+    return one_folder(tmp_path_factory, {"program.cu": PROGRAM}) / "program.cu"
 
 
 @pytest.fixture

@@ -1,13 +1,8 @@
 """CuTe DSL programs in the emulator: from `cute.compile` or a direct call to the result."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
-
-from tests import ROOT
 
 pytest.importorskip("cutlass")
 
@@ -298,7 +293,7 @@ def test_alignment_that_only_cuda_allocations_have(gpu):
         kernels.scaled_sum(*(from_dlpack(t[1:], assumed_align=256) for _ in range(3)), 1.0)
 
 
-def test_a_process_without_emulation_is_untouched():
+def test_a_process_without_emulation_is_untouched(fork_server):
     """The DSL without `install`: its engine is its own, and a launch needs a driver."""
     program = (
         "import b200, cutlass\n"
@@ -311,8 +306,6 @@ def test_a_process_without_emulation_is_untouched():
         "    assert not thing.__module__.startswith('b200'), thing\n"
         "    print(thing.__module__)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = fork_server.run("-c", program)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == 4

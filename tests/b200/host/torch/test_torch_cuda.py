@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -14,7 +12,6 @@ import torch
 
 import b200
 from b200.errors import EmulatorError
-from tests import ROOT
 from tests.b200.ptx_support import kernel as ptx_kernel
 
 GPU = torch.device("cuda", 0)
@@ -286,7 +283,7 @@ def test_workers(tmp_path, fork_server):
     ], done.stderr
 
 
-def test_files_that_a_script_leaves_open_are_written(tmp_path):
+def test_files_that_a_script_leaves_open_are_written(tmp_path, fork_server):
     """As with `python SCRIPT`; a function keeps the script's names, the file among them, alive."""
     script, out = tmp_path / "leaves.py", tmp_path / "out.txt"
     script.write_text(
@@ -296,12 +293,7 @@ def test_files_that_a_script_leaves_open_are_written(tmp_path):
         "print('said', file=out)\n"
         "sys.exit(3)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "b200", "run", "--no-again", str(script), str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=120,
-    )
+    done = fork_server.run("-m", "b200", "run", "--no-again", str(script), str(out))
     assert done.returncode == 3 and out.read_text() == "said\n"
 
 

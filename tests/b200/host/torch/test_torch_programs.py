@@ -5,15 +5,12 @@ own, torch.compile, the profiler.
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import b200
 from b200.host.torch.aligned_storage import ALIGNMENT
-from tests import ROOT
 
 SIZES = (1, 3, 64, 100, 1 << 10, 1 << 18, (1 << 20) + 1)
 
@@ -71,7 +68,7 @@ def test_views_share_the_memory_that_was_moved():
     assert len({address(part) for part in parts}) == 1
 
 
-def test_moved_memory_is_given_back():
+def test_moved_memory_is_given_back(fork_server):
     """A process whose address space ends soon."""
     program = """
 import resource, torch, b200
@@ -84,7 +81,7 @@ for _ in range(12):
     tensor = torch.ones(50 << 20, dtype=torch.uint8, device="cuda")
 print("done")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    done = fork_server.run("-c", program)
     assert done.stdout == "done\n", done.stderr
 
 
