@@ -19,6 +19,7 @@ from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.sent import in_turn
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
+from b200.checker.memory.stores_at_once import FollowedStore
 from b200.checker.steps import Look, Looking, Touch, followed, plain, way_of
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Loads, MatrixLoads, MatrixStores, Stores, Updates
@@ -287,7 +288,8 @@ def _look_at_access(ins: Instr) -> Looking | None:
             return Look((at.tobytes() if where else where,), differs=differs)
         tell = note = None
         if write:
-            tell = partial(_global, w, ins, mask, at, nbytes, write, False)
+            alone = partial(_global, w, ins, mask, at, nbytes, write, False)
+            tell = FollowedStore(w, ins, at, nbytes, own_lanes(mask, at), alone)
         else:
             note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
         return Look((where, at.size), Touch(way_of(effect), at, nbytes), tell, note, differs)
