@@ -240,10 +240,10 @@ class Following:
             if write and region.base not in mine:
                 self.observer.unwritten.writes_to(region)
             mine.add(region.base)
-            if left.size == 1:
+            low, high = region.base, region.base + region.size - nbytes
+            if low <= np.minimum.reduce(left) and np.maximum.reduce(left) <= high:
                 break
-            inside = (left >= region.base) & (left + nbytes <= region.base + region.size)
-            left = left[~inside]
+            left = left[(left < low) | (left > high)]
         return True
 
 

@@ -456,12 +456,12 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
     i's rows.
     """
-    write, rows = isinstance(effect, MatrixStores), effect.addresses
+    write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
-        for part in _parts(matrix_space(ins, addresses), 0xFFFFFFFF, addresses[:rows]):
+        for part in _parts(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
             if part.where == "shared":
                 w.observer.agent(w).lanes = 0  # the warp makes it as one
                 shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)

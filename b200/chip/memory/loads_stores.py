@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
-from b200.chip.memory.patterns import active_lanes, pattern_of
+from b200.chip.memory.patterns import active_lanes, pattern_at, pattern_of
 from b200.chip.state import OF_A_PEER
 from b200.chip.unwritten import PATTERN
 from b200.effects import Discards, Hints, Loads, Stores
@@ -220,6 +220,7 @@ def by_window(
 
 FULL64 = (1 << 64) - 1
 BYTES = PATTERN.view(np.uint8)
+TYPED = ("u8", "u16", "u32", "u64", "u128")  # a Region as items of 1, 2, 4, 8 and 16 bytes
 _SPACES = {
     0: "global",
     SHARED_WINDOW: "shared::cluster",
@@ -255,7 +256,10 @@ def _one_span(
     inside one allocation, else None: `spans` then says what is wrong or splits the access. Inactive
     lanes have the index of the lowest active one.
     """
-    first, pattern = pattern_of(mask, address, nbytes, size)
+    if space == "shared":
+        first, pattern = 0, pattern_at(mask, address.tobytes(), address.itemsize, nbytes, size)
+    else:
+        first, pattern = pattern_of(mask, address, nbytes, size)
     if pattern is None:
         return None
     low, high = first + pattern.low, first + pattern.high
@@ -283,8 +287,8 @@ def _one_span(
     else:
         return None
     shift = size.bit_length() - 1
-    typed = (region.u8, region.u16, region.u32, region.u64)[shift]
-    return typed, pattern.elements + (first - base >> shift)
+    typed = getattr(region, TYPED[shift])
+    return typed, pattern.elements + (first - base >> shift) if first != base else pattern.elements
 
 
 def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
@@ -306,7 +310,7 @@ def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[n
         _write(f, mask, space, address, np.stack(columns, 1))
         return
     typed, index = found
-    values = np.array(columns)
+    values = columns[0][None] if len(columns) == 1 else np.array(columns)
     if mask != FULL:
         chosen = active_lanes(mask)
         index, values = index[:, chosen], values[:, chosen]
