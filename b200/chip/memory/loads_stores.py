@@ -249,7 +249,7 @@ def address_array(address) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 
-def _one_span(
+def one_span(
     f, mask: int, space: str, address: np.ndarray, nbytes: int, size: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """(memory as elements of `size` bytes, index [elements of a lane, 32]) of an aligned access
@@ -294,7 +294,7 @@ def _one_span(
 def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
-    found = _one_span(f, mask, space, address, n * size, size)
+    found = one_span(f, mask, space, address, n * size, size)
     if found is None:
         got = _read(f, mask, space, address, n * size, dtype)
         return [np.ascontiguousarray(got[:, i]) for i in range(n)]
@@ -305,7 +305,7 @@ def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -
 def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]) -> None:
     """Write neighbouring elements of each active lane. columns: for each element an array of 32."""
     size = columns[0].itemsize
-    found = _one_span(f, mask, space, address, len(columns) * size, size)
+    found = one_span(f, mask, space, address, len(columns) * size, size)
     if found is None:
         _write(f, mask, space, address, np.stack(columns, 1))
         return
