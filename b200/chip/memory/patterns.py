@@ -56,9 +56,7 @@ def _pattern(distances: bytes, itemsize: int, nbytes: int, size: int) -> Pattern
 
 
 @lru_cache(maxsize=2048)
-def pattern_at(
-    mask: int, address: bytes, itemsize: int, nbytes: int, size: int
-) -> Pattern | None:
+def pattern_at(mask: int, address: bytes, itemsize: int, nbytes: int, size: int) -> Pattern | None:
     """The pattern of an access relative to address 0, of addresses as the bytes of an array: for
     shared memory, in which all CTAs of a grid go to the same places.
     """
