@@ -38,7 +38,7 @@ def cp_async(ins: Instr) -> Run:
     ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
     def at_once(warp, mask: int, nbytes: int, dst, src) -> bool:
-        """All lanes copy all of their bytes out of one allocation, aligned; False if they do not."""
+        """All lanes copy all their bytes out of one allocation, aligned; False if they do not."""
         addresses = [lanes_of(x, np.uint64) for x in (dst, src)]
         target = one_span(warp, mask, "shared", addresses[0], nbytes, nbytes)
         source = one_span(warp, mask, "global", addresses[1], nbytes, nbytes)
