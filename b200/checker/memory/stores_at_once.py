@@ -43,9 +43,11 @@ class FollowedStore(NamedTuple):
 
 def tell_all(observer: Observer, calls: Iterable[Callable[[], None]]) -> None:
     """Make calls to the rules for all clusters, as if in their order."""
-    for kind, group in groupby(calls, type):
-        if kind is not FollowedStore or not _told(observer, stores := list(group)):
-            for call in stores if kind is FollowedStore else group:
+    for _, group in groupby(calls, type):
+        some = list(group)
+        stores = [call for call in some if isinstance(call, FollowedStore)]
+        if not stores or not _told(observer, stores):
+            for call in some:
                 call()
 
 
