@@ -121,7 +121,7 @@ def wide_items(
     index of the items of each access).
     """
     ways = int(np.bitwise_or.reduce(offsets, None)) | nbytes
-    unit = next(u for u in (8, 4, 2) if not ways % u)
+    unit = next((u for u in (8, 4) if not ways % u), UNIT)
     items = shadow[: shadow.size // (unit // UNIT) * (unit // UNIT)].view(ITEMS[unit])
     return items, (offsets // unit)[..., None] + np.arange(nbytes // unit)
 
