@@ -72,6 +72,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from b200.checker.launches.dependent_launch import Seen
+from b200.checker.memory.stores_at_once import tell_all
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import OPERATIONS, READS, UNRULED, UPDATES, WRITES, Look, Touch
 from b200.chip.operations import Operation
@@ -239,10 +240,10 @@ class Following:
             if write and region.base not in mine:
                 self.observer.unwritten.writes_to(region)
             mine.add(region.base)
-            if left.size == 1:
+            low, high = region.base, region.base + region.size - nbytes
+            if low <= np.minimum.reduce(left) and np.maximum.reduce(left) <= high:
                 break
-            inside = (left >= region.base) & (left + nbytes <= region.base + region.size)
-            left = left[~inside]
+            left = left[(left < low) | (left > high)]
         return True
 
 
@@ -385,7 +386,8 @@ class Trail:
             raise Departed
         for place, agent in agents.items():
             agent.roles |= self.node.left.roles.get(place, frozenset())
-        for call in (*self.tell, *self.note):
+        tell_all(observer, self.tell)
+        for call in self.note:
             call()
         if observer.dependence is not None:
             observer.dependence.seen.add(following.traces.seen)

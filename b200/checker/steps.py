@@ -207,8 +207,9 @@ def _st_async(trail: Trail, w, store: StAsync) -> Look:
 
 def copy_operands(latest: LatestCopies, ins: Instr, copy: CpAsync) -> tuple:
     """The operands of a cp.async that are part of its step. latest: those of the warp."""
-    again = latest.again((ins.key, copy.nbytes), copy)
-    return copy.nbytes, copy.size, copy.destinations.tobytes(), again.tobytes()
+    destinations = copy.destinations.tobytes()
+    again = latest.again((ins.key, copy.nbytes), copy, destinations)
+    return copy.nbytes, copy.size, destinations, again.tobytes()
 
 
 def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
@@ -220,12 +221,13 @@ def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
     operands = copy_operands(latest, ins, copy)
     if not n:
         return Look(operands)
-
+    region = observer.machine.memory.region(int(sources[0]), n)
+    known = observer.unwritten.is_known(region)
     return Look(
         operands,
         Touch(READS, sources, n),
         lambda: observer.globals.loaded_by_threads(agent, sources, n, ins),
-        lambda: observer.unwritten.lanes(agent, sources, n, ins),
+        None if known else lambda: observer.unwritten.lanes(agent, sources, n, ins),
     )
 
 

@@ -14,6 +14,7 @@ from b200.checker.memory.global_conflicts import ATOMIC, WEAK
 from b200.checker.memory.global_memory import UNIT
 from b200.checker.memory.global_reads import WORD, ReadsAbreast, rows_of
 from b200.checker.memory.shadow import distinct
+from b200.checker.memory.stores_at_once import as_items, wide_items
 from b200.checker.scopes import GPU, scope_of
 from b200.checker.vector_clocks import Agent
 from b200.chip.abreast.dropped import NotAbreast
@@ -25,9 +26,6 @@ from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
-
-# Bytes of an item of the shadow (global_memory.py) -> the type of an array of such items
-ITEMS = {2: np.uint32, 4: np.uint64, 8: np.complex128}
 
 
 class GlobalAccess(NamedTuple):
@@ -171,13 +169,7 @@ class GlobalAccesses:
         for agent in self.agents(warp):
             agent.touched |= own
         offsets = at - region.base
-        unit = next(
-            u for u in (8, 4, 2) if not (int(np.bitwise_or.reduce(offsets, None)) | nbytes) % u
-        )
-        shadow = self.observer.globals.shadow(region)
-        items = shadow[: shadow.size // (unit // UNIT) * (unit // UNIT)].view(ITEMS[unit])
-        index = (offsets // unit)[..., None] + np.arange(nbytes // unit)
-        values = np.repeat(mine[:, None], unit // UNIT, 1)
+        items, index = wide_items(self.observer.globals.shadow(region), offsets, nbytes)
         cells = items[index]
         before = cells.view(np.uint32).reshape(len(mine), -1)
         others = (before != 0) & (before != mine[:, None])
@@ -185,7 +177,7 @@ class GlobalAccesses:
             raise NotAbreast("a place is stored to twice")
         self._stores.append((store, mine))
         self._undo.append((items, index, cells))
-        items[index] = values.view(ITEMS[unit])[:, :, None]
+        items[index] = as_items(mine, items)[:, :, None]
 
     def _are_own(self, store: GlobalAccess, before: np.ndarray, where: np.ndarray) -> bool:
         """Whether numbers in the shadow are of the same lanes' earlier stores at the same places.

@@ -170,7 +170,7 @@ class FollowAbreast(Abreast):
         if place.space == "local":
             return self._take(ins, w, lanes, (None,))
         if len(at) > 1 and (at != at[0]).any():
-            raise CtasDiffer("other places in shared memory")
+            raise CtasDiffer("other places in shared memory", at)
         self._take(ins, w, lanes, ((at[0] if varies else at[0, :1]).tobytes(),))
 
     def _in_order(self, ins: Instr, w: Fragment, mask: int, place: Place) -> None:

@@ -19,6 +19,7 @@ from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.sent import in_turn
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
+from b200.checker.memory.stores_at_once import FollowedStore
 from b200.checker.steps import Look, Looking, Touch, all_operands, followed, plain, way_of
 from b200.chip.memory.fill import UNIT, ranges
 from b200.chip.memory.matrix import matrix_space
@@ -288,7 +289,8 @@ def _look_at_access(ins: Instr) -> Looking | None:
             return Look((at.tobytes() if where else where,), differs=differs)
         tell = note = None
         if write:
-            tell = partial(_global, w, ins, mask, at, nbytes, write, False)
+            alone = partial(_global, w, ins, mask, at, nbytes, write, False)
+            tell = FollowedStore(w, ins, at, nbytes, own_lanes(mask, at), alone)
         else:
             note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
         return Look((where, at.size), Touch(way_of(effect), at, nbytes), tell, note, differs)
@@ -455,12 +457,12 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
     i's rows.
     """
-    write, rows = isinstance(effect, MatrixStores), effect.addresses
+    write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
     def observed(w, mask, address, *rest):
         result = run(w, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
-        for part in _parts(matrix_space(ins, addresses), 0xFFFFFFFF, addresses[:rows]):
+        for part in _parts(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
             if part.where == "shared":
                 w.observer.agent(w).lanes = 0  # the warp makes it as one
                 shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)

@@ -159,9 +159,12 @@ class GlobalRules:
                 addresses = addresses[1:]  # after a tensor, where nobody writes
                 continue
             region = memory.region(int(addresses[0]), nbytes)
-            end = region.base + region.size
-            inside = (addresses >= region.base) & (addresses + nbytes <= end)
-            yield region, addresses[inside] - region.base
+            low, high = region.base, region.base + region.size - nbytes
+            if low <= np.minimum.reduce(addresses) and np.maximum.reduce(addresses) <= high:
+                yield region, addresses - low
+                return
+            inside = (addresses >= low) & (addresses <= high)
+            yield region, addresses[inside] - low
             addresses = addresses[~inside]
 
     def loaded(self, agent, address: int, nbytes: int, ins) -> None:
@@ -181,10 +184,10 @@ class GlobalRules:
                 self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
     def loaded_by_threads(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
-        """Threads copy `nbytes` each, from each of the addresses (int64)."""
-        for region, at in self.regions(addresses, nbytes) if self.shadows else ():
-            for offset in at.tolist() if region.base in self.shadows else ():
-                self.loaded(agent, region.base + offset, nbytes, ins)
+        """Threads copy `nbytes` each, from each of the addresses (int64) in one allocation."""
+        region = self.observer.machine.memory.region(int(addresses[0]), nbytes)
+        for address in addresses.tolist() if region.base in self.shadows else ():
+            self.loaded(agent, address, nbytes, ins)
 
     def _behind(self, agent, nbytes: int, ins, region):
         self.observer.found(

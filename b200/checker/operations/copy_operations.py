@@ -312,7 +312,7 @@ class CopyOperations:
         stream = agent.stream("cp_async")
         what = ins.key, copy.nbytes, len(stream.marks), agent.now()
         # lanes that copy the same bytes to one place do no harm
-        places = copy.destinations[~agent.copies.again(what, copy)]
+        places = copy.destinations[~agent.copies.again(what, copy, copy.destinations.tobytes())]
         if np.unique(places).size == places.size:
             places = places[None, :] if places.size else ()
         else:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from b200.chip.operations import CpAsync
 from b200.hardware import OFFSET_MASK
 
 WORD = 4  # bytes: no cp.async copies less, and its destination is a multiple of what it copies
+
+
+@lru_cache(maxsize=1024)
+def _places_at(destinations: bytes) -> tuple[np.ndarray, int, bool]:
+    """(the words at these addresses, int64; the end of the highest; whether no two are one): a loop
+    comes back to the same ones, and so do the CTAs of a grid.
+    """
+    places = (np.frombuffer(destinations, np.int64) & OFFSET_MASK) // WORD
+    return places, int(places.max()) + 1, len(set(places.tolist())) == places.size
 
 
 class LatestCopies:
@@ -20,17 +31,18 @@ class LatestCopies:
         self._whats = np.zeros(0, np.int32)
         self._numbers: dict[tuple, int] = {}
 
-    def again(self, what: tuple, copy: CpAsync) -> np.ndarray:
+    def again(self, what: tuple, copy: CpAsync, destinations: bytes) -> np.ndarray:
         """Which threads of a copy do what was done last at their places, by a thread before them or
         by an instruction before; and note it. what: the same of all threads but for their sources.
+        destinations: the bytes of the copy's array of that name.
         """
-        places = (copy.destinations & OFFSET_MASK) // WORD
-        if (missing := int(places.max()) + 1 - self._whats.size) > 0:
+        places, end, distinct = _places_at(destinations)
+        if (missing := end - self._whats.size) > 0:
             missing += self._whats.size
             self._sources = np.concatenate((self._sources, np.zeros(missing, np.int64)))
             self._whats = np.concatenate((self._whats, np.zeros(missing, np.int32)))
         number = self._numbers.setdefault(what, len(self._numbers) + 1)
-        if len(set(places.tolist())) == places.size:
+        if distinct:
             return self._again(places, copy.sources, number)
         each = zip(places[:, None], copy.sources[:, None], strict=True)
         return np.concatenate([self._again(*one, number) for one in each])

@@ -80,7 +80,7 @@ def watched(
     def convert(w, mask: int, *args: np.ndarray) -> np.ndarray:
         result = vector(*args)
         infinite = result.view(target.bits_dtype) & magnitude == infinity
-        if infinite.any():
+        if np.count_nonzero(infinite):  # quicker than any()
             values = np.stack([source.native(a) for a in args[narrows.values - 1 :: -1]], -1)
             hits = (infinite & np.isfinite(values).reshape(-1)).reshape(
                 len(instructions), -1, narrows.values

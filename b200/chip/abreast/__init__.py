@@ -21,6 +21,7 @@ What makes it right:
     threads are in order (checker/abreast/).
 
 A dropped run has cost what a few of its CTAs cost one by one, and a kernel that was dropped is not
-tried again. B200_ABREAST=0 switches all of it off; another number is the most CTAs that run
-abreast; "64:0" runs the shortest launches so, too.
+tried again. But if one of many CTAs differs from all others, it is left to run by itself, and the
+others run abreast once more. B200_ABREAST=0 switches all of it off; another number is the most CTAs
+that run abreast; "64:0" runs the shortest launches so, too.
 """

@@ -161,7 +161,7 @@ class AbreastMachine(Machine):
         if lanes is None:
             lanes = self._alike[mask] = mask & FULL
             if mask != lanes * self.every_cta:
-                raise CtasDiffer("CTAs go different ways")
+                raise CtasDiffer("CTAs go different ways", self.words(mask))
         return lanes
 
     def parts(self, mask: int, taken: int) -> None:

@@ -68,12 +68,13 @@ class SideBySide(InOrder):
         self._refusals: dict[Translated, str] = {}
         self._given_up: dict[Translated, str] = {}
         self._put_off = 0  # turns in which no cluster has joined one that goes on
+        self._other: Cluster | None = None  # the one that differs from those that ran beside it
 
     def again(self, dependent: bool) -> InOrder | None:
         return SideBySide(self.most, self.pays)
 
     def clusters(self, every: Iterator[Cluster]) -> Iterable[Cluster]:
-        self._put_off = 0
+        self._put_off, self._other = 0, None
         self.ran, self.dropped, self._in_place = 0, "", frozenset[int]()
         self.upcoming = _Upcoming(every)
         return self.upcoming
@@ -116,17 +117,31 @@ class SideBySide(InOrder):
         if not self._pays(code, left):
             return False
         n, views = how_many(left, self.most), self._views()
-        if n < 2 or views is None:
+        if n < 2 or views is None or machine.next_cluster is self._other:
             return False
         chunk = self._taken(n)
+        if len(chunk) < 2:
+            return False  # the one behind it is set apart
         why = self._try(code, chunk, views, launch)
         if why is None:
-            self.ran += n
+            self.ran += len(chunk)
             return True
-        self.dropped = self._given_up[code] = str(why)
         self.upcoming.back.extendleft(reversed(chunk[1:]))
         machine.next_cluster = chunk[0]
+        if self._sets_apart(chunk, why):
+            return self.start_several(launch)
+        self.dropped = self._given_up[code] = str(why)
         return False
+
+    def _sets_apart(self, chunk: list[Cluster], why: BaseException) -> bool:
+        """Whether one of many CTAs differs from all others: it is left to run by itself, and the
+        others are run abreast once more. This is done once in a launch.
+        """
+        other = why.other if isinstance(why, CtasDiffer) else None
+        if other is None or self._other is not None or len(chunk) < FEW:
+            return False
+        self._other = chunk[other]
+        return True
 
     def _views(self) -> list[Abreast] | None:
         """The watchers' views of the next CTAs; None if these may not run abreast."""
@@ -153,7 +168,9 @@ class SideBySide(InOrder):
                 self._in_place |= {found.base}
             except CtasDiffer as why:
                 late = self._executed(code, self._hits) > EARLY * len(chunk) * self._each(code)
-                if late and len(chunk) < FEW or not any([view.differ() for view in views]):
+                if late and (len(chunk) < FEW or why.other is not None and self._other is None):
+                    return why
+                if not any([view.differ() for view in views]):
                     return why
                 views = self._views()
             except (NotAbreast, Unsupported) as why:
@@ -176,11 +193,14 @@ class SideBySide(InOrder):
         return sum(len(block.ops) * n for block, n in zip(code.structure, hits, strict=True))
 
     def _taken(self, n: int) -> list[Cluster]:
-        """The next n clusters."""
+        """The next n clusters, but none from the one that is set apart."""
         machine = self.machine
         assert machine.next_cluster is not None
         chunk = [machine.next_cluster]
         while len(chunk) < n and (cluster := next(self.upcoming, None)) is not None:
+            if cluster is self._other:
+                self.upcoming.back.appendleft(cluster)
+                break
             chunk.append(cluster)
         return chunk
 

@@ -34,6 +34,8 @@ def in_groups(one: Run, predicate: int | None = None) -> Run:
 
     def run(w, mask, *args):
         *operands, members = args
+        if isinstance(members, int) and members & FULL == mask:
+            return one(w, mask, *operands)
         groups = groups_of(mask, members)
         for value, own in groups.items():
             if own & ~value:

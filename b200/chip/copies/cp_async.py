@@ -8,6 +8,7 @@ import numpy as np
 
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
 from b200.chip.memory.addressing import shared_address
+from b200.chip.memory.loads_stores import one_span
 from b200.chip.memory.patterns import active_lanes
 from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.state import Region
@@ -36,10 +37,26 @@ def cp_async(ins: Instr) -> Run:
     cached = ins.mods[2] == "ca"
     ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
-    def issue(warp, lanes: np.ndarray, nbytes: int, filled: int, dst, src):
-        """Lanes that copy `filled` bytes each; dst, src: their addresses."""
-        items, offsets = _sources(warp, src, nbytes, filled)
-        memory, to = _targets(warp, dst, nbytes)
+    def at_once(warp, mask: int, nbytes: int, dst, src) -> bool:
+        """All lanes copy all their bytes out of one allocation, aligned; False if they do not."""
+        addresses = [lanes_of(x, np.uint64) for x in (dst, src)]
+        target = one_span(warp, mask, "shared", addresses[0], nbytes, nbytes)
+        source = one_span(warp, mask, "global", addresses[1], nbytes, nbytes)
+        if target is None or source is None:
+            return False
+        to, offsets = target[1][0], source[1][0]
+        if mask != FULL:
+            chosen = active_lanes(mask)
+            to, offsets, *addresses = (x[chosen] for x in (to, offsets, *addresses))
+        places = (x.astype(np.int64) for x in addresses)
+        issue(warp, mask, nbytes, nbytes, *places, (source[0], offsets), (target[0], to))
+        return True
+
+    def issue(warp, mask: int, nbytes: int, filled: int, dst, src, source, target):
+        """Lanes that copy `filled` bytes each; dst, src: their addresses. source, target: as in
+        _sources and _targets.
+        """
+        (items, offsets), (memory, to) = source, target
 
         def move():
             if offsets is not None and items.dtype == memory.dtype:
@@ -51,19 +68,25 @@ def cp_async(ins: Instr) -> Run:
             memory[to] = rows.view(memory.dtype)[:, 0]
 
         operation = CpAsync(filled, nbytes, src, dst, cached)
-        mask = FULL if lanes.size == 32 else sum(1 << lane for lane in lanes.tolist())
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
     def run(warp, mask, dst, src, nbytes, *rest):
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
+        given, by_thread = rest[0] if len(rest) > policy else None, warp.machine.order.by_thread
+        whole = given is None or isinstance(given, int) and not ignores and given == nbytes
+        if whole and not by_thread and at_once(warp, mask, nbytes, dst, src):
+            return
         chosen = active_lanes(mask)
-        filled = _filled(ignores, rest[0] if len(rest) > policy else None, nbytes, chosen)
+        filled = _filled(ignores, given, nbytes, chosen)
         if (filled > nbytes).any():
             raise Fault(f"cp.async with src-size {filled.max()}, more than its cp-size {nbytes}")
         places = [lanes_of(x, np.uint64)[chosen].astype(np.int64) for x in (dst, src)]
         for part in _parts(warp, filled, places[1]):
-            issue(warp, chosen[part], nbytes, int(filled[part][0]), *(x[part] for x in places))
+            n, (dst, src) = int(filled[part][0]), (x[part] for x in places)
+            own = sum(1 << lane for lane in chosen[part].tolist())
+            source = _sources(warp, src, nbytes, n)
+            issue(warp, own, nbytes, n, dst, src, source, _targets(warp, dst, nbytes))
 
     return run
 

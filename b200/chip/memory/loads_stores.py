@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
-from b200.chip.memory.patterns import active_lanes, pattern_of
+from b200.chip.memory.patterns import active_lanes, pattern_at, pattern_of
 from b200.chip.state import OF_A_PEER
 from b200.chip.unwritten import PATTERN
 from b200.effects import Discards, Hints, Loads, Stores
@@ -220,6 +220,7 @@ def by_window(
 
 FULL64 = (1 << 64) - 1
 BYTES = PATTERN.view(np.uint8)
+TYPED = ("u8", "u16", "u32", "u64", "u128")  # a Region as items of 1, 2, 4, 8 and 16 bytes
 _SPACES = {
     0: "global",
     SHARED_WINDOW: "shared::cluster",
@@ -248,14 +249,17 @@ def address_array(address) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 
-def _one_span(
+def one_span(
     f, mask: int, space: str, address: np.ndarray, nbytes: int, size: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """(memory as elements of `size` bytes, index [elements of a lane, 32]) of an aligned access
     inside one allocation, else None: `spans` then says what is wrong or splits the access. Inactive
     lanes have the index of the lowest active one.
     """
-    first, pattern = pattern_of(mask, address, nbytes, size)
+    if space == "shared":
+        first, pattern = 0, pattern_at(mask, address.tobytes(), address.itemsize, nbytes, size)
+    else:
+        first, pattern = pattern_of(mask, address, nbytes, size)
     if pattern is None:
         return None
     low, high = first + pattern.low, first + pattern.high
@@ -283,14 +287,14 @@ def _one_span(
     else:
         return None
     shift = size.bit_length() - 1
-    typed = (region.u8, region.u16, region.u32, region.u64)[shift]
-    return typed, pattern.elements + (first - base >> shift)
+    typed = getattr(region, TYPED[shift])
+    return typed, pattern.elements + (first - base >> shift) if first != base else pattern.elements
 
 
 def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
-    found = _one_span(f, mask, space, address, n * size, size)
+    found = one_span(f, mask, space, address, n * size, size)
     if found is None:
         got = _read(f, mask, space, address, n * size, dtype)
         return [np.ascontiguousarray(got[:, i]) for i in range(n)]
@@ -301,12 +305,12 @@ def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -
 def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]) -> None:
     """Write neighbouring elements of each active lane. columns: for each element an array of 32."""
     size = columns[0].itemsize
-    found = _one_span(f, mask, space, address, len(columns) * size, size)
+    found = one_span(f, mask, space, address, len(columns) * size, size)
     if found is None:
         _write(f, mask, space, address, np.stack(columns, 1))
         return
     typed, index = found
-    values = np.array(columns)
+    values = columns[0][None] if len(columns) == 1 else np.array(columns)
     if mask != FULL:
         chosen = active_lanes(mask)
         index, values = index[:, chosen], values[:, chosen]

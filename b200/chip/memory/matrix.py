@@ -85,15 +85,17 @@ def _widen(rows: np.ndarray, bits: int) -> np.ndarray:
     return np.packbits(flat.reshape(len(rows), 16, bits), axis=2, bitorder="little")[:, :, 0]
 
 
-def matrix_space(ins: Instr, addresses: np.ndarray) -> str:
-    """The state space of the rows' addresses.
+def matrix_space(space: str, addresses: np.ndarray) -> str:
+    """The state space of the rows' addresses. space: that of the opcode.
 
     SASS (ptxas 13.0: LDSM, STSM) takes 32 bits of an address and always means shared memory. So an
     address that fits in 32 bits is a shared one even if the PTX names no space: the CuTe DSL stores
     matrices like that.
     """
-    space = space_of(ins)
-    return "shared" if space == "generic" and int(addresses.max()) < 1 << 32 else space
+    if space != "generic":
+        return space
+    narrow = addresses.itemsize <= 4 or int(addresses.max()) < 1 << 32
+    return "shared" if narrow else space
 
 
 def _loads(ins: Instr) -> MatrixLoads:
@@ -117,12 +119,12 @@ def ldmatrix(ins: Instr) -> Run:
     elements of the latter lie in the low bits of their bytes."""
     form, count = _choose(ins)
     row, byte = form.places(count)
-    suppliers = (1 << form.rows * count) - 1
+    suppliers, space = (1 << form.rows * count) - 1, space_of(ins)
     bits = 4 if ins.has("b4x16_p64") else 6 if ins.has("b6x16_p32") else 8
 
     def run(f, mask, address):
         at = address_array(address)
-        words = read_columns(f, suppliers, matrix_space(ins, at), at, 4, np.uint32)
+        words = read_columns(f, suppliers, matrix_space(space, at), at, 4, np.uint32)
         rows = np.stack(words, axis=1).view(np.uint8)
         if bits != 8:
             rows = _widen(rows, bits)
@@ -139,13 +141,14 @@ def stmatrix(ins: Instr) -> Run:
     form, count = _choose(ins)
     sources = form.sources(count)
     given = form.rows * count  # lanes with the address of a row
-    words = np.zeros((4, 32), np.uint32)  # of the rows; those of other lanes are not written
+    suppliers, space = (1 << given) - 1, space_of(ins)
+    rows = np.zeros(32, np.complex128)  # of 16 bytes; those of other lanes are not written
 
     def run(f, mask, address, regs):
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)
-        words[:, :given] = registers.reshape(-1).take(sources).view(np.uint32).reshape(-1, 4).T
-        write_columns(f, (1 << given) - 1, matrix_space(ins, at), at, list(words))
+        rows[:given] = registers.reshape(-1).take(sources).view(np.complex128)
+        write_columns(f, suppliers, matrix_space(space, at), at, [rows])
 
     return run

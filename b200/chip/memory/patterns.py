@@ -55,6 +55,19 @@ def _pattern(distances: bytes, itemsize: int, nbytes: int, size: int) -> Pattern
     return Pattern(int(signed.min()), int(signed.max()) + nbytes, index)
 
 
+@lru_cache(maxsize=2048)
+def pattern_at(mask: int, address: bytes, itemsize: int, nbytes: int, size: int) -> Pattern | None:
+    """The pattern of an access relative to address 0, of addresses as the bytes of an array: for
+    shared memory, in which all CTAs of a grid go to the same places.
+    """
+    first, found = pattern_of(mask, np.frombuffer(address, f"u{itemsize}"), nbytes, size)
+    if found is None:
+        return None
+    index = found.elements + first // size
+    index.flags.writeable = False
+    return Pattern(first + found.low, first + found.high, index)
+
+
 @lru_cache(maxsize=1024)
 def active_lanes(mask: int) -> np.ndarray:
     """The numbers of the lanes in a mask, as an index array."""

@@ -43,14 +43,17 @@ class Workspace:
 
 @lru_cache(maxsize=32)
 def workspace(m: int, n: int) -> Workspace:
-    types = (*(np.float64,) * 4, np.int32, np.int32, np.uint32, np.float32, bool)
+    types = (*(np.float64,) * 4, np.int16, np.int16, np.uint32, np.float32, bool)
     return Workspace(*(np.empty((m, n), t) for t in types))
 
 
 def exponents(x: np.ndarray, least: int) -> np.ndarray:
     """Exponents of finite float64 values of a format whose least normal exponent is `least`."""
-    found = np.maximum(np.frexp(x)[1] - 1, least)
-    found[x == 0] = ZERO_EXPONENT
+    found = (x.view(np.int64) >> 52 & 0x7FF).astype(np.int32)
+    found -= 1023
+    np.maximum(found, least, out=found)
+    if least != ZERO_EXPONENT:
+        found[x == 0] = ZERO_EXPONENT
     return found
 
 
@@ -77,7 +80,7 @@ def fused_sum(
     space = workspace(*c.shape)
     top = space.top
     top[...] = ec
-    ea, eb = ea.astype(np.int32).T, eb.astype(np.int32).T
+    ea, eb = (np.ascontiguousarray(e.T, np.int16) for e in (ea, eb))
     for a, b in zip(ea, eb, strict=True):
         np.maximum(top, np.add.outer(a, b, out=space.pair), out=top)
     scale, total = power(fraction_bits - top), space.total

@@ -245,6 +245,42 @@ def test_two_ctas_that_write_one_place_are_found_though_they_follow(launch):
     assert (found.followed, found.again) == (CLUSTERS - 2, 1)
 
 
+def stored_twice(last: str) -> str:
+    """Each thread stores the halves of its word one after the other. last: in front of the second
+    store, which is to %rd10; %p1 holds in CTA 3, where %rd11 is the word of another lane, and %rd12
+    that of another CTA.
+    """
+    return f"""
+        add.u64 %rd10, %rd3, 2;
+        xor.b32 %r5, %r4, 1;
+        mul.wide.u32 %rd11, %r5, 4;
+        add.u64 %rd11, %rd1, %rd11;
+        sub.u64 %rd12, %rd3, 128;
+        setp.eq.u32 %p1, %r1, 3;
+        cvt.u16.u32 %rs1, %r4;
+        st.global.u16 [%rd3], %rs1;
+        {last}
+        st.global.u16 [%rd10], %rs1;
+    """
+
+
+@pytest.mark.parametrize(
+    "last, says, followed",
+    [
+        ("", "", CLUSTERS - 1),
+        ("mov.u64 %rd10, %rd3;", "", CLUSTERS - 1),
+        ("@%p1 mov.u64 %rd10, %rd11;", "another lane of the warp has just stored", CLUSTERS - 2),
+        ("@%p1 mov.u64 %rd10, %rd12;", "two CTAs write the same address", CLUSTERS - 2),
+    ],
+    ids=["apart", "each its own place again", "another lane's", "another CTA's"],
+)
+def test_stores_of_a_cluster_that_follows_are_told(launch, last, says, followed):
+    """Several stores are told at once, where there is nothing to find among them."""
+    found = compare(launch, stored_twice(last))
+    assert found.followed == followed and found.again == CLUSTERS - 1 - followed
+    assert says in found.text if says else not found.text
+
+
 def test_nobody_follows_where_memory_is_both_read_and_written(launch):
     add_one = "ld.global.u32 %r6, [%rd3];\nadd.u32 %r6, %r6, 1;\nst.global.u32 [%rd3], %r6;"
     found = compare(launch, add_one)

@@ -599,6 +599,24 @@ def test_reports_of_bugs_are_the_same(name, check):
     assert not check or bool(found.said) == (name not in RIGHT)
 
 
+@pytest.mark.parametrize("cta", [1, 5, CTAS - 1])
+def test_one_that_differs_late_is_set_apart(cta):
+    """It leaves out a barrier at the end of a loop. The CTAs before and behind it run abreast."""
+    body = f"""
+        mov.u32 %r12, 0;
+        setp.eq.u32 %p1, %r1, {cta};
+        L: {LOAD} st.shared.u32 [%r5], %r10; bar.sync 0; {OTHER} {STORE}
+        add.u32 %r12, %r12, 1;
+        setp.eq.u32.and %p3, %r12, 8, %p1;
+        @!%p3 bar.sync 0;
+        @%p3 st.shared.u32 [%r5], %r12;
+        setp.lt.u32 %p2, %r12, 8;
+        @%p2 bra L;"""
+    found = compare(body, check=True)
+    assert f"CTA ({cta}, 0, 0)" in found.said
+    assert found.order.ran == CTAS - 2
+
+
 def test_later_clusters_are_held_against_those_that_ran_abreast():
     """Of 80 CTAs the first 71 run in two runs, and one of the others writes what they have read and
     stored.
