@@ -360,4 +360,5 @@ def _run_again_if_it_may_help(
     failure = end.get("failure", "")
     usual = options.device == "emulator" and not (options.schedule or options.time or options.pack)
     if failure and usual and options.again and seconds < second_run.LONGEST:
-        second_run.tell(options, failure, end["stopped"])
+        found = watching.run.document(watching.choice)["findings"]
+        second_run.tell(options, failure, end["stopped"], found)

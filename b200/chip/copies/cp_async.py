@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
-from b200.chip.memory.addressing import shared_address
+from b200.chip.memory.addressing import issuer, shared_address
 from b200.chip.memory.patterns import active_lanes
 from b200.chip.operations import CpAsync, CpAsyncArrive
 from b200.chip.state import Region
@@ -175,7 +175,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     def run(warp, lane, address):
         warp.spin = None
         barrier = find(warp, address)
-        cta, offset, who = barrier.cta, barrier.offset, (warp.cta.rank, "cp.async", ins.loc)
+        cta, offset, who = barrier.cta, barrier.offset, issuer(warp, ins, "cp.async")
         if increment:
             barrier.expect_arrival()
         groups = groups_of(warp, "cp.async", lane)
