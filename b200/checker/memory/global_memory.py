@@ -43,6 +43,8 @@ from b200.program.module import Instr
 
 UNIT = 2  # bytes of an entry
 WIDE = 4 * UNIT  # bytes of four entries, which are written as one
+# What lies in an allocation: numbers of bytes, and the bytes there.
+Contents = tuple[Region, np.ndarray, np.ndarray]
 
 
 @cache
@@ -308,28 +310,27 @@ class GlobalRules:
         loaded = agent.loaded.get(read.ins.key, ())
         return any(np.isin(addresses, before).any() for before in reversed(loaded))
 
-    def contested(self, agent, addresses: np.ndarray, nbytes: int) -> np.ndarray | None:
-        """What lies at places that other warps of the CTA have written, bytes [lanes, nbytes]; None
-        if there are no such places.
+    def contested(self, agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
+        """What lies at the addresses, by allocation; None if no other warp of the CTA has written
+        there.
         """
-        region = self.observer.machine.memory.find(int(addresses[0]), nbytes)
-        shadow = self.shadows.get(region.base) if region is not None else None
-        if region is None or shadow is None:
-            return None
-        at = addresses - region.base
-        at = at[(at >= 0) & (at + nbytes <= region.size)]
-        for number in distinct(shadow[at // UNIT]):
-            old = self.writes[number]
-            if old is not None and old.agent is not agent and old.agent.cta is agent.cta:
-                return region.u8[at[:, None] + _range(nbytes)]
-        return None
-
-    def unchanged(self, addresses: np.ndarray, nbytes: int, before: np.ndarray) -> bool:
-        """Whether what lies there is what `contested` had found."""
-        region = self.observer.machine.memory.region(int(addresses[0]), nbytes)
-        at = addresses - region.base
-        at = at[(at >= 0) & (at + nbytes <= region.size)]
-        return bool((region.u8[at[:, None] + _range(nbytes)] == before).all())
+        found: list[tuple[Region, np.ndarray]] = []
+        others = False
+        while addresses.size:
+            region = self.observer.machine.memory.find(int(addresses[0]), nbytes)
+            if region is None:
+                return None  # whoever writes says so
+            at = addresses - region.base
+            inside = (at >= 0) & (at + nbytes <= region.size)
+            at, addresses = at[inside], addresses[~inside]
+            shadow = self.shadows.get(region.base)
+            numbers = () if shadow is None else distinct(shadow[at // UNIT])
+            writes = (self.writes[number] for number in numbers)
+            others |= any(
+                w is not None and w.agent is not agent and w.agent.cta is agent.cta for w in writes
+            )
+            found.append((region, at[:, None] + _range(nbytes)))
+        return [(region, at, region.u8[at]) for region, at in found] if others else None
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
