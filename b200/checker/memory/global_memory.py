@@ -17,9 +17,11 @@ import numpy as np
 from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.beneath import Beneath
 from b200.checker.memory.global_conflicts import (
     ATOMIC,
     COPY,
+    MORAL,
     REDUCTION,
     STRONG,
     WEAK,
@@ -63,6 +65,7 @@ class GlobalRules:
         self.numbers: dict = {}
         self.order = GlobalOrder()
         self.conflicts = GlobalConflicts(observer, self.order, self.writes)
+        self.beneath = Beneath(self.conflicts)
         self.reads = GlobalReads(observer.machine.memory)
         self.lanes = GlobalLanes(observer)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
@@ -295,6 +298,10 @@ class GlobalRules:
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
             self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
+        if access.kind in MORAL:
+            units, plain = (at // UNIT)[:, None] + _range(nbytes // UNIT), shadow.view(np.uint32)
+            self.beneath.strong(agent, units, access, region)
+            self.beneath.covered(units, plain[units], region, plain.size)
         words = (at // WORD)[:, None] + _range(-(-nbytes // WORD))
         for read in self.reads.over(region, words):
             if not self._is_replica(agent, read, region.base + at):
@@ -363,6 +370,7 @@ class GlobalRules:
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base, offset, cells, ins)
                     self.conflicts.check(agent, cells, access, region)
+                self.beneath.strong(agent, at[:, None] // UNIT, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
                     count, base = len(self.order.signals(address, region.base)), region.base

@@ -313,7 +313,7 @@ class SharedRules:
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
             shared_unwritten.words(self, new, index, shadow.stored[index], at)
-        if new.kind == "atomic":
+        if new.kind in STRONG:
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]

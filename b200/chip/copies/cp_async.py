@@ -50,7 +50,7 @@ def cp_async(ins: Instr) -> Run:
                 rows[:, :filled] = items[offsets]
             memory[to] = rows.view(memory.dtype)[:, 0]
 
-        operation = CpAsync(filled, nbytes, src, dst, cached)
+        operation = CpAsync(filled, nbytes, src, dst, lanes.astype(np.uint8), cached)
         mask = FULL if lanes.size == 32 else sum(1 << lane for lane in lanes.tolist())
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 

@@ -1,0 +1,84 @@
+"""Planted bugs that a later access of the same warp, or its wait, seems to cover."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.planted_bugs.case import PlantedBug, Source
+from tests.planted_bugs.cta import start, store_own
+
+BINS = 16
+
+
+def counted(bug: bool, space: str) -> Source:
+    """Some threads set counts to zero, and all threads add to them. The warp that has set them adds
+    first, so its sums are the latest writes that the other warp meets.
+    """
+    k = start(64, ".param .u64 counts, .param .u64 out")
+    k(f"and.b32 %r5, %r0, {BINS - 1};")
+    k("shl.b32 %r5, %r5, 2;")
+    if space == "global":
+        k("cvt.u64.u32 %rd5, %r5;")
+        k("add.u64 %rd4, %rd0, %rd5;")
+        at = "%rd4"
+    else:
+        k("add.u32 %r6, %r5, %r1;")
+        at = "%r6"
+    k(f"setp.lt.u32 %p5, %r0, {BINS};")
+    k(f"@%p5 st.{space}.u32 [{at}], 0;", "zero")
+    if not bug:
+        k("bar.sync 0;")
+    k(f"red.{space}.add.u32 [{at}], 1;", "add")
+    k("bar.sync 0;")
+    k(f"ld.{space}.u32 %r7, [{at}];")
+    store_own(k, "%r7", "%rd1")
+    return k
+
+
+def copied(bug: bool) -> Source:
+    """Each lane copies a word, waits for its own copy, and reads another lane's."""
+    k = start(32, ".param .u64 src, .param .u64 out")
+    k("cvt.u64.u32 %rd5, %r2;")
+    k("add.u64 %rd4, %rd0, %rd5;")
+    k("cp.async.ca.shared.global [%r3], [%rd4], 4;", "copy")
+    k("cp.async.wait_all;")
+    if not bug:
+        k("bar.warp.sync -1;")
+    k("xor.b32 %r5, %r2, 124;")
+    k("add.u32 %r5, %r5, %r1;")
+    k("ld.shared.u32 %r6, [%r5];", "read")
+    store_own(k, "%r6", "%rd1")
+    return k
+
+
+PLANTED = [
+    *(
+        PlantedBug(
+            f"zeroed_beneath_sums_{space}",
+            "counts are set to zero, and added to, with no barrier between",
+            lambda bug, space=space: counted(bug, space),
+            kind,
+            words,
+            ("zero", "add"),
+            lambda: [torch.zeros(n, dtype=torch.int32) for n in (BINS, 64)],
+            lambda args: torch.full((64,), 64 // BINS, dtype=torch.int32),
+        )
+        for space, kind, words in (
+            ("shared", "race", ("writes shared memory that", "of another warp writes")),
+            ("global", "global", ("two warps of a CTA write the same address of global memory",)),
+        )
+    ),
+    PlantedBug(
+        "copied_by_another_lane",
+        "a lane reads what another lane has copied, behind its own wait",
+        copied,
+        "race",
+        (
+            "race (portability): ",
+            "reads what another lane of the warp has just copied, without bar.warp.sync",
+        ),
+        ("copy", "read"),
+        lambda: [torch.arange(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)],
+        lambda args: torch.arange(31, -1, -1, dtype=torch.int32),
+    ),
+]
