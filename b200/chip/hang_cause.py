@@ -164,12 +164,13 @@ def _left(machine, barrier: MBarrier) -> Cause | None:
     (rank, warp), (_, _, signal) = next(iter(by.items()))
     state = ctas[rank].warps[warp]
     end = f" at {state.exits[-1][1].loc}" if state.exits and state.exits[-1][1].loc else ""
-    how = f"signalled by {signal.unit} in" if signal.unit else "arrived for"
+    how = f"arrived for its earlier phases at {signal.place}"
+    if signal.unit:
+        how = f"signalled by {signal.unit} in its earlier phases at {signal.place}"
     named = barrier.name or barrier.row()[1] > 1
     name = barrier.place() if named else f"mbarrier at {barrier.offset:#x}"
     return Cause(
-        f"{name}: warp {warp} of CTA {ctas[rank].index}, which {how} its earlier phases at "
-        f"{signal.place}, has left{end}",
+        f"{name}: warp {warp} of CTA {ctas[rank].index}, which {how}, has left{end}",
         "a role has ended while another still waits for it: they count their rounds differently",
     )
 
