@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
-from tests.planted_bugs.cta import start, store_own
+from tests.planted_bugs.cta import ints, start, store_own
 
 BINS = 16
 
@@ -51,7 +51,35 @@ def copied(bug: bool) -> Source:
     return k
 
 
+def reused(bug: bool) -> Source:
+    """Shared memory that the other warp has read becomes an mbarrier."""
+    k = start(64)
+    k("st.shared.u32 [%r3], %r0;")
+    k("bar.sync 0;")
+    k("xor.b32 %r4, %r2, 252;")
+    k("add.u32 %r4, %r4, %r1;")
+    k("ld.shared.u32 %r5, [%r4];", "read")
+    if not bug:
+        k("bar.sync 0;")
+    k.only(0, lambda: k("mbarrier.init.shared::cta.b64 [%r1], 64;", "init"))
+    k("bar.sync 0;")
+    k("mbarrier.arrive.shared::cta.b64 _, [%r1];")
+    k.wait("%r1", 0)
+    store_own(k, "%r5")
+    return k
+
+
 PLANTED = [
+    PlantedBug(
+        "mbarrier_over_what_is_read",
+        "a buffer becomes an mbarrier while another warp may read it",
+        reused,
+        "race",
+        ("mbarrier.init writes shared memory that", "of another warp reads"),
+        ("read", "init"),
+        ints(64),
+        lambda args: torch.arange(63, -1, -1, dtype=torch.int32),
+    ),
     *(
         PlantedBug(
             f"zeroed_beneath_sums_{space}",

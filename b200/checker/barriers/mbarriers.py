@@ -146,9 +146,13 @@ class Mbarriers:
             return
         record = Record(agent, ins, agent.component, 0, "generic", "initialises an mbarrier")
         record.step = record.epoch
+        state.add(record)
+        rules, word = observer.shared(mbarrier.cta), mbarrier.offset // 4
+        if before is None:
+            rules.takes(record, slice(word, word + 2), word, word + 1, np.array([lane], np.uint8))
         barrier = Barrier(mbarrier, state.components.new(), record, observer.strict, lane)
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
-        observer.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
+        rules.shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
         self.event(barrier, agent, f"init, count {mbarrier.expected}")
         if before is not None:
             observer.found(

@@ -277,6 +277,11 @@ class SharedRules:
         self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes
     ) -> None:
         """Check and note a generic write. lanes: the lane that writes each word."""
+        self.takes(new, index, low, high, lanes)
+        self._over_barrier(new, low * WORD, high * WORD + WORD)
+
+    def takes(self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes) -> None:
+        """As generic_write; it may put an mbarrier there."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         for cells, blocks, how in (
@@ -319,7 +324,6 @@ class SharedRules:
         shadow.values[index] = self.cta.smem.u32[index]
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
-        self._over_barrier(new, first, last + 1)
 
     def _rewrites(self, new: Record, numbers: tuple, same) -> bool:
         """Whether a store leaves what the warp itself has stored there before, by the same
