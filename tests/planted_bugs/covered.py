@@ -6,6 +6,7 @@ import torch
 
 from tests.planted_bugs.case import PlantedBug, Source
 from tests.planted_bugs.cta import ints, start, store_own
+from tests.planted_bugs.grid import tensormap
 
 BINS = 16
 
@@ -33,6 +34,52 @@ def counted(bug: bool, space: str) -> Source:
     k(f"ld.{space}.u32 %r7, [{at}];")
     store_own(k, "%r7", "%rd1")
     return k
+
+
+def zeroed_result(bug: bool, box: bool) -> Source:
+    """The first of two CTAs sets a result to zero, to which both add by one reduction each."""
+    params = ".param .align 64 .b8 map[128], " if box else ""
+    k = Source(f"{params}.param .u64 out", 64)
+    for line in ("mov.u32 %r0, %tid.x;", "mov.u32 %r1, dyn;", "ld.param.u64 %rd0, [out];"):
+        k(line)
+    k("mul.wide.u32 %rd1, %r0, 4;")
+    k("add.u64 %rd1, %rd1, %rd0;")
+    k("shl.b32 %r2, %r0, 2;")
+    k("add.u32 %r3, %r1, %r2;")
+    k("st.shared.u32 [%r3], %r0;")
+    k("mov.u32 %r5, %ctaid.x;")
+    k("setp.eq.u32 %p5, %r5, 0;")
+    if bug:
+        k("@%p5 st.global.u32 [%rd1], 0;", "zero")
+    k("fence.proxy.async;")
+    k("bar.sync 0;")
+    target = "[%rd0], [%r1], 256"
+    name = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32"
+    if box:
+        k("mov.b64 %rd2, map;")
+        k("cvta.param.u64 %rd2, %rd2;")
+        name = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+        target = "[%rd2, {0, 0}], [%r1]"
+
+    def add():
+        k(f"{name} {target};", "add")
+        k("cp.async.bulk.commit_group;")
+        k("cp.async.bulk.wait_group 0;")
+
+    k.only(0, add)
+    return k
+
+
+def box_of_result() -> list:
+    out = torch.zeros(16, 64, dtype=torch.int32)
+    return [tensormap(address=out.data_ptr()), out]
+
+
+def box_of_sums() -> torch.Tensor:
+    """Of a box of 2 x 32."""
+    want = torch.zeros(16, 64, dtype=torch.int32)
+    want[:2, :32] = 2 * torch.arange(64, dtype=torch.int32).view(2, 32)
+    return want
 
 
 def copied(bug: bool) -> Source:
@@ -95,6 +142,20 @@ PLANTED = [
             ("shared", "race", ("writes shared memory that", "of another warp writes")),
             ("global", "global", ("two warps of a CTA write the same address of global memory",)),
         )
+    ),
+    *(
+        PlantedBug(
+            f"zeroed_beneath_a_reduction{'_of_a_box' * box}",
+            "a CTA sets a result to zero, to which other CTAs add",
+            lambda bug, box=box: zeroed_result(bug, box),
+            "global",
+            ("two CTAs write the same address of global memory",),
+            ("zero", "add"),
+            box_of_result if box else ints(64),
+            lambda args, box=box: box_of_sums() if box else 2 * torch.arange(64, dtype=torch.int32),
+            grid=(2, 1, 1),
+        )
+        for box in (False, True)
     ),
     PlantedBug(
         "copied_by_another_lane",

@@ -17,7 +17,8 @@ from b200.chip.describe import mnemonic
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
 
-STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
+STRONG = ("atomic", "strong")  # no conflict among themselves
+COVERS = (*STRONG, "red.async")  # likewise, each kind by itself
 
 
 def reach(new: Record, old: Record) -> bool:
@@ -60,9 +61,9 @@ class Atomics:
         for word, number in zip(_numbers(index), stored.tolist()):
             before = records[number] if number else None
             others = self.words.get(word, ())
-            if before is None or before.kind not in STRONG:
+            if before is None or before.kind not in COVERS:
                 others = () if before is None else (before,)
-            kept = (r for r in others if r.kind not in STRONG or r.agent is not new.agent)
+            kept = (r for r in others if r.kind not in COVERS or r.agent is not new.agent)
             self.words[word] = [*kept, new]
 
     def also(self, numbers: tuple, index: np.ndarray | slice, stored: np.ndarray) -> tuple:
@@ -72,7 +73,7 @@ class Atomics:
         if not self.words:
             return numbers
         records = self.state.records
-        strong = {n for n in numbers if n and records[n].kind in STRONG}
+        strong = {n for n in numbers if n and records[n].kind in COVERS}
         if not strong:
             return numbers
         found = dict.fromkeys(numbers)

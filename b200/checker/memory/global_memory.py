@@ -245,6 +245,9 @@ class GlobalRules:
         access = Access(ins, kind, writes=True)
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
+            if kind == REDUCTION:
+                units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
+                self.beneath.cover(agent, units, access, region, shadow)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
         cells[:] = self.number(agent, ins, kind)
@@ -299,9 +302,8 @@ class GlobalRules:
             self.conflicts.check(agent, cells, access, region)
             self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
         if access.kind in MORAL:
-            units, plain = (at // UNIT)[:, None] + _range(nbytes // UNIT), shadow.view(np.uint32)
-            self.beneath.strong(agent, units, access, region)
-            self.beneath.covered(units, plain[units], region, plain.size)
+            units = (at // UNIT)[:, None] + _range(nbytes // UNIT)
+            self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
         words = (at // WORD)[:, None] + _range(-(-nbytes // WORD))
         for read in self.reads.over(region, words):
             if not self._is_replica(agent, read, region.base + at):
@@ -346,6 +348,9 @@ class GlobalRules:
         for cells in self._boxes(access):
             if cells.any():
                 self.conflicts.check(agent, cells, new, region)
+                if kind == REDUCTION:
+                    units = self._units(cells, region)
+                    self.beneath.cover(agent, units, new, region, self.shadow(region))
             cells[...] = number
         for rows, nbytes in access.spans() if self.reads.has(region) else ():
             words = ((rows - region.base) // WORD)[:, None] + _range(-(-nbytes // WORD))
@@ -370,7 +375,7 @@ class GlobalRules:
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base, offset, cells, ins)
                     self.conflicts.check(agent, cells, access, region)
-                self.beneath.strong(agent, at[:, None] // UNIT, access, region)
+                self.beneath.check(agent, at[:, None] // UNIT, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
                     count, base = len(self.order.signals(address, region.base)), region.base
@@ -445,6 +450,15 @@ class GlobalRules:
         if write.signal is not None:
             self.order.receive(agent, (write.signal,), ins, address)
         return write
+
+    def _units(self, cells: np.ndarray, region) -> np.ndarray:
+        """The numbers of units of an allocation that a view of its shadow has."""
+        base, address = (x.__array_interface__["data"][0] for x in (self.shadow(region), cells))
+        steps = (
+            np.arange(n).reshape(-1, *(1,) * (cells.ndim - i - 1)) * (stride // 4)
+            for i, (n, stride) in enumerate(zip(cells.shape, cells.strides))
+        )
+        return sum(steps, np.array((address - base) // 4))
 
     def _boxes(self, access):
         """The shadow of the memory that a TMA operation touches: a view for each box."""

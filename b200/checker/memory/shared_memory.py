@@ -23,7 +23,7 @@ from b200.checker.memory import (
     shared_unwritten,
     weak_order,
 )
-from b200.checker.memory.atomics import STRONG, Atomics
+from b200.checker.memory.atomics import COVERS, STRONG, Atomics
 from b200.checker.memory.shadow import (
     GENERIC_READERS,
     GRANULE,
@@ -318,7 +318,7 @@ class SharedRules:
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
             shared_unwritten.words(self, new, index, shadow.stored[index], at)
-        if new.kind in STRONG:
+        if new.kind in COVERS:
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]
