@@ -103,7 +103,7 @@ def test_sums_of_one_access_lie_in_two_tensors():
     body = HALVES + own + "red.global.add.f32 [%rd3], 1.0;"
     text = kernel(body, [".u64 a", ".u64 b", ".u64 c"])
     launch = gpu.launch(text, "k", (2, 1, 1), (32, 1, 1), args=[a, b, c])
-    (note,) = launch.findings or ()
+    (note,) = list(launch.findings or [])
     assert note.kind == "order" and "in b" in note.details
 
 
