@@ -354,4 +354,5 @@ def _run_again_if_it_may_help(
     failure = end.get("failure", "")
     usual = not (options.schedule or options.time)
     if failure and usual and options.again and seconds < second_run.LONGEST:
-        second_run.tell(options, failure, end["stopped"])
+        found = watching.run.document(watching.choice)["findings"]
+        second_run.tell(options, failure, end["stopped"], found)

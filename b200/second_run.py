@@ -3,8 +3,9 @@
 In the usual order asynchronous operations complete at once. What goes wrong then may go right where
 they complete as late as they may, and the reverse. The second run is checked. It is called right
 only if the program ends with status 0, the checker has looked at all of it and found nothing, and
-the output up to the failure is the same. Else what the checker found is shown. A failure that the
-unchecked program does not have is the check's own, and says nothing about timing.
+the output up to the failure is the same. Else what the checker found is shown, also where the
+second run fails as well. A failure that the unchecked program does not have is the check's own, and
+says nothing about timing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from b200.checker.finding import NOTE
 from b200.program.names import from_here
@@ -38,24 +40,35 @@ class Outcome:
     incomplete: tuple[str, ...]
 
 
-def tell(options: argparse.Namespace, failure: str, stopped: bool) -> None:
+def tell(
+    options: argparse.Namespace, failure: str, stopped: bool, findings: Iterable[dict[str, Any]]
+) -> None:
     """Run the program of `options` again and say on stderr what that shows. failure: what the first
-    run ended with, a line. stopped: whether a launch of it came to no end.
+    run ended with, a line. stopped: whether a launch of it came to no end. findings: of the first
+    run, as a report has them.
     """
+    if said := _said(options, failure, stopped, _lines(findings)):
+        print(from_here(f"b200: {said}"), file=sys.stderr)
+
+
+def _said(options: argparse.Namespace, failure: str, stopped: bool, known: Collection[str]) -> str:
+    """What further runs show, "" if nothing. known: the findings of the first run."""
     late = _run(options, "--schedule", LATE)
-    if late is None or late.failure:
-        return
+    if late is None:
+        return ""
+    if late.failure:
+        new = [line for line in late.findings if line not in known]
+        both = f"{failure}; with --schedule {LATE} the program ends with {late.failure}"
+        return f"{both}, and the checker finds in it:{_hazards(new)}" if new else ""
     usual = _run(options, "--no-check")
     if usual is None:
-        return
-    if stopped and not usual.failure:
-        said = (
+        return ""
+    if not usual.failure:
+        return (
             f"{failure}: without the checker the program ends with status 0. The failure is the"
             " check's own, or comes and goes; it says nothing about timing."
         )
-    else:
-        said = _compared(failure, usual, late, stopped)
-    print(from_here(f"b200: {said}"), file=sys.stderr)
+    return _compared(failure, usual, late, stopped)
 
 
 def _compared(failure: str, usual: Outcome, late: Outcome, stopped: bool) -> str:
@@ -65,8 +78,7 @@ def _compared(failure: str, usual: Outcome, late: Outcome, stopped: bool) -> str
         " operations complete as late as they may, the program ends with status 0"
     )
     if late.findings:
-        shown = "\n  hazard: ".join(late.findings[:SHOWN])
-        return f"decided by timing: {both}, and the checker finds in it:\n  hazard: {shown}"
+        return f"decided by timing: {both}, and the checker finds in it:{_hazards(late.findings)}"
     if stopped and not late.output.startswith(usual.output):
         return (
             f"decided by timing: {both}, and its output differs before that: {_where(usual, late)}"
@@ -78,6 +90,16 @@ def _compared(failure: str, usual: Outcome, late: Outcome, stopped: bool) -> str
         f" the two it does.\n  hazard: {failure}: it holds only while what it does not wait for is"
         " slow"
     )
+
+
+def _hazards(findings: Sequence[str]) -> str:
+    return "".join(f"\n  hazard: {line}" for line in findings[:SHOWN])
+
+
+def _lines(findings: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """Findings of a report as lines, without notes."""
+    graver = (f for f in findings if f["severity"] != NOTE)
+    return tuple(f"{f['loc']}: {f['kind']}: {f['diagnosis']}" for f in graver)
 
 
 def _where(usual: Outcome, late: Outcome) -> str:
@@ -112,10 +134,6 @@ def _run(options: argparse.Namespace, *how: str) -> Outcome | None:
     return Outcome(
         found["failure"],
         done.stdout,
-        tuple(
-            f"{f['loc']}: {f['kind']}: {f['diagnosis']}"
-            for f in found["findings"]
-            if f["severity"] != NOTE
-        ),
+        _lines(found["findings"]),
         tuple(row["why"] for row in found["incomplete"]),
     )

@@ -29,7 +29,7 @@ fences must keep the rule (`strict`).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -110,20 +110,32 @@ class Components:
         return self.count - 1
 
 
+class Told(NamedTuple):
+    """A wait of a warp that has told it that operations of a stream are complete: those after step
+    `known`, to step `done`. turn, epoch: of the warp then.
+    """
+
+    known: int
+    done: int
+    turn: int
+    epoch: int
+
+
 class Stream:
     """Operations of a warp that are issued in order and complete later. `issued` counts them.
 
     marks: the value of `issued` at each commit_group, oldest first. waits: the latest wait_groups,
     oldest first: (groups that it may leave under way, commit_groups before it, instruction, epoch
-    of the warp then).
+    of the warp then). told: the latest waits that have told something new, oldest first.
     """
 
-    __slots__ = ("component", "issued", "marks", "waits")
+    __slots__ = ("component", "issued", "marks", "waits", "told")
 
     def __init__(self, component: int):
         self.component, self.issued = component, 0
         self.marks: list[int] = []
         self.waits: deque[tuple[int, int, Instr, int]] = deque(maxlen=16)
+        self.told: deque[Told] = deque(maxlen=16)
 
     def next(self) -> int:
         self.issued += 1
@@ -144,6 +156,12 @@ class Stream:
         """
         done = len(self.marks) - groups
         return self.marks[done - 1] if done > 0 else 0
+
+    def told_of(self, step: int) -> Told | None:
+        """The wait that has told of an operation; None if it was no wait of this stream, or long
+        ago.
+        """
+        return next((told for told in self.told if told.known < step <= told.done), None)
 
 
 class Agent:
@@ -225,6 +243,14 @@ class Agent:
     def knows(self, row: int, component: int, step: int) -> bool:
         clock = self.clock
         return component < clock.shape[1] and clock[row, component] >= step
+
+    def waited_for(self, stream: Stream, step: int) -> None:
+        """The warp has waited for the operations to `step` of one of its own streams."""
+        at = stream.component
+        known = int(self.clock[HB, at]) if at < self.clock.shape[1] else 0
+        if step > known:
+            stream.told.append(Told(known, step, self.turn, self.now()))
+        self.learn(at, step)
 
     def learn(self, component: int, step: int) -> None:
         """The warp has waited for step `step` of one of its own streams."""

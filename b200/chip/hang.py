@@ -12,14 +12,14 @@ import numpy as np
 
 from b200.chip.fragment import ClusterBarrier
 from b200.chip.hang_bytes import announced_and_brought, wrong_bytes
-from b200.chip.hang_cause import Cause, sure_cause, two_places, where
+from b200.chip.hang_cause import Cause, instruction, sure_cause, two_places, where
 from b200.chip.hang_order import holders, not_arrived, rank
 from b200.chip.memory.loads_stores import space_of
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.sync.registers import RegisterPool
-from b200.chip.tensor.tmem_alloc import Pool
+from b200.chip.tensor.tmem_alloc import Pool, group_of
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
 
@@ -142,11 +142,10 @@ def _cause(machine, waitable, fragments) -> Cause | None:
     if isinstance(waitable, NamedBarrier):
         return _named(machine, waitable, fragments)
     if isinstance(waitable, Pool):
-        return Cause(
-            f"tensor memory: {waitable.describe()}",
-            "an allocation is not freed (tcgen05.dealloc), or the peer CTA does not allocate "
-            "with cta_group::2",
-        )
+        alone = group_of(instruction(machine, fragments[0])) == 1
+        peer = "" if alone else ", or the peer CTA does not allocate with cta_group::2"
+        why = f"an allocation is not freed (tcgen05.dealloc){peer}"
+        return Cause(f"tensor memory: {waitable.describe()}", why)
     if isinstance(waitable, Poll):
         return _poll(machine, waitable, fragments)
     if isinstance(waitable, RegisterPool):
@@ -162,8 +161,8 @@ def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
     facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
     if b.pending == 0 and b.tx != 0 or b.tx < 0 and b.pending == b.expected:
         return Cause(name, wrong_bytes(b), (*facts, *announced_and_brought(machine, b)))
-    if b.init_by and b.init_by[2]:
-        facts += (f"initialised with count {b.expected} at {b.init_by[2]}",)
+    if b.init_by:
+        facts += (f"initialised with count {b.expected} at {b.init_by.place}",)
     if 0 < b.pending < b.expected:
         why = f"{b.expected - b.pending} of {b.expected} arrivals have come"
         hints = (
@@ -189,7 +188,7 @@ def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
 
 
 def _arrivers(b: MBarrier) -> str:
-    found = dict.fromkeys(str(who[2] or who[1]) for who in b.arrivals if who)
+    found = dict.fromkeys(who.place for who in b.arrivals if who)
     return ", ".join(list(found)[-3:]) or "unknown"
 
 

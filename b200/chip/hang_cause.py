@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.meeting import Meeting
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
-from b200.chip.tensor.tmem_alloc import Pool
-from b200.program.module import Instr
+from b200.chip.tensor.tmem_alloc import Pool, pool_of
+from b200.program.module import Instr, Loc
 from b200.registry import lanes_text
 
 
@@ -40,9 +41,11 @@ def instruction(machine, fragment) -> Instr:
 
 def where(machine, fragment) -> str:
     ins = instruction(machine, fragment)
-    if ins.loc is None:
-        return ins.opcode
-    frames = [str(frame) for frame in ins.loc.chain()]
+    return ins.opcode if ins.loc is None else _at(ins.loc)
+
+
+def _at(loc: Loc) -> str:
+    frames = [str(frame) for frame in loc.chain()]
     return frames[0] + (f" (called at {frames[1]})" if len(frames) > 1 else "")
 
 
@@ -81,24 +84,48 @@ def _membermask(machine, meeting: Meeting) -> Cause | None:
 
 
 def _allocations(machine, pool: Pool) -> Cause | None:
-    """Several warps of one CTA that execute one tcgen05.alloc."""
+    """Several warps of one CTA that allocate, or one that allocates again and frees nothing."""
     waiting = [f for f in _fragments(machine) if f.waits_for is pool]
     for fragment in waiting:
-        ins = instruction(machine, fragment)
-        alike = {
-            f.index for f in waiting if f.cta is fragment.cta and instruction(machine, f) is ins
-        }
-        alike |= {warp for warp, by in pool.allocated if by is ins and warp is not None}
+        cta, ins, held = (
+            fragment.cta,
+            instruction(machine, fragment),
+            pool_of(fragment.cta).allocated,
+        )
+        alike = {f.index for f in waiting if f.cta is cta and instruction(machine, f) is ins}
+        alike |= {warp for warp, by in held.values() if by is ins}
         if len(alike) > 1:
             return Cause(
-                f"{len(alike)} warps of CTA {fragment.cta.index} allocate tensor memory at "
+                f"{len(alike)} warps of CTA {cta.index} allocate tensor memory at "
                 f"{where(machine, fragment)}",
                 "each of them allocates for itself, and the first has taken what the others ask "
                 "for: one warp of a CTA allocates",
                 (pool.describe(),),
                 ("a branch around tcgen05.alloc that one warp takes",),
             )
+        if any(_may_free(cta.warps[warp], fragment) for warp, _ in held.values()):
+            continue
+        for warp, by in held.values():
+            own, at = warp == fragment.index, _at(by.loc) if by.loc else by.opcode
+            return Cause(
+                f"warp {fragment.index} of CTA {cta.index} allocates tensor memory at "
+                f"{where(machine, fragment)}, and {'it' if own else f'warp {warp}'} keeps what "
+                f"{'it' if own else 'that one'} has allocated at {at}",
+                "what is asked for does not fit beside it, and it is not freed"
+                + ("" if own else ": one warp of a CTA allocates, for all of them"),
+                (pool.describe(),),
+                ("a tcgen05.dealloc that is missing", "an allocation of all columns at once"),
+            )
     return None
+
+
+def _may_free(holder: WarpState, asking: Fragment) -> bool:
+    """Whether a warp that holds tensor memory may come to free it while `asking` waits for some: it
+    waits for something else than `asking`, or than a barrier at which all warps meet.
+    """
+    waits = [f.waits_for for f in holder.fragments]
+    meets = (NamedBarrier, ClusterBarrier)
+    return any(w is not asking.waits_for and not isinstance(w, meets) for w in waits)
 
 
 def two_places(barrier: NamedBarrier) -> str:
@@ -109,7 +136,9 @@ def two_places(barrier: NamedBarrier) -> str:
         return ""
     (first, here), (second, there) = list(barrier.mixed.items())[:2]
     name = f"barrier {barrier.number} of CTA {barrier.cta.index}"
-    return f"{name}: {_warps(here)} stood at {first} while {_warps(there)} came to {second}"
+    return (
+        f"{name}: {_warps(here)} stood at {_at(first)} while {_warps(there)} came to {_at(second)}"
+    )
 
 
 def _warps(warps: list[int]) -> str:
@@ -118,22 +147,30 @@ def _warps(warps: list[int]) -> str:
 
 
 def _left(machine, barrier: MBarrier) -> Cause | None:
-    """A warp that arrived for earlier phases of an mbarrier, and has left."""
-    if not barrier.arrivals or barrier.tx or barrier.pending != barrier.expected:
+    """A warp that signalled in earlier phases of an mbarrier, and has left. All that did and have
+    not yet in this phase must have left.
+    """
+    if not barrier.arrivals or barrier.tx or not barrier.pending:
         return None
     ctas = barrier.cta.cluster.ctas
-    by = {who[:2]: who[2] for who in barrier.arrivals if who and isinstance(who[1], int)}
-    gone = {key: at for key, at in by.items() if not ctas[key[0]].warps[key[1]].live}
-    if not gone or len(gone) < len(by):
+    came = barrier.expected - barrier.pending  # at most so many signals are of this phase
+    signals = [(who.rank, who.warp, who) for who in barrier.arrivals if who]
+    earlier, now = signals[: len(signals) - came], signals[len(signals) - came :]
+    by = {who[:2]: who for who in earlier} if came < len(signals) else {}
+    for who in now:
+        by.pop(who[:2], None)
+    if not by or any(ctas[rank].warps[warp].live for rank, warp in by):
         return None
-    (rank, warp), at = next(iter(gone.items()))
+    (rank, warp), (_, _, signal) = next(iter(by.items()))
     state = ctas[rank].warps[warp]
     end = f" at {state.exits[-1][1].loc}" if state.exits and state.exits[-1][1].loc else ""
+    how = f"arrived for its earlier phases at {signal.place}"
+    if signal.unit:
+        how = f"signalled by {signal.unit} in its earlier phases at {signal.place}"
     named = barrier.name or barrier.row()[1] > 1
     name = barrier.place() if named else f"mbarrier at {barrier.offset:#x}"
     return Cause(
-        f"{name}: warp {warp} of CTA {ctas[rank].index}, which arrived for its earlier phases at "
-        f"{at}, has left{end}",
+        f"{name}: warp {warp} of CTA {ctas[rank].index}, which {how}, has left{end}",
         "a role has ended while another still waits for it: they count their rounds differently",
     )
 

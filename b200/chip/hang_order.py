@@ -12,6 +12,7 @@ from b200.chip.fragment import ClusterBarrier, WarpState
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.tensor.tmem_alloc import Pool
 from b200.program.analysis import Block, reachable
 from b200.program.module import Instr
 from b200.registry import Waitable
@@ -46,7 +47,9 @@ def rank(waitable) -> int:
     if isinstance(waitable, ClusterBarrier):
         away = not_arrived(waitable)
         return 4 if away and all(_is_held(warp, waitable) for warp in away) else 1
-    return 4 if isinstance(waitable, NamedBarrier) else 1
+    if isinstance(waitable, NamedBarrier):
+        return 1 if waitable.mixed else 4
+    return 1
 
 
 def not_arrived(barrier: ClusterBarrier) -> list[WarpState]:
@@ -69,11 +72,6 @@ class _Program:
         self.blocks = blocks
         self.ahead = cache(self._ahead)
         self.kinds = [{_kind(op.ins) for op in block.ops} - {""} for block in blocks]
-        self.at: dict[Any, set[str]] = {}
-        for block in blocks:
-            for op in block.ops:
-                if op.ins.loc is not None and (kind := _kind(op.ins)):
-                    self.at.setdefault(op.ins.loc, set()).add(kind)
 
     def _ahead(self, pc: int) -> set[str]:
         """Kinds of signals that a fragment at a block may come to."""
@@ -81,9 +79,7 @@ class _Program:
 
     def signalled(self, barrier: MBarrier) -> set[str]:
         """Kinds of signals that an mbarrier has had, as far as it is known; else all."""
-        places = [who[2] for who in barrier.arrivals if who]
-        known = set().union(*(self.at.get(place, set()) for place in places))
-        return known or {"arrive", "commit", "copy"}
+        return {_kind(who.ins) for who in barrier.arrivals if who} or {"arrive", "commit", "copy"}
 
 
 def _kind(ins: Instr) -> str:
@@ -108,6 +104,10 @@ def _holders(
         return {o for o in others if any(kinds & program.ahead(f.pc) for f in waits[o])} - {thing}
     if isinstance(thing, NamedBarrier):
         return {o for o in others if any(f.cta is thing.cta for f in waits[o])} - {thing}
+    if isinstance(thing, Pool):
+        warps = thing.holders()
+        held = {o for o in others if any((f.cta, f.index) in warps for f in waits[o])} - {thing}
+        return {o for o in held if not isinstance(o, (NamedBarrier, ClusterBarrier))}
     return set(others) - {thing} if isinstance(thing, ClusterBarrier) else set()
 
 

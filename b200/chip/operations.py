@@ -149,14 +149,15 @@ class BulkPrefetch(Operation):
 class CpAsync(Operation):
     """cp.async of threads of a warp: each reads `nbytes` at its global address in `sources` and
     writes `size` bytes at its shared address in `destinations` (int64, one a thread); those after
-    the first `nbytes` are zeros. cached: whether it goes through the L1 (.ca). In an order that
-    is `by_thread`, each thread issues its own.
+    the first `nbytes` are zeros. lanes: of the threads, uint8. cached: whether it goes through the
+    L1 (.ca). In an order that is `by_thread`, each thread issues its own.
     """
 
     nbytes: int
     size: int
     sources: np.ndarray
     destinations: np.ndarray
+    lanes: np.ndarray
     cached: bool
 
 

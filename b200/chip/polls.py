@@ -16,8 +16,8 @@ from b200.chip.memory.loads_stores import kind_of, space_of
 from b200.chip.state import CTA
 from b200.chip.tensors import LiveTensors
 from b200.program.analysis import EXIT, Op
-from b200.program.module import CLOCKS, TYPE_BITS, Addr, Imm, Instr, Reg, Special, Sym, Vec
-from b200.registry import Blocked, Waitable
+from b200.program.module import CLOCKS, TYPE_BITS, Addr, Imm, Instr, Not, Reg, Special, Sym, Vec
+from b200.registry import Blocked, Waitable, active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ SIGNS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 
 @dataclass(frozen=True)
 class Read:
-    """A load or atomic in a loop. space: "global" or "shared"; address: the lowest lane's, in that
-    space; cta: the CTA whose shared memory is read; values: what the instruction returned.
+    """A load or atomic in a loop, as one lane of a warp makes it. space: "global" or "shared";
+    address: in that space; cta: the CTA whose shared memory is read; values: what the instruction
+    returned. seen: the addresses and values of all its lanes.
     """
 
     ins: Instr
@@ -39,10 +40,11 @@ class Read:
     address: int
     cta: CTA | None
     values: tuple[int, ...]
+    seen: tuple[Any, ...]
 
     @property
     def what(self) -> tuple:
-        return id(self.ins), self.address, self.values
+        return id(self.ins), self.seen
 
 
 class Poll(Waitable):
@@ -72,13 +74,25 @@ class Poll(Waitable):
 class Condition(NamedTuple):
     """What a loop reads and compares.
 
-    read: the read that a comparison of the loop depends on, else any read. test: that comparison in
-    words, "" without one. clocks: special registers of time that the loop reads.
+    read: the read that a comparison of the loop depends on, else any read; where lanes vote on it,
+    that of a lane that holds the others. test: that comparison in words, "" without one. clocks:
+    special registers of time that the loop reads.
     """
 
     read: Read | None
     test: str
     clocks: set[str]
+
+
+class Compared(NamedTuple):
+    """A comparison of a loop: the instruction and its step, with the read that it depends on, and
+    that one's step.
+    """
+
+    ins: Instr
+    step: Step
+    read: Op
+    read_in: Step
 
 
 @dataclass(frozen=True)
@@ -139,7 +153,7 @@ def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
     found = []
     for step in steps:
         for op in machine.code.structure[step.pc].ops:
-            if (read := _read(names, step, op, f)) is not None:
+            if (read := _read(names, step, op, f, _lowest(step.mask))) is not None:
                 found.append(read)
     return found
 
@@ -168,20 +182,47 @@ def _poll_of(machine, f: Fragment) -> tuple[Poll, Fragment]:
 def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
     """The condition of a loop, from the steps of one round."""
     names, tainted = _names(machine), {}
-    read, test, clocks = None, "", set()
+    read, lane = None, None
+    compared: Compared | None = None
+    clocks: set[str] = set()
     for step in steps * 2:  # a value may come to its comparison in the next round
         for op in machine.code.structure[step.pc].ops:
-            if (new := _read(names, step, op, f)) is not None:
-                tainted.update({r.name: new for r in op.dsts})
+            if (new := _read(names, step, op, f, _lowest(step.mask))) is not None:
+                tainted.update({r.name: (op, step) for r in op.dsts})
                 read = read or new
                 continue
             sources = [tainted[r.name] for r in op.srcs if r.name in tainted]
             tainted.update({r.name: sources[0] for r in op.dsts if sources})
-            if op.ins.mods[0] == "setp" and sources:
-                read, test = sources[0], _comparison(names, step, op.ins)
+            if op.ins.mods[0] == "vote" and sources:
+                lane = _holding(names, step, op.ins)
+            elif op.ins.mods[0] == "setp" and sources and (compared is None or lane is None):
+                compared = Compared(op.ins, step, *sources[0])
             specials = (o.name for o in op.ins.operands if isinstance(o, Special))
             clocks.update(n for n in specials if n in CLOCKS)
-    return Condition(read, test, clocks)
+    if compared is None:
+        return Condition(read, "", clocks)
+    lane = _lowest(compared.step.mask) if lane is None else lane
+    read = _read(names, compared.read_in, compared.read, f, lane)
+    return Condition(read, _comparison(names, compared.step, compared.ins, lane), clocks)
+
+
+def _holding(names, step: Step, ins: Instr) -> int | None:
+    """A lane that makes a vote come out as it does: of `any` one that says yes, of `all` one that
+    says no, else one of the fewer. None if all say the same.
+    """
+    operand = ins.operands[1]
+    register = operand.reg if isinstance(operand, Not) else operand
+    said = step.variables.get(names[register.name]) if isinstance(register, Reg) else None
+    if not isinstance(said, int):
+        return None
+    yes, no = said & step.mask, ~said & step.mask
+    if isinstance(operand, Not):
+        yes, no = no, yes
+    if ins.has("any", "all"):
+        held = yes if ins.has("any") else no
+    else:
+        held = min(yes, no, key=int.bit_count)
+    return _lowest(held) if yes and no else None
 
 
 def _names(machine) -> dict[str, str]:
@@ -189,35 +230,41 @@ def _names(machine) -> dict[str, str]:
     return {name: f"r{i}" for i, name in enumerate(machine.code.kernel.registers)}
 
 
-def _value(names, step: Step, operand) -> int | None:
-    """An operand as the lowest lane has it, None where it is not known."""
+def _value(names, step: Step, operand, lane: int) -> int | None:
+    """An operand as a lane has it, None where it is not known."""
     if isinstance(operand, Imm):
         return operand.value
     if not isinstance(operand, Reg):
         return None
     found = step.variables.get(names[operand.name])
     if isinstance(found, np.ndarray):
-        return int(found[_lowest(step.mask)])
+        return int(found[lane])
     if operand.type == "pred" and found is not None:
-        return found >> _lowest(step.mask) & 1
+        return found >> lane & 1
     return found
+
+
+def _all_lanes(names, step: Step, operand) -> Any:
+    """An operand as the lanes of a step have it, to compare with."""
+    found = step.variables.get(names[operand.name]) if isinstance(operand, Reg) else operand
+    return found[active(step.mask)].tobytes() if isinstance(found, np.ndarray) else found
 
 
 def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-def _read(names, step: Step, op: Op, f: Fragment) -> Read | None:
-    """The read of memory that an instruction is."""
+def _read(names, step: Step, op: Op, f: Fragment, lane: int) -> Read | None:
+    """The read of memory that an instruction is, as a lane makes it."""
     ins = op.ins
     if ins.mods[0] not in ("ld", "ldu", "atom") or len(ins.operands) < 2:
         return None
     space, at = space_of(ins), ins.operands[1]
     if space in ("param", "local", "const") or not isinstance(at, Addr):
         return None
-    if ins.pred is not None and _value(names, step, ins.pred) == int(ins.negated):
+    if ins.pred is not None and _value(names, step, ins.pred, lane) == int(ins.negated):
         return None
-    base = _value(names, step, at.base)
+    base = _value(names, step, at.base, lane)
     if isinstance(at.base, Sym):
         shared = at.base.name in f.machine.code.symbols
         base = f.machine.code.symbols[at.base.name] if shared else f.symbols[at.base.name]
@@ -229,15 +276,16 @@ def _read(names, step: Step, op: Op, f: Fragment) -> Read | None:
         space = "shared::cluster" if shared else "global"  # with the CTA's rank
         address &= WINDOW_MASK
     target = ins.operands[0]
-    values = [
-        _value(names, step, r) for r in (target.items if isinstance(target, Vec) else (target,))
-    ]
+    targets = target.items if isinstance(target, Vec) else (target,)
+    found = (_value(names, step, r, lane) for r in targets)
+    values = tuple(v for v in found if v is not None)
+    seen = tuple(_all_lanes(names, step, operand) for operand in (at.base, *targets))
     if not space.startswith("shared"):
-        return Read(ins, "global", address, None, tuple(v for v in values if v is not None))
+        return Read(ins, "global", address, None, values, seen)
     cta, offset = f.cta.cluster.locate(address, 1)
     if address >> 24 == 0 and space != "shared::cluster":
         cta = f.cta
-    return Read(ins, "shared", offset, cta, tuple(v for v in values if v is not None))
+    return Read(ins, "shared", offset, cta, values, seen)
 
 
 def _number(ins: Instr, value: int) -> str:
@@ -250,16 +298,16 @@ def _number(ins: Instr, value: int) -> str:
     return str(value - (1 << bits) if kind[0] == "s" and value >> bits - 1 else value)
 
 
-def _comparison(names, step: Step, ins: Instr) -> str:
+def _comparison(names, step: Step, ins: Instr, lane: int) -> str:
     """ ", and 1 < 2 is true (setp.lt.s32 at file:line)"."""
-    left, right = (_value(names, step, o) for o in ins.operands[1:3])
+    left, right = (_value(names, step, o, lane) for o in ins.operands[1:3])
     sign = next(
         (SIGNS[m.removesuffix("u")] for m in ins.mods if m.removesuffix("u") in SIGNS), None
     )
     if left is None or right is None or sign is None:
         return f" ({ins.text})"
     target = ins.operands[0]
-    result = _value(names, step, target.items[0] if isinstance(target, Vec) else target)
+    result = _value(names, step, target.items[0] if isinstance(target, Vec) else target, lane)
     truth = "" if result is None else " is true" if result else " is false"
     where = f" at {ins.loc}" if ins.loc else ""
     values = f"{_number(ins, left)} {sign} {_number(ins, right)}"

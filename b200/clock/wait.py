@@ -8,6 +8,7 @@ does not stop the warp.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 
@@ -228,9 +229,9 @@ def _mbarrier_wait(ins: Instr, run):
         done = run(w, mask, address, *rest)
         c = w.clock.constants
         if done:
-            if isinstance(address, np.ndarray):
-                address = int(address[active(mask)[0]])
-            barrier, wake = barrier_at(w, address), c.mbarrier_wake
+            lanes = address[as_bools(mask & done)] if isinstance(address, np.ndarray) else [address]
+            passed = {barrier_at(w, int(at)) for at in lanes}
+            barrier, wake = max(passed, key=attrgetter("time")), c.mbarrier_wake
             if w.woken_by is barrier:
                 wake = c.mbarrier_asleep if w.mask == w.live else c.mbarrier_asleep_parted
             w.woken_by = None
@@ -337,9 +338,14 @@ def _memory_access(run, effect: Access):
         if where == "global":
             w.clock.accesses.access_global(w, kind, addresses, nbytes, effect.cached)
         elif where.startswith("shared"):
-            rank = int(addresses[0]) >> RANK_SHIFT
-            remote = where == "shared::cluster" and rank != w.cta.rank
-            w.clock.accesses.access_shared(w, kind, addresses, nbytes, remote)
+            far = addresses >> RANK_SHIFT != w.cta.rank
+            if where != "shared::cluster" or far.all() or not far.any():
+                remote = where == "shared::cluster" and bool(far[0])
+                w.clock.accesses.access_shared(w, kind, addresses, nbytes, remote)
+                return
+            for remote in (False, True):
+                part = addresses[far == remote]
+                w.clock.accesses.access_shared(w, kind, part, nbytes, remote)
         else:
             w.clock.accesses.access_local(w, kind)
 

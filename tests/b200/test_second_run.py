@@ -23,7 +23,7 @@ from b200.errors import Fault
 agent = Observer.agent
 def broken(self, warp):
     if self.machine.order.plain:
-        raise Fault("of the checker")
+        raise FAULT("of the checker")
     return agent(self, warp)
 Observer.agent = broken
 """
@@ -45,11 +45,22 @@ PROGRAMS = {  # script, whether its launch came to no end, what is said of it
         "its output differs before that: 'got 1' and 'got 0'",
     ),
     "the checker's own": (
-        BROKEN + launching(ANSWERS),
+        BROKEN.replace("FAULT", "Fault") + launching(ANSWERS),
         True,
         "FAILURE: without the checker the program ends with status 0",
     ),
-    "wrong in both": (launching(RACE, "sys.exit(3)"), False, ""),
+    "the checker's own, of another kind": (
+        BROKEN.replace("FAULT", "KeyError") + launching(ANSWERS),
+        False,
+        "FAILURE: without the checker the program ends with status 0",
+    ),
+    "wrong in both": (launching(ANSWERS, "sys.exit(3)"), False, ""),
+    "wrong in both, and a cause is known": (
+        launching(RACE, "sys.exit(3)"),
+        False,
+        "FAILURE; with --schedule late the program ends with exit status 3, and the checker finds"
+        " in it:\n  hazard: kernel.py:1: race",
+    ),
 }
 
 
@@ -70,11 +81,21 @@ def forked(monkeypatch, fork_server):
 def test_what_is_said(tmp_path, forked, capsys, script, stopped, said):
     file = tmp_path / "script.py"
     file.write_text(script)
-    second_run.tell(parse([str(file), "an argument"]), "FAILURE", stopped)
+    second_run.tell(parse([str(file), "an argument"]), "FAILURE", stopped, [])
     told = capsys.readouterr().err
     assert said in told and bool(said) == bool(told), told
     assert ("right by timing" in told) == said.startswith("right")
     assert all(command[-3:] == [str(file), "--", "an argument"] for command in forked)
+
+
+def test_what_the_first_run_has_found_is_not_said_again(tmp_path, forked, capsys):
+    file = tmp_path / "script.py"
+    file.write_text(launching(RACE, "sys.exit(3)"))
+    late = second_run._run(parse([str(file)]), "--schedule", "late")
+    found = late.findings if late is not None else ()
+    rows = [dict(zip(("loc", "kind", "diagnosis"), line.split(": ", 2))) for line in found]
+    second_run.tell(parse([str(file)]), "FAILURE", False, [r | {"severity": "error"} for r in rows])
+    assert found and not capsys.readouterr().err
 
 
 def test_further_sources_are_passed_on(tmp_path, monkeypatch):
@@ -85,7 +106,7 @@ def test_further_sources_are_passed_on(tmp_path, monkeypatch):
         raise subprocess.TimeoutExpired(command, 1)
 
     monkeypatch.setattr(second_run.subprocess, "run", run)
-    second_run.tell(parse(["--with", "b.cu", "--with", "c.cu", "a.cu"]), "exit status 1", False)
+    second_run.tell(parse(["--with", "b.cu", "--with", "c.cu", "a.cu"]), "exit status 1", False, [])
     (command,) = commands
     at = command.index("--with")
     assert command[at:] == ["--with", "b.cu", "--with", "c.cu", "a.cu", "--"]

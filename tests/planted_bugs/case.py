@@ -21,7 +21,6 @@ from b200.program.parse import parse
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 parsed = functools.lru_cache(maxsize=8)(parse)  # tests run a text again and again, in a row
-TURN = 512  # blocks: a warp that polls goes on to the end of its turn
 
 
 @contextmanager
@@ -156,7 +155,6 @@ class PlantedBug:
         source = self.build(bug)
         gpu = Gpu()
         gpu.machine = b200.machine(gpu.memory, check, schedule=schedule)
-        gpu.machine.turn = TURN
         program = parsed(source.text(self.name))
         kept = []  # so that each launch finds its arguments at other addresses
         for _ in range(launches):

@@ -137,6 +137,23 @@ def all_allocate(bug: bool) -> Source:
     return k
 
 
+def roles_allocate(bug: bool) -> Source:
+    """Two roles allocate tensor memory, each at its own place, and more than there is."""
+    k = begin(64, FULL)
+    group, columns = "cta_group::1.sync.aligned", 512 if bug else 256
+
+    def allocate(at: int, mark: str):
+        k(f"tcgen05.alloc.{group}.shared::cta.b32 [%r1+{at}], {columns};", mark)
+        k("bar.sync 1, 64;")
+        k(f"ld.shared.u32 %r4, [%r1+{at}];")
+        k(f"tcgen05.dealloc.{group}.b32 %r4, {columns};")
+
+    k.only(32, lambda: allocate(2052, "second"), 63)
+    k.only(0, lambda: allocate(2048, "first"), 31)
+    store_own(k, "%r0")
+    return k
+
+
 def mask_of_others(bug: bool) -> Source:
     """Lanes 16 to 31 go round once more than the others; the shuffle names all lanes."""
     k = start(32)
@@ -174,6 +191,106 @@ def leaves_early(bug: bool) -> Source:
     k("bar.sync 0;")
     k.only(32, fill)
     k.only(0, drain)
+    store_own(k, "%r0")
+    return k
+
+
+def committer_leaves_early(bug: bool) -> Source:
+    """The MMA warp commits for one tile less than the epilogue waits for."""
+    k = begin(64, FULL, EMPTY)
+    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
+    k(f"add.u32 %r4, %r1, {FULL};")
+
+    def steps():
+        for i in range(2 if bug else 3):
+            k(f"{commit} [%r4];", "commit")
+            k.wait(f"%r1+{EMPTY}", i & 1)
+
+    def epilogue():
+        for i in range(3):
+            k.wait(f"%r1+{FULL}", i & 1, "wait")
+            arrive(k, EMPTY)
+
+    k.only(32, steps)
+    k.only(0, epilogue)
+    store_own(k, "%r0")
+    return k
+
+
+def one_of_two_leaves_early(bug: bool) -> Source:
+    """Of two warps that fill a stage together one counts a round less."""
+    k = start(96)
+    mbarriers(k, 2, FULL)
+    mbarriers(k, 1, EMPTY)
+    k("bar.sync 0;")
+
+    def fill(rounds: int, mark: str):
+        for i in range(rounds):
+            arrive(k, FULL, mark)
+            k.wait(f"%r1+{EMPTY}", i & 1)
+
+    def drain():
+        for i in range(3):
+            k.wait(f"%r1+{FULL}", i & 1, "wait")
+            arrive(k, EMPTY)
+
+    k.only(32, lambda: fill(2 if bug else 3, "arrive"))
+    k.only(64, lambda: fill(3, "other"))
+    k.only(0, drain)
+    store_own(k, "%r0")
+    return k
+
+
+def overtakes_by_a_stale_wait(bug: bool) -> Source:
+    """A consumer does not flip its phase after the first round. It passes at once, and its second
+    arrival overtakes the producer.
+    """
+    k = begin(64, FULL, EMPTY, GO)
+
+    def fill():
+        arrive(k, FULL)
+        if bug:
+            k.wait(f"%r1+{GO}", 0)
+        k.wait(f"%r1+{EMPTY}", 0, "free")
+        arrive(k, FULL)
+
+    def drain():
+        k("mov.u32 %r10, 0;")
+        k("mov.u32 %r11, 0;")
+        k("ROUND: mov.u32 %r99, 0;")
+        k.wait(f"%r1+{FULL}", "%r10", "wait")
+        arrive(k, EMPTY)
+        if not bug:
+            k("xor.b32 %r10, %r10, 1;")
+        k("add.u32 %r11, %r11, 1;")
+        k("setp.lt.u32 %p6, %r11, 2;")
+        k("@%p6 bra ROUND;")
+        arrive(k, GO)
+
+    k.only(0, fill)
+    k.only(32, drain)
+    store_own(k, "%r0")
+    return k
+
+
+def role_counts_its_barriers(bug: bool) -> Source:
+    """One role meets the other twice a round, the other one once, and then waits for it."""
+    k = begin(64, FULL)
+
+    def twice():
+        for _ in range(2):
+            k("bar.sync 0;", "here")
+            k("bar.sync 0;")
+        k("setp.eq.u32 %p9, %r0, 0;")
+        k(f"@%p9 mbarrier.arrive.shared::cta.b64 _, [%r1+{FULL}];")
+
+    def once():
+        for _ in range(3 if bug else 4):
+            k("bar.sync 0;", "there")
+        k.wait(f"%r1+{FULL}", 0, "wait")
+
+    k.only(0, twice, 31)
+    k.only(32, once, 63)
     store_own(k, "%r0")
     return k
 
@@ -268,6 +385,14 @@ PLANTED = [
         64,
     ),
     _hang(
+        "roles_allocate",
+        "two roles allocate more tensor memory than there is",
+        roles_allocate,
+        ("of CTA (0, 0, 0) allocates tensor memory at", "keeps what that one has allocated at"),
+        ("first", "second"),
+        64,
+    ),
+    _hang(
         "mask_of_others",
         "a membermask names lanes that have left the loop",
         mask_of_others,
@@ -281,6 +406,38 @@ PLANTED = [
         leaves_early,
         ("which arrived for its earlier phases at", "has left"),
         ("wait", "arrive"),
+        64,
+    ),
+    _hang(
+        "committer_leaves_early",
+        "the MMA warp commits for one tile less than the epilogue waits for",
+        committer_leaves_early,
+        ("which signalled by tcgen05.commit in its earlier phases at", "has left"),
+        ("wait", "commit"),
+        64,
+    ),
+    _hang(
+        "one_of_two_leaves_early",
+        "of two warps that fill a stage one counts a round less",
+        one_of_two_leaves_early,
+        ("warp 1 of CTA (0, 0, 0), which arrived for its earlier phases at", "has left"),
+        ("wait", "arrive"),
+        96,
+    ),
+    _hang(
+        "overtakes_by_a_stale_wait",
+        "who overtakes has itself waited twice for one parity",
+        overtakes_by_a_stale_wait,
+        ("warp 1 of CTA (0, 0, 0) has waited twice in a row for parity 0", "was overtaken by two"),
+        ("wait", "free"),
+        64,
+    ),
+    _hang(
+        "role_counts_its_barriers",
+        "two roles meet at one barrier, one of them more often",
+        role_counts_its_barriers,
+        ("likely cause: barrier 0 of CTA (0, 0, 0)", "before that, barrier 0", "while warp"),
+        ("here", "there", "wait"),
         64,
     ),
     PlantedBug(

@@ -7,6 +7,7 @@ from tests.planted_bugs import (
     cancels,
     clusters,
     counted,
+    covered,
     cta,
     flags,
     gemm,
@@ -53,6 +54,7 @@ PLANTED = [
     *swizzle.PLANTED,
     *accesses.PLANTED,
     *counted.PLANTED,
+    *covered.PLANTED,
 ]
 
 

@@ -266,7 +266,7 @@ PLANTED = [
         "alloc_of_what_is_taken",
         "tensor memory is allocated twice and freed at the end",
         "deadlock",
-        ("tensor memory:", "an allocation is not freed (tcgen05.dealloc)"),
+        ("and it keeps what it has allocated at", "a tcgen05.dealloc that is missing"),
         ("again",),
         again=True,
     ),

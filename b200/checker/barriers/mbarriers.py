@@ -87,43 +87,51 @@ class Mbarriers:
             agent = observer.agents.get(warp)
             if agent is None:
                 continue
-            if (again := self._again(agent)) is not None:
-                found[again.mbarrier, again.who] = again
+            causes = [self._again(agent)]
             for f in warp.fragments:
-                if not isinstance(f.waits_for, MBarrier):
-                    continue
-                if (slipped := self._slipped(agent, f, f.waits_for)) is not None:
-                    found.setdefault((slipped.mbarrier, slipped.who), slipped)
+                if isinstance(f.waits_for, MBarrier):
+                    causes += self._slipped(agent, f, f.waits_for)
+            for slipped in filter(None, causes):
+                found.setdefault((slipped.mbarrier, slipped.who), slipped)
         return sorted(found.values(), key=lambda slipped: not isinstance(slipped, WaitedTwice))
 
     @staticmethod
-    def _again(agent: Agent) -> WaitedTwice | None:
-        """Whether the latest two waits of a warp passed with one parity."""
+    def _again(agent: Agent, suspect: bool = False) -> WaitedTwice | None:
+        """Whether the latest two waits of a warp passed with one parity. An mbarrier of one phase
+        may be asked again and again, unless what the warp has done since overtakes another one:
+        it is `suspect` then.
+        """
         if agent.again is None:
             return None
         barrier, parity, ins, before = agent.again
-        if barrier.phases <= 1 and barrier.object.idle:
+        if barrier.phases <= 1 and barrier.object.idle and not suspect:
             return None
         other = call(before) if before is not ins else ""
         return WaitedTwice(barrier.name(), words.name(agent), parity, call(ins), other)
 
-    def _slipped(self, agent: Agent, fragment: Fragment, mbarrier: MBarrier) -> SlippedWait | None:
-        """Why a warp waits for ever, if its waits have lost count of the phases."""
+    def _slipped(
+        self, agent: Agent, fragment: Fragment, mbarrier: MBarrier
+    ) -> list[SlippedWait | None]:
+        """Why a warp waits for ever, if its waits have lost count of the phases, or those of the
+        warp that overtakes it have.
+        """
         barrier = self.known(mbarrier)
         if barrier is None:
-            return None
+            return []
         ins = self.observer.machine.code.structure[fragment.pc].ops[0].ins
         name, who, parity = barrier.name(), words.name(agent), mbarrier.phase
         last, phases, before = agent.waits.get(barrier, (1, 0, None))
         if before is not None and last == parity and phases:  # none is over: it passed at once
             other = call(before) if before is not ins else ""
-            return WaitedTwice(name, who, parity, call(ins), other)
+            return [WaitedTwice(name, who, parity, call(ins), other)]
         if barrier.phases < phases + 2 or last == parity:
-            return None
+            return []
         completed = [event for event in barrier.events if not event[2].startswith(("init", "wait"))]
         latest = f"{completed[-1][2]} at {completed[-1][3]}" if completed else "others"
         waits = agent.waited.get(barrier, 0)
-        return OvertakenWait(name, who, parity, call(ins), barrier.phases, waits, latest)
+        overtaken = OvertakenWait(name, who, parity, call(ins), barrier.phases, waits, latest)
+        by = {event[1] for event in completed if event[4] >= phases} - {agent}
+        return [overtaken, *(self._again(other, suspect=True) for other in by)]
 
     def initialised(
         self, warp: Fragment, mbarrier: MBarrier, before: Barrier | None, lane: int
@@ -138,9 +146,13 @@ class Mbarriers:
             return
         record = Record(agent, ins, agent.component, 0, "generic", "initialises an mbarrier")
         record.step = record.epoch
+        state.add(record)
+        rules, word = observer.shared(mbarrier.cta), mbarrier.offset // 4
+        if before is None:
+            rules.takes(record, slice(word, word + 2), word, word + 1, np.array([lane], np.uint8))
         barrier = Barrier(mbarrier, state.components.new(), record, observer.strict, lane)
         state.barriers[mbarrier.cta.rank, mbarrier.offset] = barrier
-        observer.shared(mbarrier.cta).shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
+        rules.shadow.barriers_in.add(mbarrier.offset, mbarrier.offset + 7)
         self.event(barrier, agent, f"init, count {mbarrier.expected}")
         if before is not None:
             observer.found(

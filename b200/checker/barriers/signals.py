@@ -66,14 +66,17 @@ class Signals:
 
         return observed
 
-    def known_barrier(self, agent: Agent, cta: CTA, offset: int) -> Barrier | None:
+    def known_barrier(
+        self, agent: Agent, cta: CTA, offset: int, proxy: bool = True
+    ) -> Barrier | None:
         """The barrier that an asynchronous operation will signal; None if the checker knows nothing
-        of it.
+        of it. proxy: it does so through the async proxy. cp.async does not (sm_80 has no such
+        proxy).
         """
         mbarrier = cta.mbarriers.get(offset)
         barrier = self.mbarriers.known(mbarrier) if mbarrier is not None else None
         if barrier is not None:
-            self.mbarriers.visible(agent, barrier, asynchronous=True)
+            self.mbarriers.visible(agent, barrier, asynchronous=proxy)
         return barrier
 
     def behind(self, agent: Agent, stream: Stream) -> np.ndarray:

@@ -331,6 +331,6 @@ def wait_group(ins: Instr, effect: WaitsForGroups, run) -> Run:
             if everything:
                 stream.commit()
             stream.waits.append((n, len(stream.marks), ins, agent.epoch))
-            agent.learn(stream.component, stream.complete_but(n))
+            agent.waited_for(stream, stream.complete_but(n))
 
     return observed

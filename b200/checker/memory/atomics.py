@@ -1,5 +1,5 @@
-"""Strong accesses of one word of shared memory: all atomics since the latest store, and who has
-read what they left.
+"""Strong accesses of one word of shared memory: all strong writes since the latest weak one, that
+one itself, and who has read what they left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from b200.chip.describe import mnemonic
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
 
-STRONG = ("atomic", "strong")  # no conflict among themselves, as with red.async
+STRONG = ("atomic", "strong")  # no conflict among themselves
+COVERS = (*STRONG, "red.async")  # likewise, each kind by itself
 
 
 def reach(new: Record, old: Record) -> bool:
@@ -46,8 +47,8 @@ def observed(agent: Agent, old: Record) -> bool:
 
 
 class Atomics:
-    """The atomics on one CTA's shared memory. words: word -> their records, of each warp the latest
-    one, since the latest store there.
+    """The strong writes of one CTA's shared memory. words: word -> the record of the weak write
+    beneath them, then theirs, of each warp the latest one.
     """
 
     def __init__(self, state: ClusterState):
@@ -55,26 +56,29 @@ class Atomics:
         self.words: dict[int, list[Record]] = {}
 
     def add(self, new: Record, index: np.ndarray | slice, stored: np.ndarray) -> None:
-        """An atomic updates some words. stored: the records of the latest writes there."""
+        """A strong write of some words. stored: the records of the latest writes there."""
         records = self.state.records
         for word, number in zip(_numbers(index), stored.tolist()):
             before = records[number] if number else None
             others = self.words.get(word, ())
-            if before is None or before.kind != "atomic":
-                others = ()
-            self.words[word] = [*(r for r in others if r.agent is not new.agent), new]
+            if before is None or before.kind not in COVERS:
+                others = () if before is None else (before,)
+            kept = (r for r in others if r.kind not in COVERS or r.agent is not new.agent)
+            self.words[word] = [*kept, new]
 
     def also(self, numbers: tuple, index: np.ndarray | slice, stored: np.ndarray) -> tuple:
-        """The numbers of the latest writes of some words, and those of all atomics before them."""
+        """The numbers of the latest writes of some words, and where those are strong, of all that
+        lie beneath them.
+        """
         if not self.words:
             return numbers
         records = self.state.records
-        atomic = {n for n in numbers if n and records[n].kind == "atomic"}
-        if not atomic:
+        strong = {n for n in numbers if n and records[n].kind in COVERS}
+        if not strong:
             return numbers
         found = dict.fromkeys(numbers)
         for word, number in zip(_numbers(index), stored.tolist()):
-            if number in atomic:
+            if number in strong:
                 found.update((r.number, None) for r in self.words.get(word, ()))
         return tuple(found)
 

@@ -14,6 +14,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
 from b200.checker.memory import reductions
+from b200.checker.memory.global_memory import Contents
 from b200.checker.memory.heard import part_of
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
@@ -215,7 +216,7 @@ def _global(
     nbytes: int,
     write: bool,
     strong: bool,
-    before: np.ndarray | None = None,
+    before: list[Contents] | None = None,
 ):
     """Check a load or store of global memory; strong ones synchronise. before: as contested()."""
     observer = w.observer
@@ -235,7 +236,7 @@ def _global(
             agent.hearing = None
     elif write:
         observer.ins = ins
-        same = before is not None and rules.unchanged(at, nbytes, before)
+        same = before is not None and all((r.u8[i] == old).all() for r, i, old in before)
         agent = observer.agent(w)
         agent.in_step, agent.lanes = w.mask, mask
         rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
@@ -313,7 +314,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         return run if write else _named(ins, run)
     bits = (1 << effect.bits) - 1
 
-    def after(w, part: Part, rest: tuple, before: np.ndarray | None):
+    def after(w, part: Part, rest: tuple, before: list[Contents] | None):
         where, mask, at = part.where, part.mask, part.at
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
             one_address(w, ins, where)
@@ -421,7 +422,8 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
             if observer.stores is not None:
                 observer.stores.lanes(w.machine.memory, agent, at, nbytes)
             if sums:
-                reductions.reduced(observer.globals, agent, int(at[0]), ins)
+                for region, _ in observer.globals.regions(at, nbytes):
+                    reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(w, at, result, mask)
             rules = observer.globals
             for lanes, places in in_turn(ins, mask, at):

@@ -17,9 +17,11 @@ import numpy as np
 from b200 import sparse
 from b200.checker import naming as words
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.beneath import Beneath
 from b200.checker.memory.global_conflicts import (
     ATOMIC,
     COPY,
+    MORAL,
     REDUCTION,
     STRONG,
     WEAK,
@@ -43,6 +45,8 @@ from b200.program.module import Instr
 
 UNIT = 2  # bytes of an entry
 WIDE = 4 * UNIT  # bytes of four entries, which are written as one
+# What lies in an allocation: numbers of bytes, and the bytes there.
+Contents = tuple[Region, np.ndarray, np.ndarray]
 
 
 @cache
@@ -61,6 +65,7 @@ class GlobalRules:
         self.numbers: dict = {}
         self.order = GlobalOrder()
         self.conflicts = GlobalConflicts(observer, self.order, self.writes)
+        self.beneath = Beneath(self.conflicts)
         self.reads = GlobalReads(observer.machine.memory)
         self.lanes = GlobalLanes(observer)
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
@@ -243,6 +248,9 @@ class GlobalRules:
         access = Access(ins, kind, writes=True)
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
+            if kind == REDUCTION:
+                units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
+                self.beneath.cover(agent, units, access, region, shadow)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
         cells[:] = self.number(agent, ins, kind)
@@ -296,6 +304,9 @@ class GlobalRules:
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
             self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
+        if access.kind in MORAL:
+            units = (at // UNIT)[:, None] + _range(nbytes // UNIT)
+            self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
         words = (at // WORD)[:, None] + _range(-(-nbytes // WORD))
         for read in self.reads.over(region, words):
             if not self._is_replica(agent, read, region.base + at):
@@ -311,28 +322,27 @@ class GlobalRules:
         loaded = agent.loaded.get(read.ins.key, ())
         return any(np.isin(addresses, before).any() for before in reversed(loaded))
 
-    def contested(self, agent, addresses: np.ndarray, nbytes: int) -> np.ndarray | None:
-        """What lies at places that other warps of the CTA have written, bytes [lanes, nbytes]; None
-        if there are no such places.
+    def contested(self, agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
+        """What lies at the addresses, by allocation; None if no other warp of the CTA has written
+        there.
         """
-        region = self.observer.machine.memory.find(int(addresses[0]), nbytes)
-        shadow = self.shadows.get(region.base) if region is not None else None
-        if region is None or shadow is None:
-            return None
-        at = addresses - region.base
-        at = at[(at >= 0) & (at + nbytes <= region.size)]
-        for number in distinct(shadow[at // UNIT]):
-            old = self.writes[number]
-            if old is not None and old.agent is not agent and old.agent.cta is agent.cta:
-                return region.u8[at[:, None] + _range(nbytes)]
-        return None
-
-    def unchanged(self, addresses: np.ndarray, nbytes: int, before: np.ndarray) -> bool:
-        """Whether what lies there is what `contested` had found."""
-        region = self.observer.machine.memory.region(int(addresses[0]), nbytes)
-        at = addresses - region.base
-        at = at[(at >= 0) & (at + nbytes <= region.size)]
-        return bool((region.u8[at[:, None] + _range(nbytes)] == before).all())
+        found: list[tuple[Region, np.ndarray]] = []
+        others = False
+        while addresses.size:
+            region = self.observer.machine.memory.find(int(addresses[0]), nbytes)
+            if region is None:
+                return None  # whoever writes says so
+            at = addresses - region.base
+            inside = (at >= 0) & (at + nbytes <= region.size)
+            at, addresses = at[inside], addresses[~inside]
+            shadow = self.shadows.get(region.base)
+            numbers = () if shadow is None else distinct(shadow[at // UNIT])
+            writes = (self.writes[number] for number in numbers)
+            others |= any(
+                w is not None and w.agent is not agent and w.agent.cta is agent.cta for w in writes
+            )
+            found.append((region, at[:, None] + _range(nbytes)))
+        return [(region, at, region.u8[at]) for region, at in found] if others else None
 
     def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
@@ -341,6 +351,9 @@ class GlobalRules:
         for cells in self._boxes(access):
             if cells.any():
                 self.conflicts.check(agent, cells, new, region)
+                if kind == REDUCTION:
+                    units = self._units(cells, region)
+                    self.beneath.cover(agent, units, new, region, self.shadow(region))
             cells[...] = number
         for rows, nbytes in access.spans() if self.reads.has(region) else ():
             words = ((rows - region.base) // WORD)[:, None] + _range(-(-nbytes // WORD))
@@ -365,6 +378,7 @@ class GlobalRules:
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base, offset, cells, ins)
                     self.conflicts.check(agent, cells, access, region)
+                self.beneath.check(agent, at[:, None] // UNIT, access, region)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
                     count, base = len(self.order.signals(address, region.base)), region.base
@@ -439,6 +453,15 @@ class GlobalRules:
         if write.signal is not None:
             self.order.receive(agent, (write.signal,), ins, address)
         return write
+
+    def _units(self, cells: np.ndarray, region) -> np.ndarray:
+        """The numbers of units of an allocation that a view of its shadow has."""
+        base, address = (x.__array_interface__["data"][0] for x in (self.shadow(region), cells))
+        steps = (
+            np.arange(n).reshape(-1, *(1,) * (cells.ndim - i - 1)) * (stride // 4)
+            for i, (n, stride) in enumerate(zip(cells.shape, cells.strides))
+        )
+        return sum(steps, np.array((address - base) // 4))
 
     def _boxes(self, access):
         """The shadow of the memory that a TMA operation touches: a view for each box."""

@@ -184,13 +184,7 @@ class GlobalOrder:
         learned = self.learned.get(agent.state)
         if learned is None:
             return
-        before = [
-            pending
-            for pending in learned.pending
-            if pending.read_by(agent)
-            or pending.agent is not agent
-            and agent.knows(HB, pending.agent.component, pending.epoch)
-        ]
+        before = [pending for pending in learned.pending if pending.read_by(agent)]
         self._acquire(agent, before, scope)
 
     def _acquire(self, agent: Agent, before: list[Pending], scope: int):

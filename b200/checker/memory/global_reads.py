@@ -104,18 +104,22 @@ class GlobalReads:
         self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, strong: bool
     ) -> None:
         """Note reads of `nbytes` at each of the addresses (int64)."""
-        first = int(addresses[0])
-        low, high, reads = self._near
-        if not low <= first < high:
-            region = self.memory.find(first, nbytes)
-            if region is None or region.behind:
-                return
-            reads = self._lists.setdefault(region.base, [])
-            self._near = region.base, region.base + region.size, reads
-        number = self._number(agent, ins, strong)
-        reads.append((number, addresses, nbytes))
-        if len(reads) >= KEPT:
-            self._fold(self.memory.region(first, nbytes))
+        while addresses.size:
+            first = int(addresses[0])
+            low, high, reads = self._near
+            if not low <= first < high:
+                region = self.memory.find(first, nbytes)
+                if region is None or region.behind:
+                    addresses = addresses[1:]
+                    continue
+                reads = self._lists.setdefault(region.base, [])
+                self._near = low, high, _ = region.base, region.base + region.size, reads
+            inside = (addresses >= low) & (addresses < high)
+            number = self._number(agent, ins, strong)
+            reads.append((number, addresses[inside], nbytes))
+            if len(reads) >= KEPT:
+                self._fold(self.memory.region(first, nbytes))
+            addresses = addresses[~inside]
 
     def add_copy(self, read: Read, addresses: np.ndarray, nbytes: int) -> None:
         """Note what a copy reads: `nbytes` at each of the addresses (int64), in one allocation."""

@@ -166,8 +166,12 @@ class Pending(NamedTuple):
     turn: int
 
     def read_by(self, agent: Agent) -> bool:
-        """Whether lanes that execute a fence have read it, or have met those that did."""
-        return self.agent is agent and bool(self.turn != agent.turn or self.lanes & agent.lanes)
+        """Whether lanes that execute a fence have read it, or have met those that did; or their
+        warp is ordered after the one that has.
+        """
+        if self.agent is not agent:
+            return agent.knows(HB, self.agent.component, self.epoch)
+        return bool(self.turn != agent.turn or self.lanes & agent.lanes)
 
 
 def merged(parts: list[Knowledge]) -> Knowledge:

@@ -23,7 +23,7 @@ from b200.checker.memory import (
     shared_unwritten,
     weak_order,
 )
-from b200.checker.memory.atomics import STRONG, Atomics
+from b200.checker.memory.atomics import COVERS, STRONG, Atomics
 from b200.checker.memory.shadow import (
     GENERIC_READERS,
     GRANULE,
@@ -277,6 +277,11 @@ class SharedRules:
         self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes
     ) -> None:
         """Check and note a generic write. lanes: the lane that writes each word."""
+        self.takes(new, index, low, high, lanes)
+        self._over_barrier(new, low * WORD, high * WORD + WORD)
+
+    def takes(self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes) -> None:
+        """As generic_write; it may put an mbarrier there."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
         for cells, blocks, how in (
@@ -313,13 +318,12 @@ class SharedRules:
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
             shared_unwritten.words(self, new, index, shadow.stored[index], at)
-        if new.kind == "atomic":
+        if new.kind in COVERS:
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
-        self._over_barrier(new, first, last + 1)
 
     def _rewrites(self, new: Record, numbers: tuple, same) -> bool:
         """Whether a store leaves what the warp itself has stored there before, by the same

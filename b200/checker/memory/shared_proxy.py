@@ -10,7 +10,7 @@ from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.heard import lanes_of
 from b200.checker.naming import place
 from b200.checker.vector_clocks import AFTER, ASYNC
-from b200.effects import AllocatesTensor
+from b200.effects import AllocatesTensor, InitsMbarrier
 
 
 def fenced(rules, new: Record, numbers, at: tuple) -> None:
@@ -58,7 +58,7 @@ def proxy(
             continue
         old = rules.state.records[number]
         agent = new.agent
-        if overwrites and isinstance(old.ins.effect, AllocatesTensor):
+        if overwrites and isinstance(old.ins.effect, (AllocatesTensor, InitsMbarrier)):
             continue  # Triton's kernels load over the word that holds the address
         if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
             fenced = agent.knows(ASYNC, old.component, old.step)

@@ -20,7 +20,7 @@ from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_words import lane_words
-from b200.checker.memory.shadow import ALL_LANES, GRANULE, SHUFFLED
+from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
 from b200.checker.vector_clocks import NEVER, Agent, Stream
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
@@ -312,20 +312,26 @@ class CopyOperations:
         stream = agent.stream("cp_async")
         what = ins.key, copy.nbytes, len(stream.marks), agent.now()
         # lanes that copy the same bytes to one place do no harm
-        places = copy.destinations[~agent.copies.again(what, copy, copy.destinations.tobytes())]
+        again = agent.copies.again(what, copy, copy.destinations.tobytes())
+        places, lanes = copy.destinations[~again], copy.lanes[~again]
         if np.unique(places).size == places.size:
-            places = places[None, :] if places.size else ()
-        else:
-            places = places[:, None]  # one after the other
-        for at in places:
-            self._copied_in(agent, copy, stream, at)
+            each = [(places, lanes)] if places.size else []
+        else:  # one after the other
+            each = list(zip(places[:, None], lanes[:, None], strict=True))
+        for at, by in each:
+            self._copied_in(agent, copy, stream, at, by)
+        if again.any():
+            index, *_ = lane_words(copy.destinations[again] & OFFSET_MASK, copy.size, ALL_LANES)
+            observer.shared(agent.cta).shadow.lane[index] = EVERY
         if copy.nbytes:
             read = Read(agent, ins)
             read.component, read.step = stream.component, stream.issued
             observer.globals.reads.add_copy(read, copy.sources, copy.nbytes)
 
-    def _copied_in(self, agent: Agent, copy: CpAsync, stream: Stream, places: np.ndarray) -> None:
-        """Copies to these shared addresses, none of them twice."""
+    def _copied_in(
+        self, agent: Agent, copy: CpAsync, stream: Stream, places: np.ndarray, by: np.ndarray
+    ) -> None:
+        """Copies to these shared addresses, none of them twice. by: the lane of each."""
         observer, ins = self.observer, self.observer.ins
         text = f"copies {copy.size} bytes into shared memory"
         record = Record(
@@ -338,13 +344,13 @@ class CopyOperations:
             narrow=copy.size < 4,
         )
         agent.state.add(record)
-        index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, ALL_LANES)
+        index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, by)
         observer.shared(agent.cta).generic_write(record, index, low, high, lanes)
 
     def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Action):
         stream = agent.stream("cp_async")
         clock = self.signals.behind(agent, stream)
-        barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset)
+        barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset, proxy=False)
         return self.signals.signalling(
             apply, clock, [barrier], (), "cp.async arrive", agent, arrives=True
         )

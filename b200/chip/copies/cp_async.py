@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
-from b200.chip.memory.addressing import shared_address
+from b200.chip.memory.addressing import issuer, shared_address
 from b200.chip.memory.loads_stores import one_span
 from b200.chip.memory.patterns import active_lanes
 from b200.chip.operations import CpAsync, CpAsyncArrive
@@ -67,7 +68,7 @@ def cp_async(ins: Instr) -> Run:
                 rows[:, :filled] = items[offsets]
             memory[to] = rows.view(memory.dtype)[:, 0]
 
-        operation = CpAsync(filled, nbytes, src, dst, cached)
+        operation = CpAsync(filled, nbytes, src, dst, _numbers(mask), cached)
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
     def run(warp, mask, dst, src, nbytes, *rest):
@@ -89,6 +90,12 @@ def cp_async(ins: Instr) -> Run:
             issue(warp, own, nbytes, n, dst, src, source, _targets(warp, dst, nbytes))
 
     return run
+
+
+@lru_cache(maxsize=256)
+def _numbers(mask: int) -> np.ndarray:
+    """The lanes in a mask, uint8."""
+    return active_lanes(mask).astype(np.uint8)
 
 
 def _filled(ignores: bool, given, nbytes: int, chosen: np.ndarray) -> np.ndarray:
@@ -194,7 +201,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
 
     def run(warp, lane, address):
         barrier = find(warp, address)
-        cta, offset, who = barrier.cta, barrier.offset, (warp.cta.rank, "cp.async", ins.loc)
+        cta, offset, who = barrier.cta, barrier.offset, issuer(warp, ins, "cp.async")
         if increment:
             barrier.expect_arrival()
         groups = groups_of(warp, "cp.async", lane)

@@ -8,7 +8,7 @@ in the CTA of the pair whose rank has the same parity as the rank in the mbarrie
 
 from __future__ import annotations
 
-from b200.chip.memory.addressing import resolver
+from b200.chip.memory.addressing import issuer, resolver
 from b200.chip.operations import Place
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.errors import Fault
@@ -59,5 +59,4 @@ class Landing:
 
 def complete(place: Place, nbytes: int, warp, ins: Instr) -> None:
     """Count a copy's bytes, which have landed at `place`, on its mbarrier."""
-    who = (warp.cta.rank, "async copy", ins.loc)
-    complete_tx_at(place.signal, place.mbarrier, nbytes, who)
+    complete_tx_at(place.signal, place.mbarrier, nbytes, issuer(warp, ins, "async copy"))

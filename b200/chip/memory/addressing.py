@@ -8,6 +8,7 @@ too. Without a state space the address is generic.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from b200.chip.state import CTA
 from b200.errors import Fault
@@ -87,6 +88,26 @@ def signed(x: int) -> int:
     return x - ((x & 0x80000000) << 1) if x >= 0 else x
 
 
-def issuer(warp, ins: Instr) -> tuple:
-    """The warp that executes `ins`, for reports: (CTA rank, warp index, source location)."""
-    return warp.cta.rank, warp.index, ins.loc
+class Signaller(NamedTuple):
+    """Who initialises an mbarrier, or signals on it, for reports. rank, warp: of the CTA in its
+    cluster, of the warp in the CTA. ins: by this instruction. unit: what carries it out for the
+    warp, "" for the warp itself.
+    """
+
+    rank: int
+    warp: int
+    ins: Instr
+    unit: str = ""
+
+    @property
+    def place(self) -> str:
+        return str(self.ins.loc or self.ins.opcode)
+
+    def __str__(self):
+        by = self.unit or f"warp {self.warp}"
+        return f"CTA rank {self.rank} {by}" + (f" at {self.ins.loc}" if self.ins.loc else "")
+
+
+def issuer(warp, ins: Instr, unit: str = "") -> Signaller:
+    """The warp that executes `ins`; unit: see Signaller."""
+    return Signaller(warp.cta.rank, warp.index, ins, unit)

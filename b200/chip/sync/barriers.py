@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from b200.effects import ArrivesInCluster, MeetsInCta, WaitsInCluster
 from b200.errors import Fault, Unsupported
-from b200.program.module import Instr, Reg
+from b200.program.module import Instr, Loc, Reg
 from b200.registry import FULL, Blocked, Run, Waitable, lanes, warp
 
 MAX_BARRIERS = 16
@@ -13,8 +13,9 @@ MAX_BARRIERS = 16
 class NamedBarrier(Waitable):
     """One of a CTA's 16 barriers: which threads have arrived, of how many, in this generation.
 
-    came: for reports, source line -> warps that have come from there in this generation. mixed: the
-    same of the latest generation in which all warps of the CTA met, from several lines.
+    came: for reports, source line with its callers -> warps that have come from there in this
+    generation. mixed: the same of the latest generation in which all warps of the CTA met, from
+    several lines.
     """
 
     __slots__ = (
@@ -28,8 +29,8 @@ class NamedBarrier(Waitable):
         self.generation = self.arrived = self.expected = 0
         self.votes: list[tuple[int, int]] = []
         self.result: tuple[tuple[int, int], ...] = ()  # votes of the latest generation
-        self.came: dict[str, list[int]] = {}
-        self.mixed: dict[str, list[int]] = {}
+        self.came: dict[Loc, list[int]] = {}
+        self.mixed: dict[Loc, list[int]] = {}
 
     def arrive(self, count: int, threads: int, f, ins: Instr) -> None:
         """`count` threads arrive; `threads` take part (0: all threads of the CTA). ins: by this."""
@@ -41,7 +42,8 @@ class NamedBarrier(Waitable):
         self.touch()
         self.expected = threads
         self.arrived += count
-        self.came.setdefault(str(ins.loc), []).append(f.index)
+        if ins.loc is not None:
+            self.came.setdefault(ins.loc, []).append(f.index)
         self.check()
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from b200.chip.memory.addressing import resolver
+from b200.chip.memory.addressing import issuer, resolver
 from b200.chip.operations import Place, TryCancel
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.effects import ReadsRequest, RequestsWork
@@ -34,7 +34,7 @@ def try_cancel(ins: Instr) -> Run:
         ctas = cta.cluster.ctas if everywhere else [cta]
         for each in ctas:
             mbarrier_at(each, barrier)
-        who = (warp.cta.rank, "cluster launch control", ins.loc)
+        who = issuer(warp, ins, "cluster launch control")
 
         def apply():
             response = response_of(warp.machine.cancel_next())

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from b200.chip.memory.addressing import issuer, resolver, space_of
+from b200.chip.memory.addressing import Signaller, issuer, resolver, space_of
 from b200.chip.memory.loads_stores import memory_scope, order_of
 from b200.chip.state import CTA
 from b200.effects import (
@@ -42,12 +42,11 @@ class MBarrier(Waitable):
     """The state of an mbarrier: phase parity, expected and pending arrivals, bytes (tx-count).
 
     init_by, arrivals: who initialised it, and who arrived or completed bytes last, for reports.
-    Each is a tuple of CTA rank, warp index or name of a unit, and source location.
     """
 
     __slots__ = ("cta", "offset", "phase", "expected", "pending", "tx", "init_by", "arrivals")
 
-    def __init__(self, cta: CTA, offset: int, count: int, init_by: tuple | None = None):
+    def __init__(self, cta: CTA, offset: int, count: int, init_by: Signaller | None = None):
         super().__init__()
         if not 1 <= count <= MAX_COUNT:
             raise Fault(
@@ -56,7 +55,7 @@ class MBarrier(Waitable):
         self.cta, self.offset = cta, offset
         self.phase, self.expected, self.pending, self.tx = 0, count, count, 0
         self.init_by = init_by
-        self.arrivals: deque[tuple | None] = deque(maxlen=HISTORY)
+        self.arrivals: deque[Signaller | None] = deque(maxlen=HISTORY)
 
     def __str__(self):
         name = f" {self.name}" if self.name else ""
@@ -74,7 +73,7 @@ class MBarrier(Waitable):
         return f"{name}[{sorted(alike).index(self.offset)}]" if len(alike) > 1 else name
 
     def _source_name(self) -> str:
-        return barrier_name(self.init_by[2]) if self.init_by else ""
+        return barrier_name(self.init_by.ins.loc) if self.init_by else ""
 
     def place(self) -> str:
         """ "mbarrier empty[0] (2 of 5 in a row, offset 0x410)": its name, its row, its offset."""
@@ -94,7 +93,7 @@ class MBarrier(Waitable):
         return self.phase << 63 | (-self.pending & MAX_COUNT) << 43
 
     def arrive(
-        self, count: int = 1, who: tuple | None = None, tx: int = 0, complete: bool = True
+        self, count: int = 1, who: Signaller | None = None, tx: int = 0, complete: bool = True
     ) -> int:
         """arrive, .expect_tx with `tx`, .noComplete unless `complete`; returns the state before."""
         state = self.token()
@@ -120,7 +119,7 @@ class MBarrier(Waitable):
         return state
 
     def arrive_drop(
-        self, count: int = 1, who: tuple | None = None, tx: int = 0, complete: bool = True
+        self, count: int = 1, who: Signaller | None = None, tx: int = 0, complete: bool = True
     ) -> int:
         """Arrive, and expect `count` fewer arrivals in the following phases."""
         if count > self.expected:
@@ -139,7 +138,7 @@ class MBarrier(Waitable):
         self._add_tx(nbytes)
         self._check()
 
-    def complete_tx(self, nbytes: int, who: tuple | None = None) -> None:
+    def complete_tx(self, nbytes: int, who: Signaller | None = None) -> None:
         self.touch()
         self._add_tx(-nbytes)
         if who is not None:
@@ -196,10 +195,10 @@ class MBarrier(Waitable):
         elif self.tx < 0:
             text += f", {-self.tx} byte(s) more completed than expected"
         if self.init_by:
-            text += f"; initialised by {_who(self.init_by)}"
+            text += f"; initialised by {self.init_by}"
         if not any(self.arrivals):
             return f"{text}; nobody has arrived yet"
-        count = Counter(_who(a) for a in self.arrivals if a)
+        count = Counter(str(a) for a in self.arrivals if a)
         last = (f"{who}{f' ({n} times)' if n > 1 else ''}" for who, n in count.items())
         return f"{text}; last signals: {', '.join(last)}"
 
@@ -227,12 +226,6 @@ class AnyOf(Waitable):
         return "any of: " + "; ".join(part.describe() for part in self.parts)
 
 
-def _who(who: tuple) -> str:
-    rank, warp_index, loc = who
-    unit = f"warp {warp_index}" if isinstance(warp_index, int) else warp_index
-    return f"CTA rank {rank} {unit}" + (f" at {loc}" if loc else "")
-
-
 def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
     """The mbarrier at an offset of a CTA's shared memory. Raises Fault if there is none."""
     found = cta.mbarriers.get(offset)
@@ -246,12 +239,12 @@ def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
     return found
 
 
-def arrive_at(cta: CTA, offset: int, count: int = 1, who: tuple | None = None) -> None:
+def arrive_at(cta: CTA, offset: int, count: int = 1, who: Signaller | None = None) -> None:
     """Arrive on the mbarrier at an offset (tcgen05.commit, remote units)."""
     mbarrier_at(cta, offset).arrive(count, who)
 
 
-def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: tuple | None = None) -> None:
+def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: Signaller | None = None) -> None:
     """complete_tx on the mbarrier at an offset, for bytes of an asynchronous copy that landed."""
     mbarrier_at(cta, offset).complete_tx(nbytes, who)
 

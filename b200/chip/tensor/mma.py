@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from b200.chip.memory.addressing import resolver, space_of
+from b200.chip.memory.addressing import issuer, resolver, space_of
 from b200.chip.operations import Commit, Mma
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import arrive_at
@@ -327,7 +327,7 @@ def tcgen05_commit(ins: Instr) -> Run:
         if cta_mask is not None:
             targets = _targets(warp.cta, cta_mask & 0xFFFF)
         members = warp.cta.pair if pair else (warp.cta,)
-        who = (warp.cta.rank, "tcgen05.commit", ins.loc)
+        who = issuer(warp, ins, "tcgen05.commit")
 
         def apply():
             for target in targets:

@@ -32,7 +32,8 @@ class Pool(Waitable):
 
     last: columns of the CTA's latest allocation. requests: CTA rank -> columns asked for by a warp
     that waits. granted: (first column, columns) of a pair's allocations that the odd CTA has not
-    executed yet. allocated: for reports, (warp, instruction) of what has allocated here.
+    executed yet. allocated: for reports, (warp, instruction) that has allocated in the CTA, by
+    first column.
     """
 
     __slots__ = ("cta", "last", "requests", "granted", "allocated")
@@ -42,7 +43,12 @@ class Pool(Waitable):
         self.cta, self.last = cta, TMEM_COLUMNS
         self.requests: dict[int, int] = {}
         self.granted: deque[tuple[int, int]] = deque()
-        self.allocated: set[tuple[int, Instr]] = set()
+        self.allocated: dict[int, tuple[int, Instr]] = {}
+
+    def holders(self) -> set[tuple[CTA, int]]:
+        """The warps, as (CTA, index), that have allocated what is taken."""
+        ctas = {self.cta, *(self.cta.cluster.ctas[rank] for rank in self.requests)}
+        return {(cta, warp) for cta in ctas for warp, _ in pool_of(cta).allocated.values()}
 
     def describe(self) -> str:
         asked = ", ".join(f"{n} columns by CTA rank {r}" for r, n in sorted(self.requests.items()))
@@ -196,7 +202,7 @@ def tcgen05_alloc(ins: Instr) -> Run:
         first = allocate(cta, columns)
         pool = pool_of(cta)
         pool.last = columns
-        pool.allocated.add((warp.index, ins))
+        pool.allocated[first] = warp.index, ins
         target.smem.u32[at // 4] = first
 
     return run
@@ -218,6 +224,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
                 f"allocation of CTA rank {cta.rank}; allocated: {_allocated(cta)}"
             )
         cta.tmem_freed[taddr] = cta.tmem_allocations.pop(taddr)
+        pool_of(cta).allocated.pop(taddr, None)
         if cta.freed_tmem is not None:
             _fill(cta, taddr, columns, cta.freed_tmem)
         pool_of(cta.pair[0] if group == 2 else cta).notify()

@@ -66,6 +66,47 @@ def test_each_space_is_checked():
     assert not launch.findings
 
 
+HALVES = """ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r1, %tid.x;
+and.b32 %r2, %r1, 31; mul.wide.u32 %rd4, %r2, 4;
+setp.lt.u32 %p1, %r2, 16; selp.b64 %rd3, %rd1, %rd2, %p1; add.u64 %rd3, %rd3, %rd4;
+add.u64 %rd5, %rd2, %rd4; setp.lt.u32 %p2, %r1, 32;
+"""
+TENSORS = {  # how the lanes of a warp meet another warp in the second of two tensors; whether
+    # `meet` keeps them apart
+    "stores of other values": "selp.b32 %r3, 7, %r1, %p1; {meet} st.global.u32 [%rd3], %r3;",
+    "reads before a store": "@!%p2 bra STORE; ld.global.u32 %r3, [%rd3];"
+    "STORE: {meet} @!%p2 st.global.u32 [%rd5], %r1;",
+}
+
+
+@pytest.mark.parametrize("schedule", (None, "late", "random:1"))
+@pytest.mark.parametrize("body", TENSORS.values(), ids=TENSORS)
+def test_lanes_of_one_access_lie_in_two_tensors(body, schedule):
+    def found(meet: str) -> list[str]:
+        tensors, gpu = [torch.zeros(64, dtype=torch.int32) for _ in "ab"], Gpu()
+        gpu.machine = b200.machine(gpu.memory, schedule=schedule)
+        text = kernel(HALVES + body.replace("{meet}", meet), [".u64 a", ".u64 b"], reqntid=64)
+        launch = gpu.launch(text, "k", (1, 1, 1), (64, 1, 1), args=tensors)
+        return [f.kind for f in launch.findings or ()]
+
+    together = "bar.sync 0;" if "%p2 bra" in body else "@!%p2 add.u64 %rd3, %rd3, 128;"
+    assert found("") == ["global"]
+    assert not found(together)
+
+
+def test_sums_of_one_access_lie_in_two_tensors():
+    """The lower lanes of each CTA add to a tensor of its own, the upper ones all to `b`."""
+    (a, b, c), gpu = (torch.zeros(32) for _ in "abc"), Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    own = "ld.param.u64 %rd6, [c]; mov.u32 %r4, %ctaid.x; setp.eq.u32 %p3, %r4, 1;"
+    own += "and.pred %p3, %p3, %p1; add.u64 %rd6, %rd6, %rd4; @%p3 mov.u64 %rd3, %rd6;"
+    body = HALVES + own + "red.global.add.f32 [%rd3], 1.0;"
+    text = kernel(body, [".u64 a", ".u64 b", ".u64 c"])
+    launch = gpu.launch(text, "k", (2, 1, 1), (32, 1, 1), args=[a, b, c])
+    (note,) = list(launch.findings or [])
+    assert note.kind == "order" and "in b" in note.details
+
+
 def test_a_gap_is_searched_once_a_launch():
     """However many reads reach past an allocation. Another function may know an address there."""
     data, searches, others = torch.zeros(100, dtype=torch.uint8), [], []

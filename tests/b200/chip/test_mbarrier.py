@@ -10,6 +10,7 @@ from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
 from b200.registry import FULL, QUIET, Blocked, find
 from tests.b200.chip.async_support import Woken, address, cluster, run
+from tests.b200.chip.isa_support import instruction
 
 LIMIT = 2**20 - 1
 
@@ -236,7 +237,8 @@ def test_the_report_names_what_is_missing_and_who_came():
     warp = barrier(4)
     run("mbarrier.init.shared.b64")(warp, 0, address(warp, 8), 1)
     run("mbarrier.arrive.expect_tx.shared.b64")(warp, 0, address(warp, 0), 512)
-    mb.arrive_at(warp.cta, SMEM_BASE, 1, (1, "commit", None))
+    commit = instruction("tcgen05.commit", ["b64"], [])
+    mb.arrive_at(warp.cta, SMEM_BASE, 1, mb.Signaller(1, 0, commit, "commit"))
     mb.complete_tx_at(warp.cta, SMEM_BASE, 128)
     text = state(warp).describe()
     assert "offset 0x400 of CTA rank 0 (number 0 of 2 in a row)" in text

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from b200 import EmulatorError
-from b200.chip import hang, polls
+from b200.chip import hang, polls, spin
 from b200.chip.fragment import ClusterBarrier
+from b200.chip.gpu import Gpu
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.program.module import Instr
@@ -36,6 +37,54 @@ def test_a_loop_that_gives_up_after_some_rounds_ends(counter, rounds):
         smem=64,
     )
     assert got == [rounds + (lane if counter == "%r1" else 0) for lane in range(32)]
+
+
+def test_a_lane_that_goes_on_keeps_its_warp_from_standing(monkeypatch):
+    """Lane 5 follows a list to its end while the others read one word again and again. A counter
+    makes the registers of each round differ, and nobody writes.
+    """
+    monkeypatch.setattr(spin, "LONG", 1 << 9)
+    links = torch.arange(1, 2001, dtype=torch.int32)
+    links[0] = links[-1] = 0
+    body = f"""{own_element(4)}
+    ld.param.u64 %rd5, [links];
+    setp.eq.u32 %p1, %r1, 5; selp.b32 %r5, 1, 0, %p1; mov.b32 %r6, 0;
+    AGAIN: mul.wide.u32 %rd6, %r5, 4; add.u64 %rd6, %rd6, %rd5;
+    ld.volatile.global.u32 %r5, [%rd6]; add.u32 %r6, %r6, 1;
+    setp.ne.u32 %p2, %r5, 0; vote.sync.any.pred %p3, %p2, -1; @%p3 bra AGAIN;
+    st.global.u32 [%rd3], %r6;"""
+    out = torch.zeros(32, dtype=torch.int32)
+    gpu = Gpu()
+    gpu.machine.order.turn = 256
+    run(kernel(body, [".u64 out", ".u64 links"]), out, links, gpu=gpu)
+    assert out.tolist() == [1999] * 32
+
+
+VOTES = {  # the lanes whose flag comes, the vote, the lane that is told
+    "any": (1 << 13 ^ 0xFFFFFFFF, "vote.sync.any.pred %p3, !%p2, -1;", 13),
+    "all": (1 << 13, "vote.sync.all.pred %p4, %p2, -1; not.pred %p3, %p4;", 0),
+    "ballot": (
+        1 << 21 ^ 0xFFFFFFFF,
+        "vote.sync.ballot.b32 %r7, %p2, -1; setp.ne.u32 %p3, %r7, -1;",
+        21,
+    ),
+}
+
+
+@pytest.mark.parametrize("comes, vote, lane", VOTES.values(), ids=VOTES)
+def test_of_lanes_that_vote_one_is_told_that_holds_the_others(comes, vote, lane):
+    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r2, dyn;
+    and.b32 %r3, %r1, 31; shl.b32 %r4, %r3, 2; add.u32 %r2, %r2, %r4;
+    mov.u32 %r5, {comes}; shr.u32 %r5, %r5, %r3; and.b32 %r5, %r5, 1;
+    setp.lt.u32 %p1, %r1, 32; @!%p1 st.volatile.shared.u32 [%r2], %r5; @!%p1 bra OUT;
+    st.volatile.shared.u32 [%r2], 0;
+    AGAIN: ld.volatile.shared.u32 %r6, [%r2];
+    setp.eq.u32 %p2, %r6, 1; {vote} @%p3 bra AGAIN;
+    OUT:"""
+    with pytest.raises(EmulatorError) as caught:
+        run(kernel(body, [], reqntid=64), block=(64, 1, 1), smem=128)
+    assert f"polls shared memory at {0x400 + 4 * lane:#x} of CTA" in str(caught.value)
+    assert "it reads 0, and 0 == 1 is false" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,29 @@ def test_bank_conflicts_are_counted():
     assert b - a == 31  # 32 wavefronts instead of one
 
 
+def test_lanes_that_read_other_ctas_take_the_way_there():
+    """Some lanes read their own CTA's memory, others a peer's: the latest decides."""
+
+    def reads(rank: str) -> int:
+        body = (
+            "barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r5, %cluster_ctarank;"
+            "mov.u32 %r6, dyn; shl.b32 %r7, %r1, 2; add.u32 %r6, %r6, %r7; xor.b32 %r8, %r5, 1;"
+            f"{rank} mapa.shared::cluster.u32 %r9, %r6, %r8; mov.u64 %rd40, %clock64;"
+            "ld.shared::cluster.u32 %r10, [%r9]; add.u32 %r10, %r10, 1;"
+            "mov.u64 %rd41, %clock64; sub.u64 %rd42, %rd41, %rd40; st.global.u64 [%rd3], %rd42;"
+            "barrier.cluster.arrive; barrier.cluster.wait;"
+        )
+        out = torch.zeros(64, dtype=torch.int64)
+        cluster = (2, 1, 1)
+        text = kernel(STORE + body, [".u64 out"])
+        run(text, out, grid=cluster, block=(32, 1, 1), cluster=cluster, smem=1024, gpu=timed())
+        return int(out.max())
+
+    own, far = reads("mov.u32 %r8, %r5;"), reads("")
+    some = reads("setp.eq.u32 %p1, %r1, 31; @!%p1 mov.u32 %r8, %r5;")
+    assert own < far <= some <= far + 2
+
+
 def test_warps_of_a_sub_core_share_its_issue_slots():
     work = "".join(f"fma.rn.f32 %r{10 + i}, %r5, %r5, %r5;" for i in range(100)) + "bar.sync 0;"
     four, sixteen = (max(clocks(work, threads=32 * n)) for n in (4, 16))
