@@ -48,13 +48,13 @@ def points(records: Sequence[dict[str, Any]]) -> str:
             f"{r['time_us']:.2f}",
             f"{ladder.error(r):+.0%}",
             f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
-            "1/4" if r["device"] != B200.name else "",
+            r["device"].removeprefix(B200.name).lstrip(", "),
             f"{r['cpu_s']:.0f}",
         )
         for r in timed(records)
     ]
     header = ("kind", "kernel", "configuration", "published us", "modelled us", "error", "range")
-    return markdown.table((*header, "of the chip", "CPU s"), rows)
+    return markdown.table((*header, "part", "CPU s"), rows)
 
 
 def unsteady(records: Sequence[dict[str, Any]]) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lab.strangers import rows, study
+from lab.strangers import parts, rows, study
 from lab.tables import strangers
 from tests import ROOT
 
@@ -25,6 +28,10 @@ def bench(launches, references):
 
 def compile_kernel(function):
     raise AssertionError("the harness compiles nothing")
+
+
+def set_external_references_enabled(enabled):
+    assert enabled
 """
 REGISTRY = """
 import importlib
@@ -113,9 +120,10 @@ def test_a_name_that_it_does_not_know_is_told(folder, config, implementation, sa
 
 def test_each_row_has_a_kind_and_a_name_of_its_own():
     found = rows.read()
-    assert len({row.name for row in found}) == len(found) > 90
+    assert len({row.name for row in found}) == len(found) == 118
     assert {row.kind for row in found} == set(rows.KINDS)
-    assert all(row.published_us > 0 and row.implementation != rows.OWN for row in found)
+    assert all(row.published_us > 0 for row in found)
+    assert sum(row.implementation == rows.OWN for row in found) == 11
 
 
 def test_rows_whose_rounds_differ_are_not_steady():
@@ -141,12 +149,52 @@ def test_tables_count_what_lies_in_the_range():
     ]
     missing = {**row, "published_us": 4.0, "left_out": "ImportError: a|b"}
     rounds = {"fastest_us": 9.1, "slowest_us": 40.65, "published_us": 20.29, "steady": False}
-    found.append({**found[0], **rounds, "device": "B200 quarter"})
+    found.append({**found[0], **rounds, "device": "B200, 8 SMs"})
     assert "| norm | 2 | 17.5% | -25% .. +10% | 1 of 2 |" in strangers.kinds([*found, missing])
     points = strangers.points([*found, missing])
     assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 |" in points and "20.29" not in points
     assert "| 9.10 .. 40.65 | 20.29 | 3.00 |" in strangers.unsteady([*found, missing])
     assert "| k | 1 | ImportError: a\\|b |" in strangers.left_out([*found, missing])
+
+
+def test_a_part_of_the_chip_carries_out_clusters_of_all_of_the_grid():
+    """Of a loop over all CTAs of a grid the first ones have more to do: of 592 CTAs that share
+    1024 tiles, 432 have two, and 160 have one.
+    """
+    tiles = [2] * 432 + [1] * 160
+    for device in parts.PARTS[1:]:
+        kept = list(device.clusters(iter(range(592)), 592))
+        assert len(set(kept)) == len(kept) and abs(len(kept) - 592 * device.share) <= parts.RUN
+        mean = statistics.mean(tiles[cta] for cta in kept)
+        assert abs(mean / statistics.mean(tiles) - 1) < 0.05, device.name
+
+
+def test_neighbours_of_a_grid_stay_together_on_a_part_of_the_chip():
+    kept = list(parts.PARTS[1].clusters(iter(range(4096)), 4096))
+    beside = sum(b - a == 1 for a, b in itertools.pairwise(kept))
+    assert beside / len(kept) > 0.8
+
+
+def _call(grid: int, launches: int = 1) -> list:
+    return [SimpleNamespace(grid=(grid, 1, 1)) for _ in range(launches)]
+
+
+def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
+    names = [parts.device(_call(1000), [cpu_s]).name for cpu_s in (0.01, 2.0, 10.0, 1000.0)]
+    assert names == [device.name for device in parts.PARTS]
+    assert parts.device(_call(148), [1000.0]) is parts.B200  # each SM has one CTA: none to spare
+
+
+def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
+    machines = []
+    gpu = SimpleNamespace(memory=None, machine="whole")
+    gpu.execute = lambda program, kernel, grid: machines.append(gpu.machine)
+    monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
+    with parts.Pilot(gpu) as pilot:
+        for ctas in (64, 1000):
+            gpu.execute("program", "kernel", (ctas, 1, 1))
+    gpu.execute("program", "kernel", (1000, 1, 1))
+    assert machines == ["whole", "part", "whole"] and len(pilot.cpu_s) == 2
 
 
 def test_records_of_another_clock_are_made_again(tmp_path):
