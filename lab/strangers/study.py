@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
     before = kept(options.out)
     found: list[Record] = []
     for row in rows.read():
-        record = before.get(row.name)
+        record = before.pop(row.name, None)
         is_open = record is None or "left_out" in record
         if is_open and options.only in f"{row.kind} {row.name}":
             record = run(row, options.folder, options.seconds)
@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
         if record is not None:
             found.append(record)
             if options.out:
-                write(options.out, [*found, *(r for r in before.values() if r not in found)])
+                write(options.out, [*found, *before.values()])
     return 0 if any("modelled_us" in record for record in found) else 1
 
 

@@ -206,3 +206,22 @@ def test_records_of_another_clock_are_made_again(tmp_path):
     for made_by, count in ((today, 1), ({**today, "clock": "another"}, 0)):
         file.write_text(json.dumps({**record, "made_by": made_by}) + "\n")
         assert len(study.kept(file)) == count
+
+
+def test_a_row_that_could_not_be_run_is_tried_again_and_told_once(tmp_path, monkeypatch):
+    (tmp_path / "tirx_kernels").mkdir()
+    first, second = rows.read()[:2]
+    monkeypatch.setattr(rows, "read", lambda: [first, second])
+    monkeypatch.setattr(study, "run", lambda row, *_: record(row, modelled_us=1.0))
+
+    def record(row, **outcome):
+        said = {"kernel": row.kernel, "config": row.config, "kind": row.kind}
+        said |= {"implementation": row.implementation, "published_us": row.published_us}
+        return {**said, **outcome, "made_by": study.digest.made_by()}
+
+    file = tmp_path / "out.jsonl"
+    study.write(file, [record(row, left_out="no compiler") for row in (first, second)])
+    assert study.main([str(tmp_path), "--only", first.name, "--out", str(file)]) == 0
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [r["config"] for r in found] == [first.config, second.config]
+    assert ["modelled_us" in r for r in found] == [True, False]
