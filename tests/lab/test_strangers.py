@@ -141,7 +141,7 @@ def test_the_last_error_is_the_reason():
 
 def test_tables_count_what_lies_in_the_range():
     row = {"kind": "norm", "kernel": "k", "config": "m1_h2", "implementation": "flashinfer"}
-    row |= {"device": "B200", "steady": True}
+    row |= {"device": "B200", "steady": True, "made_by": {"clock": "abcdef"}}
     found = [
         {**row, "published_us": 4.0, "modelled_us": us, "low_us": us / 1.2, "high_us": us * 1.2}
         | {"cpu_s": 3.2}
@@ -152,7 +152,7 @@ def test_tables_count_what_lies_in_the_range():
     found.append({**found[0], **rounds, "device": "B200, 8 SMs"})
     assert "| norm | 2 | 17.5% | -25% .. +10% | 1 of 2 |" in strangers.kinds([*found, missing])
     points = strangers.points([*found, missing])
-    assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 |" in points and "20.29" not in points
+    assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 | abcd |" in points and "20.29" not in points
     assert "| 9.10 .. 40.65 | 20.29 | 3.00 |" in strangers.unsteady([*found, missing])
     assert "| k | 1 | ImportError: a\\|b |" in strangers.left_out([*found, missing])
 
