@@ -84,6 +84,46 @@ harness.run("scaled", sys.argv[1], sys.argv[2], lambda launch: launch())
 """
 
 
+COMPILER = {  # of the project's own kernels: what a wheel of today has, and what it is asked for
+    "tvm/__init__": "",
+    "tvm/ir": "class TensorLoad:\n    source = 'what it loads from'",
+    "tvm/tirx": "class SeqStmt:\n    pass",
+    "tvm/script": "tirx = None",
+    "tvm/support/__init__": "",
+    "tvm/support/nvcc": "def compile_cuda(code, **options):\n    return f'{code} {options}'",
+    "tvm_ffi": """
+made = {}
+
+
+def register_global_func(name, function, override):
+    made[name] = function
+
+
+def structural_map(body, callback):
+    kind, each = callback
+    return [each(item) if isinstance(item, kind) else item for item in body]
+""",
+}
+OWN = """
+import tvm_ffi, tvm.ir, tvm.tirx
+from tirx_kernels.low_level_ir import check_low_level_ir
+from tirx_kernels.runner import bench
+
+CONFIGS = [{"label": "small"}]
+
+
+def run_bench():
+    check_low_level_ir("anything")
+    load, first, second = tvm.ir.TensorLoad(), tvm.tirx.SeqStmt(), tvm.tirx.SeqStmt()
+    assert isinstance(load, tvm.tirx.BufferLoad) and load.buffer == "what it loads from"
+    change = {first: "changed", second: None}
+    body = tvm.tirx.stmt_functor.ir_transform([first, second], None, change.get)
+    assert body == ["changed", second]
+    compiled = tvm_ffi.made["tvm_callback_cuda_compile"]
+    return bench({"tir": lambda: print(compiled("code"))})
+"""
+
+
 @pytest.fixture
 def folder(tmp_path):
     package = tmp_path / "tirx_kernels"
@@ -116,6 +156,16 @@ def test_a_kernel_is_launched_as_the_benchmark_does_it_without_its_compiler(fold
 def test_a_name_that_it_does_not_know_is_told(folder, config, implementation, said):
     done = run(folder, config, implementation)
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1]
+
+
+def test_the_projects_own_kernel_is_made_by_the_compiler_of_today(folder):
+    for name, text in {**COMPILER, "tirx_kernels/scaled": OWN}.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    done = run(folder, "small", rows.OWN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("code ") and "'target_format': 'ptx'" in done.stdout
 
 
 def test_each_row_has_a_kind_and_a_name_of_its_own():
