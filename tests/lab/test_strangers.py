@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -237,7 +238,7 @@ def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
 
 def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
     machines = []
-    gpu = SimpleNamespace(memory=None, machine="whole")
+    gpu: Any = SimpleNamespace(memory=None, machine="whole")
     gpu.execute = lambda program, kernel, grid: machines.append(gpu.machine)
     monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
     with parts.Pilot(gpu) as pilot:
