@@ -31,7 +31,8 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 class Server:
     """Serves one request at a time, in the order of the times that the requests arrive at. Calls of
     `serve` may come in another order: a request for a later time leaves a gap before it, which
-    requests for earlier times fill.
+    requests for earlier times fill. One that is longer than a gap goes on in the next, as a request
+    is many small ones: the sectors of a warp's load, the lines of a copy.
 
     busy: total clk of service. now (of all servers): no request will be for an earlier time.
     """
@@ -44,7 +45,9 @@ class Server:
         self.gaps: list[tuple[float, float]] = []  # idle times between now and `free`
 
     def serve(self, at: float, service: float) -> float:
-        """The time when a request that arrives at `at` begins to be served, for `service` clk."""
+        """The end of a request for `service` clk that arrives at `at`, less `service`: when it
+        begins to be served, if it is served without a break.
+        """
         self.busy += service
         free = self.free
         if at >= free:
@@ -53,27 +56,31 @@ class Server:
                 self.gaps.append((begin, at))
             self.free = at + service
             return at
-        if self.gaps:
-            start = self._fill(at, service)
-            if start is not None:
-                return start
-        self.free = free + service
-        return free
+        end = self._fill(at, service) if self.gaps else free + service
+        self.free = max(free, end)
+        return end - service
 
-    def _fill(self, at: float, service: float) -> float | None:
-        """Start of the service in the first gap that holds it."""
+    def _fill(self, at: float, service: float) -> float:
+        """End of a service that begins in the first gap and goes on in those behind it."""
         gaps = self.gaps
         while gaps and gaps[0][1] <= Server.now:
             gaps.pop(0)
-        for i in range(bisect_right(gaps, at, key=itemgetter(1)), len(gaps)):
-            begin, end = gaps[i]
+        first = last = bisect_right(gaps, at, key=itemgetter(1))
+        kept = []
+        while last < len(gaps):
+            begin, end = gaps[last]
+            last += 1
             start = at if at > begin else begin
+            if start > begin:
+                kept.append((begin, start))
             if start + service <= end:
-                gaps[i : i + 1] = [
-                    gap for gap in ((begin, start), (start + service, end)) if gap[1] > gap[0]
-                ]
-                return start
-        return None
+                rest = [(start + service, end)] if start + service < end else []
+                gaps[first:last] = [*kept, *rest]
+                return start + service
+            service -= end - start
+            at = end
+        gaps[first:last] = kept
+        return self.free + service
 
 
 def _units(region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SHIFT) -> np.ndarray:

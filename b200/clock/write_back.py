@@ -40,11 +40,6 @@ def behind_memset(read: float, c: Constants) -> float:
     return written * (1 + c.dram_turn)
 
 
-def next_behind_memset(read: float, c: Constants) -> float:
-    """How much behind_memset grows for one byte more."""
-    return c.dirty_share * exp(-read / c.l2_capacity) * (1 + c.dram_turn)
-
-
 class Dirty:
     """The bytes of the L2 that are to be written back. left: how many; they start as many as they
     ever get, as a memset leaves them.

@@ -1,7 +1,7 @@
 """The benchmark of mlc-ai/TIRx-kernels, which builds each kernel's arguments and launches it.
 
-Its own kernels need a compiler (tvm) that is not asked for here: they are left out, and what the
-benchmark holds against them is not held. The kernels of others run as it calls them.
+Its own kernels need a compiler, tvm, which is there for a row of theirs alone (tirx.py). For the
+kernels of others it is left out, and what the benchmark holds against its own ones is not held.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
+
+from lab.strangers import tirx
+from lab.strangers.rows import OWN
 
 PACKAGE = "tirx_kernels"
 LEFT_OUT = "tvm"
@@ -89,22 +93,33 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
     kernel, config: as its benchmark names them. implementation: one of those that it has of this
     kernel. Raises LookupError for a name that it does not know.
     """
-    sys.meta_path.insert(0, _LeftOut())
+    own = implementation == OWN
+    tirx.prepare(PACKAGE) if own else sys.meta_path.insert(0, _LeftOut())
     _hold_nothing()
     runner: Any = importlib.import_module(f"{PACKAGE}.runner")
     found: list[bool] = []
 
-    def bench(*_args: Any, references: Mapping[str, Callable[[], Launch]], **_kwargs: Any) -> dict:
-        if implementation not in references:
-            raise LookupError(f"{kernel} has {', '.join(references)}; found {implementation!r}")
-        measure(references[implementation]())
+    def bench(
+        funcs: Mapping[str, Launch],
+        *_args: Any,
+        references: Mapping[str, Callable[[], Launch]] = MappingProxyType({}),
+        **_kwargs: Any,
+    ) -> dict:
+        known = funcs if own else references
+        if implementation not in known:
+            raise LookupError(f"{kernel} has {', '.join(known)}; found {implementation!r}")
+        measure(funcs[implementation] if own else references[implementation]())
         found.append(True)
         return {}
 
-    runner.bench, runner.compile_kernel = bench, NOTHING
+    runner.bench = bench
+    if not own:
+        runner.compile_kernel = NOTHING
+        runner.set_external_references_enabled(True)
     module = importlib.import_module(f"{PACKAGE}.registry").load_kernel(kernel, strict=True)
+    left_out = CHECKS if own else (*CHECKS, "get_kernel")
     for name, value in list(vars(module).items()):
-        if name == "get_kernel" or name.startswith(CHECKS) and callable(value):
+        if name.startswith(left_out) and callable(value):
             setattr(module, name, lambda *_args, **_kwargs: None)
     module.run_bench(**_arguments(module, config))
     if not found:

@@ -1,11 +1,11 @@
-"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION: the modelled time of one call,
-in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too.
+"""python -m lab.strangers.one KERNEL CONFIG IMPLEMENTATION [DEVICE]: the modelled time of one call,
+in JSON. It runs under `b200 exec`, so that kernels whose host code is C++ run, too. DEVICE: the
+part of the chip to run on, where it is not chosen by cost (parts.py).
 """
 
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -15,14 +15,9 @@ import torch
 
 import b200
 from b200.chip.gpu import Gpu
-from b200.chip.launch import Launch
 from b200.clock.call_time import reported
-from b200.clock.devices import B200, QUARTER
 from b200.clock.options import Options
-from b200.hardware import SM_COUNT
-from lab.strangers import harness
-
-ENOUGH = 4  # CTAs for each SM, from which on a quarter of them stands for all
+from lab.strangers import harness, parts
 
 
 @dataclass(frozen=True)
@@ -42,19 +37,15 @@ class Modelled:
     cpu_s: float
 
 
-def _device(call: Sequence[Launch]) -> str:
-    """A quarter of the chip, for a call whose launches have CTAs for all SMs some times over."""
-    large = all(math.prod(launch.grid) >= ENOUGH * SM_COUNT for launch in call)
-    return QUARTER.name if large else B200.name
-
-
-def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
+def modelled(gpu: Gpu, launch: harness.Launch, device: str | None) -> Modelled:
     """The time of a call. It comes second: the first compiles, and starts what the host code needs.
     The L2 is full of written lines, as a memset leaves it.
     """
     before = len(gpu.launches)
-    launch()
-    device = _device(gpu.launches[before:])
+    with parts.Pilot(gpu) as pilot:
+        launch()
+        torch.cuda.synchronize()
+    device = device or parts.device(gpu.launches[before:], pilot.cpu_s).name
     b200.install(check=False, timing=Options(device, dirty_l2=True))
     before, start = len(gpu.launches), time.process_time()
     launch()
@@ -76,11 +67,11 @@ def modelled(gpu: Gpu, launch: harness.Launch) -> Modelled:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
-    kernel, config, implementation = argv
+    kernel, config, implementation, *device = argv
     gpu = b200.install(check=False)
 
     def measure(launch: harness.Launch) -> None:
-        print(json.dumps(asdict(modelled(gpu, launch))), flush=True)
+        print(json.dumps(asdict(modelled(gpu, launch, *device or [None]))), flush=True)
 
     harness.run(kernel, config, implementation, measure)
     return 0

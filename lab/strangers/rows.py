@@ -13,7 +13,7 @@ from pathlib import Path
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 STEADY = 1.1
-OWN = "tir"  # the project's own kernels, made by a compiler of their own
+OWN = "tir"  # the project's own kernels
 KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels begin
     "norm": ("rmsnorm", "flashinfer_layernorm", "flashinfer_qk", "flashinfer_fused_dit"),
     "norm with quantisation": ("flashinfer_",),
@@ -71,9 +71,9 @@ class Row:
 
 
 def read(path: Path = PUBLISHED) -> list[Row]:
-    """The rows, without those of OWN."""
+    """The rows."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    rows = [
+    return [
         Row(
             kernel=found["kernel"],
             config=found["config"],
@@ -84,4 +84,3 @@ def read(path: Path = PUBLISHED) -> list[Row]:
         )
         for found in csv.DictReader(lines)
     ]
-    return [row for row in rows if row.implementation != OWN]

@@ -3,8 +3,9 @@
 Kernels of other projects beside the times that were published of them
 (lab/strangers/published.csv). FOLDER: the work tree of mlc-ai/TIRx-kernels at 51a6c01, whose
 benchmark knows each kernel's shapes and arguments. The kernels are those of the packages that this
-interpreter finds, installed or on PYTHONPATH: flashinfer-python 0.6.18 and what it imports. Nothing
-is fetched. Each row runs unmodified, in a process of its own under `b200 exec`.
+interpreter finds, installed or on PYTHONPATH: flashinfer-python 0.6.18 and what it imports, and
+apache-tvm 0.27.0.post1 for the project's own kernels. Nothing is fetched. Each row runs unmodified,
+in a process of its own under `b200 exec`.
 
 --only: rows whose name or kind has the text. --seconds: of CPU time for a row (default 300), after
 which it is left out. --out: a file of JSON lines. Rows that it has, of the same clock, are not run
@@ -102,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     before = kept(options.out)
     found: list[Record] = []
     for row in rows.read():
-        record = before.get(row.name)
+        record = before.pop(row.name, None)
         is_open = record is None or "left_out" in record
         if is_open and options.only in f"{row.kind} {row.name}":
             record = run(row, options.folder, options.seconds)
@@ -110,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
         if record is not None:
             found.append(record)
             if options.out:
-                write(options.out, [*found, *(r for r in before.values() if r not in found)])
+                write(options.out, [*found, *before.values()])
     return 0 if any("modelled_us" in record for record in found) else 1
 
 

@@ -11,6 +11,8 @@ from b200.clock.devices import B200
 from harness.evaluator.ladder import errors as ladder
 from lab.tables import markdown
 
+DIGITS = 4  # of a clock's digest: rows of another clock than their neighbours' are seen
+
 
 def timed(records: Sequence[dict[str, Any]], steady: bool = True) -> list[dict[str, Any]]:
     """The rows that have a modelled time, as points of a ladder: those whose published rounds
@@ -48,13 +50,14 @@ def points(records: Sequence[dict[str, Any]]) -> str:
             f"{r['time_us']:.2f}",
             f"{ladder.error(r):+.0%}",
             f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
-            "1/4" if r["device"] != B200.name else "",
+            r["device"].removeprefix(B200.name).lstrip(", "),
             f"{r['cpu_s']:.0f}",
+            r["made_by"]["clock"][:DIGITS],
         )
         for r in timed(records)
     ]
     header = ("kind", "kernel", "configuration", "published us", "modelled us", "error", "range")
-    return markdown.table((*header, "of the chip", "CPU s"), rows)
+    return markdown.table((*header, "part", "CPU s", "clock"), rows)
 
 
 def unsteady(records: Sequence[dict[str, Any]]) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import statistics
 import subprocess
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lab.strangers import rows, study
+from lab.strangers import parts, rows, study
 from lab.tables import strangers
 
 RUNNER = """
@@ -21,6 +25,10 @@ def bench(launches, references):
 
 def compile_kernel(function):
     raise AssertionError("the harness compiles nothing")
+
+
+def set_external_references_enabled(enabled):
+    assert enabled
 """
 REGISTRY = """
 import importlib
@@ -72,15 +80,61 @@ harness.run("scaled", sys.argv[1], sys.argv[2], lambda launch: launch())
 """
 
 
+COMPILER = {  # of the project's own kernels: what a wheel of today has, and what it is asked for
+    "tvm/__init__": "",
+    "tvm/ir": "class TensorLoad:\n    source = 'what it loads from'",
+    "tvm/tirx": "class SeqStmt:\n    pass",
+    "tvm/script": "tirx = None",
+    "tvm/support/__init__": "",
+    "tvm/support/nvcc": "def compile_cuda(code, **options):\n    return f'{code} {options}'",
+    "tvm_ffi": """
+made = {}
+
+
+def register_global_func(name, function, override):
+    made[name] = function
+
+
+def structural_map(body, callback):
+    kind, each = callback
+    return [each(item) if isinstance(item, kind) else item for item in body]
+""",
+}
+OWN = """
+import tvm_ffi, tvm.ir, tvm.tirx
+from tirx_kernels.low_level_ir import check_low_level_ir
+from tirx_kernels.runner import bench
+
+CONFIGS = [{"label": "small"}]
+
+
+def run_bench():
+    check_low_level_ir("anything")
+    load, first, second = tvm.ir.TensorLoad(), tvm.tirx.SeqStmt(), tvm.tirx.SeqStmt()
+    assert isinstance(load, tvm.tirx.BufferLoad) and load.buffer == "what it loads from"
+    change = {first: "changed", second: None}
+    body = tvm.tirx.stmt_functor.ir_transform([first, second], None, change.get)
+    assert body == ["changed", second]
+    compiled = tvm_ffi.made["tvm_callback_cuda_compile"]
+    return bench({"tir": lambda: print(compiled("code"))})
+"""
+
+
 @pytest.fixture
-def run(tmp_path, fork_server):
-    """run(configuration, implementation) of a package with one kernel."""
+def folder(tmp_path):
+    """A package with one kernel."""
     package = tmp_path / "tirx_kernels"
     package.mkdir()
     for name, text in (("__init__", ""), ("runner", RUNNER), ("registry", REGISTRY)):
         (package / f"{name}.py").write_text(text)
     (package / "scaled.py").write_text(KERNEL)
-    code = f"import sys\nsys.path.append({str(tmp_path)!r})\n{RUN}"
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, fork_server):
+    """run(configuration, implementation) of the package."""
+    code = f"import sys\nsys.path.append({str(folder)!r})\n{RUN}"
 
     def call(config: str, implementation: str) -> subprocess.CompletedProcess[str]:
         return fork_server.run("-c", code, config, implementation)
@@ -105,11 +159,22 @@ def test_a_name_that_it_does_not_know_is_told(run, config, implementation, said)
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1]
 
 
+def test_the_projects_own_kernel_is_made_by_the_compiler_of_today(folder, run):
+    for name, text in {**COMPILER, "tirx_kernels/scaled": OWN}.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    done = run("small", rows.OWN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("code ") and "'target_format': 'ptx'" in done.stdout
+
+
 def test_each_row_has_a_kind_and_a_name_of_its_own():
     found = rows.read()
-    assert len({row.name for row in found}) == len(found) > 90
+    assert len({row.name for row in found}) == len(found) == 118
     assert {row.kind for row in found} == set(rows.KINDS)
-    assert all(row.published_us > 0 and row.implementation != rows.OWN for row in found)
+    assert all(row.published_us > 0 for row in found)
+    assert sum(row.implementation == rows.OWN for row in found) == 11
 
 
 def test_rows_whose_rounds_differ_are_not_steady():
@@ -127,7 +192,7 @@ def test_the_last_error_is_the_reason():
 
 def test_tables_count_what_lies_in_the_range():
     row = {"kind": "norm", "kernel": "k", "config": "m1_h2", "implementation": "flashinfer"}
-    row |= {"device": "B200", "steady": True}
+    row |= {"device": "B200", "steady": True, "made_by": {"clock": "abcdef"}}
     found = [
         {**row, "published_us": 4.0, "modelled_us": us, "low_us": us / 1.2, "high_us": us * 1.2}
         | {"cpu_s": 3.2}
@@ -135,12 +200,52 @@ def test_tables_count_what_lies_in_the_range():
     ]
     missing = {**row, "published_us": 4.0, "left_out": "ImportError: a|b"}
     rounds = {"fastest_us": 9.1, "slowest_us": 40.65, "published_us": 20.29, "steady": False}
-    found.append({**found[0], **rounds, "device": "B200 quarter"})
+    found.append({**found[0], **rounds, "device": "B200, 8 SMs"})
     assert "| norm | 2 | 17.5% | -25% .. +10% | 1 of 2 |" in strangers.kinds([*found, missing])
     points = strangers.points([*found, missing])
-    assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 |" in points and "20.29" not in points
+    assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 | abcd |" in points and "20.29" not in points
     assert "| 9.10 .. 40.65 | 20.29 | 3.00 |" in strangers.unsteady([*found, missing])
     assert "| k | 1 | ImportError: a\\|b |" in strangers.left_out([*found, missing])
+
+
+def test_a_part_of_the_chip_carries_out_clusters_of_all_of_the_grid():
+    """Of a loop over all CTAs of a grid the first ones have more to do: of 592 CTAs that share
+    1024 tiles, 432 have two, and 160 have one.
+    """
+    tiles = [2] * 432 + [1] * 160
+    for device in parts.PARTS[1:]:
+        kept = list(device.clusters(iter(range(592)), 592))
+        assert len(set(kept)) == len(kept) and abs(len(kept) - 592 * device.share) <= parts.RUN
+        mean = statistics.mean(tiles[cta] for cta in kept)
+        assert abs(mean / statistics.mean(tiles) - 1) < 0.05, device.name
+
+
+def test_neighbours_of_a_grid_stay_together_on_a_part_of_the_chip():
+    kept = list(parts.PARTS[1].clusters(iter(range(4096)), 4096))
+    beside = sum(b - a == 1 for a, b in itertools.pairwise(kept))
+    assert beside / len(kept) > 0.8
+
+
+def _call(grid: int, launches: int = 1) -> list:
+    return [SimpleNamespace(grid=(grid, 1, 1)) for _ in range(launches)]
+
+
+def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
+    names = [parts.device(_call(1000), [cpu_s]).name for cpu_s in (0.01, 2.0, 10.0, 1000.0)]
+    assert names == [device.name for device in parts.PARTS]
+    assert parts.device(_call(148), [1000.0]) is parts.B200  # each SM has one CTA: none to spare
+
+
+def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
+    machines = []
+    gpu: Any = SimpleNamespace(memory=None, machine="whole")
+    gpu.execute = lambda program, kernel, grid: machines.append(gpu.machine)
+    monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
+    with parts.Pilot(gpu) as pilot:
+        for ctas in (64, 1000):
+            gpu.execute("program", "kernel", (ctas, 1, 1))
+    gpu.execute("program", "kernel", (1000, 1, 1))
+    assert machines == ["whole", "part", "whole"] and len(pilot.cpu_s) == 2
 
 
 def test_records_of_another_clock_are_made_again(tmp_path):
@@ -152,3 +257,22 @@ def test_records_of_another_clock_are_made_again(tmp_path):
     for made_by, count in ((today, 1), ({**today, "clock": "another"}, 0)):
         file.write_text(json.dumps({**record, "made_by": made_by}) + "\n")
         assert len(study.kept(file)) == count
+
+
+def test_a_row_that_could_not_be_run_is_tried_again_and_told_once(tmp_path, monkeypatch):
+    (tmp_path / "tirx_kernels").mkdir()
+    first, second = rows.read()[:2]
+    monkeypatch.setattr(rows, "read", lambda: [first, second])
+    monkeypatch.setattr(study, "run", lambda row, *_: record(row, modelled_us=1.0))
+
+    def record(row, **outcome):
+        said = {"kernel": row.kernel, "config": row.config, "kind": row.kind}
+        said |= {"implementation": row.implementation, "published_us": row.published_us}
+        return {**said, **outcome, "made_by": study.digest.made_by()}
+
+    file = tmp_path / "out.jsonl"
+    study.write(file, [record(row, left_out="no compiler") for row in (first, second)])
+    assert study.main([str(tmp_path), "--only", first.name, "--out", str(file)]) == 0
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [r["config"] for r in found] == [first.config, second.config]
+    assert ["modelled_us" in r for r in found] == [True, False]

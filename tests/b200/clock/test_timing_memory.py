@@ -24,9 +24,28 @@ def test_a_later_request_does_not_delay_an_earlier_one():
     server = Server()
     assert server.serve(1000.0, 10.0) == 1000.0
     assert server.serve(0.0, 10.0) == 0.0
-    assert server.serve(995.0, 10.0) == 1010.0  # does not fit before the first one
+    assert server.serve(995.0, 10.0) == 1005.0  # half before the first one, and half behind it
     assert server.serve(0.0, 10.0) == 10.0
     assert server.busy == 40.0
+
+
+def test_no_time_is_lost_between_requests_that_come_out_of_order():
+    """Four SMs ask for the same channel, one after the other in this program: each leaves a gap
+    after each request that is shorter than a request, and is done when all the work is.
+    """
+    server = Server()
+    ends = [server.serve(16.0 * i, 10.0) + 10.0 for _ in range(4) for i in range(100)]
+    assert server.busy == 4000.0 and max(ends) == pytest.approx(4000.0, abs=16.0)
+    assert all(end >= 16.0 * (i % 100) + 10.0 for i, end in enumerate(ends))
+
+
+def test_a_request_that_fills_a_gap_ends_with_it():
+    server = Server()
+    server.serve(0.0, 10.0)
+    server.serve(20.0, 10.0)
+    server.serve(50.0, 10.0)
+    assert server.serve(10.0, 10.0) == 10.0
+    assert server.serve(10.0, 25.0) == 40.0  # 30 to 50, and 60 to 65
 
 
 def test_gaps_in_the_past_are_gone():

@@ -2,14 +2,16 @@
 what `python -m lab h200 written` measured).
 """
 
+import itertools
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from b200.clock import Constants
 from b200.clock.devices import H200
-from b200.clock.write_back import behind_memset, next_behind_memset
+from b200.clock.write_back import behind_memset
 from lab.h200.mixed import STAGE
 from tests.lab.h200.test_written import launched
 
@@ -65,8 +67,8 @@ def test_loads_behind_a_memset(ctas, steps):
 def test_ever_less_is_left_to_be_written_back():
     c, step = Constants.make(), 1e6
     lost = [behind_memset(n * step, c) for n in range(1000)]
-    each = [next_behind_memset((n + 0.5) * step, c) for n in range(999)]
-    assert [b - a for a, b in zip(lost, lost[1:], strict=False)] == pytest.approx(
-        [e * step for e in each], rel=1e-3
-    )
+    each = [b - a for a, b in itertools.pairwise(lost)]
+    shares = [b / a for a, b in itertools.pairwise(each)]
+    assert shares == pytest.approx([math.exp(-step / c.l2_capacity)] * len(shares), rel=1e-6)
+    assert each[0] == pytest.approx(c.dirty_share * (1 + c.dram_turn) * step, rel=0.01)
     assert lost[-1] == pytest.approx(c.dirty_share * c.l2_capacity * (1 + c.dram_turn), rel=1e-3)

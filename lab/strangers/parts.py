@@ -1,0 +1,97 @@
+"""How much of the chip a call is run on, so that a time costs a minute of CPU time.
+
+A launch whose CTAs come to each SM some times over is like its part on a part of the chip
+(b200/clock/devices.py, `part`). The first call of a kernel runs such launches on the smallest part,
+and what this takes says on which part a timed call can be paid.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from itertools import islice
+from typing import Any, TypeVar
+
+import b200
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
+from b200.clock.devices import B200, DEVICES, Device, part
+from b200.clock.options import Options
+from b200.hardware import SM_COUNT
+
+ENOUGH = 4  # CTAs for each SM, from which on some of them stand for all
+SECONDS = 30.0  # of CPU time for a timed call
+RUN = 8  # clusters that follow one another, as they may share what they read
+RUNS = 8  # at least so many places of the grid
+T = TypeVar("T")
+
+
+class Part(Device):
+    """A part of the chip that carries out clusters of all of the grid, not its first ones: where
+    the work does not come out even, as in a loop over all CTAs, the first ones have more of it.
+    """
+
+    def clusters(self, every: Iterable[T], count: int) -> Iterable[T]:
+        """Runs of at most RUN clusters, evenly spread over the `count` of a grid."""
+        run = min(RUN, max(1, round(count * self.share / RUNS)))
+        runs = max(1, round(count * self.share / run))
+        firsts = {count * i // runs for i in range(runs)}
+        kept = {first + i for first in firsts for i in range(run)}
+        return (cluster for index, cluster in enumerate(islice(every, count)) if index in kept)
+
+
+def _part(sms: tuple[int, int]) -> Device:
+    """So many SMs of two GPCs, one on each die."""
+    found = part(B200, f"B200, {sum(sms)} SMs", sms)
+    return Part(*(getattr(found, field.name) for field in fields(found)))
+
+
+SMALLEST = _part((2, 2))
+PARTS = (B200, _part((18, 18)), _part((4, 4)), SMALLEST)  # each smaller than the one before
+DEVICES.update((device.name, device) for device in PARTS)
+
+
+def _large(grid: tuple[int, ...]) -> bool:
+    return math.prod(grid) >= ENOUGH * SM_COUNT
+
+
+class Pilot:
+    """The first calls of a kernel, in which `gpu` runs large launches on the smallest part. cpu_s:
+    what each launch took of the CPU.
+    """
+
+    def __init__(self, gpu: Gpu):
+        self.gpu, self.cpu_s = gpu, list[float]()
+
+    def __enter__(self) -> Pilot:
+        self._execute = self.gpu.execute
+        self.gpu.execute = self._on_a_part(self._execute)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.gpu.execute = self._execute
+
+    def _on_a_part(self, execute: Callable[..., Launch]) -> Callable[..., Launch]:
+        gpu = self.gpu
+        small = b200.machine(gpu.memory, False, Options(SMALLEST.name, dirty_l2=True))
+
+        def on_a_part(program: Any, kernel: Any, grid: Any, *rest: Any) -> Launch:
+            whole, start = gpu.machine, time.process_time()
+            gpu.machine = small if _large(grid) else whole
+            try:
+                return execute(program, kernel, grid, *rest)
+            finally:
+                gpu.machine = whole
+                self.cpu_s.append(time.process_time() - start)
+
+        return on_a_part
+
+
+def device(call: list[Launch], cpu_s: list[float]) -> Device:
+    """The part of the chip on which to time a call. cpu_s: of each launch of it, in the pilot."""
+    if not all(_large(launch.grid) for launch in call):
+        return B200
+    a_share = sum(cpu_s) / SMALLEST.share
+    return next((each for each in PARTS if a_share * each.share <= SECONDS), SMALLEST)
