@@ -30,10 +30,10 @@ LONGEST = 300  # characters of what a test says
 
 @dataclass(frozen=True)
 class Row:
-    """A test that was run. test: the id that pytest gives it. outcome: one of OUTCOMES. launches: of
-    all its processes.
-    seconds: of CPU time. said: the error's first line, or why a test skips itself. findings: texts
-    of the checker's errors.
+    """A test that was run. test: the id that pytest gives it. outcome: one of OUTCOMES.
+
+    launches: of all its processes. seconds: of CPU time. said: the error's first line, or why
+    a test skips itself. findings: texts of the checker's errors.
     """
 
     test: str
