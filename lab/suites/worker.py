@@ -20,7 +20,7 @@ from lab.suites import rows
 from lab.suites.rows import Row, short
 from lab.suites.share import Share
 
-REFUSALS = ("not modelled", "unsupported: ", "not in the software", "software B200")
+REFUSALS = ("not modelled", "unsupported: ", "not in the software")
 
 
 class OutOfTime(BaseException):
@@ -86,6 +86,8 @@ class Worker:
         self._findings += _found(report)
         if self._outcome == rows.PASSED:
             self._outcome, self._said = _judged(error, report)
+        if self._outcome in (rows.RAW, rows.WRONG) and (text := _refused(report.capstderr)):
+            self._outcome, self._said = rows.REFUSED, text
 
 
 class _Launches:
@@ -151,6 +153,12 @@ def _of_error(error: BaseException) -> tuple[str, str]:
         return rows.REFUSED, short(f"{type(refusals[0]).__name__}: {refusals[0]}")
     is_the_tests = isinstance(error, AssertionError | pytest.fail.Exception)
     return (rows.WRONG if is_the_tests else rows.RAW), said
+
+
+def _refused(stderr: str) -> str:
+    """What was said of a function that is not modelled, whose caller has got a number alone."""
+    lines = [line for line in stderr.splitlines() if any(text in line for text in REFUSALS)]
+    return short(lines[-1]) if lines else ""
 
 
 def _last_line(text: str) -> str:

@@ -383,7 +383,15 @@ def stubs(names: list[str]) -> str:
         f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
         for name in names
     )
-    return f'#include "backend.h"\nextern "C" {{\n{body}}}\n'
+    listed = "".join(f'"{name}", ' for name in names)
+    known = (
+        f"  for (const char* absent : {{{listed}}})\n"
+        "    if (std::strcmp(name, absent) == 0) return true;\n"
+    )
+    asked = (
+        f"bool b200_is_absent(const char* name) {{\n{known if names else ''}  return false;\n}}\n"
+    )
+    return f'#include "backend.h"\nextern "C" {{\n{body}{asked}}}\n'
 
 
 def file_source(index: int, path: Path) -> Source:

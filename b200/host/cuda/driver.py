@@ -20,6 +20,7 @@ from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
 from b200.host.cuda import fatbin
 from b200.host.cuda.copies import check_copy, check_fill
+from b200.host.cuda.facts import Facts
 from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
@@ -73,7 +74,11 @@ class Driver:
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
-        self.groups = {"graph": Graphs(modules), "virtual": VirtualMemory(modules)}
+        self.groups = {
+            "graph": Graphs(modules),
+            "virtual": VirtualMemory(modules),
+            "facts": Facts(modules),
+        }
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
         self.lock = threading.RLock()

@@ -226,6 +226,10 @@ class Graphs:
             raise Refused(refusals.ILLEGAL_STATE, "a capture ends that has not begun")
         poke(out, "<Q", self.captured(capture))
 
+    def fill(self, at: int, queue: int) -> None:
+        """A fill by elements of several bytes: now, or in the graph under capture."""
+        self.runtime.put(fill_of(at, self.modules.own), queue)
+
     def call_host(self, function: int, data: int, queue: int) -> None:
         """cudaLaunchHostFunc: now, or in the graph under capture."""
         self.runtime.put(call_of(function, data), queue)
