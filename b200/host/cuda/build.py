@@ -38,7 +38,8 @@ _ALWAYS = ("driver.cpp", "registration.cpp", "runtime.cpp")  # files of shim/ in
 _SHIM_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 # Files of shim/ that few programs need -> a word of the functions that are in them.
 _ON_DEMAND = {
-    "graphs.cpp": re.compile("Graph|Capture|HostFunc"),
+    "graphs.cpp": re.compile("cuda.*(?:Graph|Capture|HostFunc)"),
+    "driver_graphs.cpp": re.compile("cu(?:Graph|Stream.*Capture|UserObject|Device.*GraphMem)"),
     "virtual_memory.cpp": re.compile(
         "cuMem(?:Address|Create|Map|Unmap|SetAccess|Release|GetAllocationGran)"
     ),

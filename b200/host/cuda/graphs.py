@@ -21,7 +21,7 @@ from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
 from b200.host.refusals import Refused
 
-KERNEL, COPY, FILL, HOST, CHILD, EMPTY = range(6)  # cudaGraphNodeType
+KERNEL, COPY, FILL, HOST, CHILD, EMPTY, WAIT, RECORD = range(8)  # cudaGraphNodeType
 _HOST_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -48,13 +48,16 @@ Graph = dict[int, Node]
 
 
 class Graphs:
-    """Graphs and executable graphs of a process, by handle."""
+    """Graphs and executable graphs of a process, by handle. on_event: what a node does with an
+    event, WAIT or RECORD.
+    """
 
-    def __init__(self, modules: Modules):
-        self.modules, self.runtime = modules, modules.runtime
+    def __init__(self, modules: Modules, on_event: Callable[[int, int], None] = lambda *_: None):
+        self.modules, self.runtime, self._on_event = modules, modules.runtime, on_event
         self._graphs: dict[int, Graph] = {}
         self._executables: dict[int, Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
+        self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
         self.memory = GraphMemory(modules)
 
     # --- graphs
@@ -115,9 +118,22 @@ class Graphs:
         poke(out, "<Q", self.make())
 
     def clone(self, out: int, graph: int) -> None:
-        owners = dict(self._owner)
-        poke(out, "<Q", self.make(dict(self.graph(graph))))
-        self._owner |= owners
+        """The nodes of the copy have handles of their own."""
+        nodes = self.graph(graph)
+        own = {node: self.modules.handle() for node in nodes}
+        copies = {
+            own[handle]: replace(node, after=frozenset(own[x] for x in node.after))
+            for handle, node in nodes.items()
+        }
+        made = self.make(copies)
+        self._clones[made] = own
+        poke(out, "<Q", made)
+
+    def find_in_clone(self, out: int, node: int, clone: int) -> None:
+        own = self._clones.get(clone, {}).get(node, 0)
+        if own not in self.graph(clone):
+            raise _unknown("node of the copy", node)
+        poke(out, "<Q", own)
 
     def destroy(self, graph: int) -> None:
         for node in self.graph(graph):
@@ -158,6 +174,15 @@ class Graphs:
     def memory_attribute(self, number: int, out: int) -> None:
         self.memory.attribute(number, out)
 
+    def reset_memory_attribute(self, number: int) -> None:
+        self.memory.reset(number)
+
+    def add_event(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
+        """words: WAIT or RECORD, and the event."""
+        kind, event = words
+        work = HostWork(kind, lambda: self._on_event(kind, event))
+        poke(out, "<Q", self.put(graph, _handles(after, count), kind, work))
+
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
         poke(out, "<Q", self.put(graph, _handles(after, count), EMPTY))
 
@@ -192,14 +217,41 @@ class Graphs:
         come after none.
         """
         found = [h for h, node in self.graph(graph).items() if not (roots and node.after)]
-        if out:
-            (room,) = struct.unpack("<Q", ctypes.string_at(count, 8))
-            given = found[:room] + [0] * max(0, room - len(found))
-            poke(out, f"<{len(given)}Q", *given)
-        poke(count, "<Q", len(found))
+        _write_handles(out, count, found)
+
+    def edges(self, graph: int, first: int, then: int, count: int) -> None:
+        """The number of edges, and their two ends as far as there is room."""
+        found = [(x, node) for node, kept in self.graph(graph).items() for x in sorted(kept.after)]
+        _write_handles(first, count, [edge[0] for edge in found], leave=True)
+        _write_handles(then, count, [edge[1] for edge in found])
+
+    def neighbours(self, node: int, out: int, count: int, behind: int) -> None:
+        """Nodes that come just before a node, or behind it."""
+        nodes = self._graph_of(node)
+        after = [x for x, kept in nodes.items() if node in kept.after]
+        _write_handles(out, count, after if behind else sorted(nodes[node].after))
+
+    def remove_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
+        nodes = self.graph(graph)
+        for before, node in zip(_handles(first, count), _handles(then, count), strict=True):
+            _check_known(nodes, (before, node))
+            if before not in nodes[node].after:
+                raise Refused(refusals.INVALID_VALUE, "the graph has no such edge")
+            nodes[node] = replace(nodes[node], after=nodes[node].after - {before})
+
+    def destroy_node(self, node: int) -> None:
+        nodes = self._graph_of(node)
+        del nodes[node], self._owner[node]
+        for other, kept in nodes.items():
+            nodes[other] = replace(kept, after=kept.after - {node})
+
+    def _graph_of(self, node: int) -> Graph:
+        if node not in self._owner:
+            raise _unknown("node of a graph", node)
+        return self.graph(self._owner[node])
 
     def kind_of(self, node: int, out: int) -> None:
-        poke(out, "<i", self.graph(self._owner.get(node, 0))[node].kind)
+        poke(out, "<i", self._graph_of(node)[node].kind)
 
     def instantiate(self, out: int, graph: int) -> None:
         poke(out, "<Q", self.instantiated(graph))
@@ -294,6 +346,18 @@ def fill_of(at: int, own: Callable[[int], int]) -> HostWork:
 def call_of(function: int, data: int) -> HostWork:
     """A function of the host, which takes one pointer."""
     return HostWork(HOST, lambda: _HOST_CALL(function)(data or None))
+
+
+def _write_handles(out: int, count: int, found: list[int], leave: bool = False) -> None:
+    """Handles where there is room for the number at `count`, zeros behind them; then how many there
+    are. out: 0 where the number alone is asked. leave: the number stays as it is.
+    """
+    if out:
+        (room,) = struct.unpack("<Q", ctypes.string_at(count, 8))
+        given = found[:room] + [0] * max(0, room - len(found))
+        poke(out, f"<{len(given)}Q", *given)
+    if not leave:
+        poke(count, "<Q", len(found))
 
 
 def _handles(at: int, count: int) -> tuple[int, ...]:

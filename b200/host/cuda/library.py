@@ -16,19 +16,11 @@ from b200.host.cuda.build import check_run
 from b200.host.cuda.toolkit import Toolkit
 
 _FOLDER = build.HERE / "shim"
-_NAMES = (
-    "driver",
-    "pools",
-    "queries",
-    "graphs",
-    "memory",
-    "registration",
-    "runtime",
-    "virtual_memory",
-)
-SHIM = tuple(_FOLDER / f"{name}.cpp" for name in _NAMES)
+_DRIVER = ("driver", "driver_graphs", "pools", "queries", "virtual_memory")
+_RUNTIME = ("graphs", "memory", "registration", "runtime")
+SHIM = tuple(_FOLDER / f"{name}.cpp" for name in (*_DRIVER, *_RUNTIME))
 NVRTC = _FOLDER / "nvrtc.cpp"
-PARTS = (_FOLDER / "backend.h", _FOLDER / "give_up.h", Path(__file__))  # decide on it, too
+PARTS = (*sorted(_FOLDER.glob("*.h")), Path(__file__))  # decide on it, too
 _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
 _IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
 _FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
