@@ -58,12 +58,14 @@ class Graphs:
         self._executables: dict[int, Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
         self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
+        self._captures: dict[Capture, Graph] = {}  # those that have a graph before they end
         self.memory = GraphMemory(modules)
 
     # --- graphs
-    def make(self, nodes: Graph | None = None) -> int:
-        handle = self.modules.handle()
-        self._graphs[handle] = nodes or {}
+    def make(self, nodes: Graph | None = None, handle: int | None = None) -> int:
+        """A graph, by a new handle or one that it has."""
+        handle = self.modules.handle() if handle is None else handle
+        self._graphs[handle] = {} if nodes is None else nodes
         self._owner |= dict.fromkeys(self._graphs[handle], handle)
         return handle
 
@@ -86,12 +88,15 @@ class Graphs:
         return handle
 
     def captured(self, capture: Capture) -> int:
-        """The graph of a capture: each node comes after the one that was recorded before."""
-        nodes: Graph = {}
+        """The graph of a capture: each node comes after the one that was recorded before. It may
+        have had a handle since the capture began.
+        """
+        nodes = self._captures.pop(capture, {})
+        before = next((h for h, known in self._graphs.items() if known is nodes), None)
         for work in capture.launches:
             kind = work.kind if isinstance(work, (HostWork, MemoryWork)) else KERNEL
             nodes[self.modules.handle()] = Node(kind, (work,), frozenset(list(nodes)[-1:]))
-        return self.make(nodes)
+        return self.make(nodes, before)
 
     def instantiated(self, graph: int) -> int:
         handle = self.modules.handle()
@@ -271,6 +276,16 @@ class Graphs:
         if self.runtime.recording is not None:
             raise Refused(refusals.ILLEGAL_STATE, "a graph is under capture")
         self.runtime.recording = Capture(queue)
+
+    def capture_info(self, queue: int, out: int) -> None:
+        """Whether a queue is under capture, and the graph that is going to have its nodes."""
+        capture = self.runtime.recording
+        if capture is None or not capture.takes(queue):
+            return poke(out, "<2Q", 0, 0)
+        if capture not in self._captures:
+            self._captures[capture] = self.graph(self.make())
+        nodes = self._captures[capture]
+        poke(out, "<2Q", 1, next(h for h, known in self._graphs.items() if known is nodes))
 
     def end_capture(self, out: int) -> None:
         capture, self.runtime.recording = self.runtime.recording, None

@@ -392,15 +392,15 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, 
 }
 CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }  // nothing is kept
 
-// --- captures: the graph of one is made when it ends
+// --- captures: the graph has its nodes when it ends
 CUresult cuStreamGetCaptureInfo(CUstream queue, CUstreamCaptureStatus* status, cuuint64_t* number,
                                 CUgraph* graph, const CUgraphNode** after, const CUgraphEdgeData** edges,
                                 size_t* count) {
-  uint64_t recording = 0;
-  if (const int code = call("recording", {word(&recording)})) return result(code);
-  *status = recording ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-  if (number) *number = recording;
-  if (graph) *graph = nullptr;
+  uint64_t facts[2];  // whether it is under capture, the graph that is going to have it
+  if (const int code = call("graph_capture_info", {word(queue), word(facts)})) return result(code);
+  *status = facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  if (number) *number = facts[1];
+  if (graph) *graph = reinterpret_cast<CUgraph>(facts[1]);
   if (after) *after = nullptr;
   if (edges) *edges = nullptr;
   if (count) *count = 0;
@@ -430,11 +430,19 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject handle, unsigned co
 }
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject handle, unsigned count) {
   auto* object = reinterpret_cast<Object*>(handle);
+  unsigned left = count;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    for (auto& entry : owned()[word(graph)])
-      if (entry.first == object) entry.second -= std::min(entry.second, count);
+    auto& all = owned()[word(graph)];
+    for (auto& entry : all)
+      if (entry.first == object) {
+        const unsigned now = std::min(entry.second, left);
+        entry.second -= now, left -= now;
+      }
+    all.erase(std::remove_if(all.begin(), all.end(), [](const auto& entry) { return !entry.second; }),
+              all.end());
   }
+  if (left) return CUDA_ERROR_INVALID_VALUE;
   release(object, count);
   return CUDA_SUCCESS;
 }

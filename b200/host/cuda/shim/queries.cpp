@@ -122,10 +122,10 @@ CUresult cuStreamGetId(CUstream queue, unsigned long long* number) {
 }
 CUresult cuStreamGetDevice(CUstream, CUdevice* device) { return cuCtxGetDevice(device); }
 CUresult cuStreamQuery(CUstream queue) { return cuStreamSynchronize(queue); }
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* out) {
-  uint64_t recording = 0;
-  const int code = call("recording", {word(&recording)});
-  *out = recording ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+CUresult cuStreamIsCapturing(CUstream queue, CUstreamCaptureStatus* out) {
+  uint64_t facts[2];
+  const int code = call("graph_capture_info", {word(queue), word(facts)});
+  *out = !code && facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return result(code);
 }
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
