@@ -24,7 +24,8 @@ OUTCOMES = {  # as the table's columns; what each says stands in docs/suites.md
     XFAILED: "expected to fail",
 }
 ENDED = (PASSED, FINDING, REFUSED, FAULT, WRONG, RAW)  # a test that ran, and ended in time
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # differs from run to run
+# What differs between tests that end in the same way: addresses, and places in the source.
+_OWN = re.compile(r"0x[0-9a-f]{6,}|\S+\.(?:py|cu):\d+: |/\S*/")
 LONGEST = 300  # characters of what a test says
 
 
@@ -93,7 +94,7 @@ def kinds(rows: Iterable[Row]) -> list[tuple[str, str, int, str]]:
     for row in rows:
         if row.outcome not in (PASSED, SKIPPED, XFAILED):
             text = row.findings[0] if row.outcome == FINDING else row.said
-            kind = (row.outcome, _ADDRESS.sub("0x...", text))
+            kind = (row.outcome, _OWN.sub("", text))
             counted[kind] += 1
             first.setdefault(kind, row.test)
     return [(*kind, many, first[kind]) for kind, many in counted.most_common()]

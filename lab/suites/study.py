@@ -1,5 +1,6 @@
 """python -m lab suites FOLDER [TEST...] --out DIR [--sample whole|function|N] [--seed N]
                      [--limit S] [--processes N] [--minutes M] [--title TEXT] [--table]
+                     [--record FILE]
 
 Tests of another project, run by pytest as they stand under the software B200. FOLDER: where pytest
 is started, a checkout of the project; nothing is fetched. TEST: files or folders below it (default
@@ -9,7 +10,8 @@ has rows goes on where the one before has stopped.
 --sample: all tests, one set of parameters of each test function (the default), or N of all, in an
 order that --seed decides. --limit: CPU seconds of a test (default 30); a process that does not stop
 by then is killed. --processes: how many run tests (default 1). --minutes: after which no test is
-begun; there is no limit without it. --table: run nothing, tell what DIR has.
+begun; there is no limit without it. --table: run nothing, tell what DIR has. --record: put the
+result into a file of JSON (docs/results/suites.json), under --title.
 Exit status: 0; 1 where a test is wrong, raw or stopped by a finding; 2 where there is nothing to
 run.
 """
@@ -25,6 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from b200.command_line import USAGE, Parser
 from lab.suites import rows
@@ -33,6 +36,7 @@ from lab.suites.rows import Row
 from lab.suites.share import VARIABLE, Share, begun, deal, read_list
 
 ROOT = Path(__file__).resolve().parents[2]
+Record = dict[str, Any]
 NEVER = 1e12  # of time.time()
 CLOCK_FOR_CPU = 6  # seconds of the clock in which a process uses one of the CPU, at the worst
 START = 300  # seconds of the clock that a process may take until its first test
@@ -144,6 +148,30 @@ def _is_over(process: Process) -> bool:
     return status is not None and not process.test
 
 
+def record(title: str, suite: Suite, sample: str) -> Record:
+    """The result of a suite as it is kept: counts, and each kind that did not pass."""
+    found = list(suite.rows().values())
+    passed, of = rows.share(found)
+    return {
+        "suite": title,
+        "tests": len(suite.collected()),
+        "sample": sample,
+        "outcomes": dict(rows.summary(found)),
+        "passed": passed,
+        "launched_in_time": of,
+        "hours": round(sum(row.seconds for row in found) / 3600, 2),
+        "kinds": [list(kind) for kind in rows.kinds(found)],
+        "unread": [list(module.values()) for module in suite.unread()],
+    }
+
+
+def keep(path: Path, new: Record) -> None:
+    """Put a record into a file, in the place of the one of the same title."""
+    found = json.loads(path.read_text()) if path.exists() else []
+    others = [entry for entry in found if entry["suite"] != new["suite"]]
+    path.write_text(json.dumps([*others, new], indent=1) + "\n")
+
+
 def told(title: str, suite: Suite, sample: str) -> Iterator[str]:
     """The result: how many tests ended how, and each kind that did not pass."""
     found = list(suite.rows().values())
@@ -169,6 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--title", default="")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--record", type=Path)
     options = parser.parse_args(argv)
     if not options.folder.is_dir():
         parser.error(f"FOLDER: expected a folder, got {options.folder}")
@@ -187,6 +216,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     todo = [test for test in draw(tests, sample, options.seed) if test not in done]
     if todo and not options.table:
         run(suite, todo, options.limit, options.processes, until)
-    print(*told(options.title or options.folder.name, suite, sample), sep="\n")
+    title = options.title or options.folder.name
+    if options.record:
+        keep(options.record, record(title, suite, sample))
+    print(*told(title, suite, sample), sep="\n")
     is_bad = any(row.outcome in (rows.WRONG, rows.RAW, rows.FAULT) for row in suite.rows().values())
     return int(is_bad)

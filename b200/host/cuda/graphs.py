@@ -199,6 +199,8 @@ class Graphs:
         nodes = self.graph(graph)
         for before, node in zip(_handles(first, count), _handles(then, count), strict=True):
             _check_known(nodes, (before, node))
+            if before == node:
+                raise Refused(refusals.INVALID_VALUE, "a node of a graph cannot come after itself")
             nodes[node] = replace(nodes[node], after=nodes[node].after | {before})
 
     def set_kernel(self, node: int, kernel: int, at: int, executable: int) -> None:

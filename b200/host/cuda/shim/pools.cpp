@@ -176,19 +176,25 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descript
   return CUDA_SUCCESS;
 }
 
+// No lock is held while Python answers: what it lets go there may come back here.
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t nbytes, CUmemoryPool handle, CUstream queue) {
   auto& all = pools();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  Pool* pool = all.find(handle);
-  if (!pool || !nbytes) return CUDA_ERROR_INVALID_VALUE;
-  if (pool->props.maxSize && pool->used + nbytes > pool->props.maxSize) return CUDA_ERROR_OUT_OF_MEMORY;
-  const char* function = function_of(*pool);
+  const char* function = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(all.mutex);
+    const Pool* pool = all.find(handle);
+    if (!pool || !nbytes) return CUDA_ERROR_INVALID_VALUE;
+    if (pool->props.maxSize && pool->used + nbytes > pool->props.maxSize)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    function = function_of(*pool);
+  }
   const int code = function ? call("allocate", {nbytes, word(out), word(function)})
                             : call("allocate_in_queue", {nbytes, word(out), word(queue)});
   if (code) return result(code);
+  std::lock_guard<std::mutex> lock(all.mutex);
+  Pool* pool = all.find(handle);
   all.blocks[*out] = {pool, nbytes};
-  pool->used += nbytes;
-  pool->most = std::max(pool->most, pool->used);
+  if (pool) pool->used += nbytes, pool->most = std::max(pool->most, pool->used);
   return CUDA_SUCCESS;
 }
 CUresult cuMemAllocAsync(CUdeviceptr* out, size_t nbytes, CUstream queue) {
@@ -196,16 +202,17 @@ CUresult cuMemAllocAsync(CUdeviceptr* out, size_t nbytes, CUstream queue) {
 }
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream queue) {
   auto& all = pools();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.blocks.find(address);
-  const bool shared = found != all.blocks.end() && found->second.pool && function_of(*found->second.pool);
-  const int code = shared ? call("release", {address, word("cuMemFreeAsync")})
-                          : call("release_in_queue", {address, word(queue)});
-  if (!code && found != all.blocks.end()) {
-    if (found->second.pool) found->second.pool->used -= found->second.nbytes;
-    all.blocks.erase(found);
+  Block block{};
+  bool shared = false;
+  {
+    std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.blocks.find(address);
+    if (found != all.blocks.end()) block = found->second, all.blocks.erase(found);
+    shared = block.pool && function_of(*block.pool);
+    if (block.pool) block.pool->used -= block.nbytes;
   }
-  return result(code);
+  return result(shared ? call("release", {address, word("cuMemFreeAsync")})
+                       : call("release_in_queue", {address, word(queue)}));
 }
 
 }  // extern "C"
