@@ -169,6 +169,8 @@ class Graphs:
 
     def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         """words: bytes, and where their address is written."""
+        if not words[0]:
+            raise Refused(refusals.INVALID_VALUE, "a node of a graph allocates no bytes")
         work = self.memory.allocates(*words)
         poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
 

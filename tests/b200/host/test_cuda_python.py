@@ -102,14 +102,6 @@ def test_questions_and_memory():
     assert "driver.cuMulticastCreate is not in the software B200" in said
 
 
-def test_cuda_core():
-    core = pytest.importorskip("cuda.core")
-    assert "cuda.core.Device is not in the software B200" in refused("unsupported", core.Device)
-    said = refused("unsupported", lambda: core.ObjectCode.from_ptx(b""))
-    assert "cuda.core.ObjectCode.from_ptx is not in the software B200" in said
-    assert not isinstance(1, core.Program) and not hasattr(core.Program, "__len__")
-
-
 def as_values(memory):
     return ((memory, np.int32(5)), (None, ctypes.c_int))
 

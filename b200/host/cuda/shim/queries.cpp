@@ -284,7 +284,9 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunc
 }
 // The most bytes with which so many CTAs fit an SM, of all that a kernel may ask for.
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* out, CUfunction kernel, int blocks, int threads) {
-  size_t least = 0, most = 227 * 1024;
+  int64_t facts[6];  // the sixth is how many bytes a launch of it may ask for
+  if (const int code = call("kernel_facts", {word(kernel), word(facts)})) return result(code);
+  size_t least = 0, most = facts[5];
   while (least < most) {
     const size_t half = (least + most + 1) / 2;
     int fit = 0;
