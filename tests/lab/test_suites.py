@@ -13,7 +13,7 @@ from lab.suites.draw import checked, draw
 from lab.suites.rows import Row
 from tests import ROOT
 
-SUITE = '''
+SUITE = """
 import ctypes
 import os
 
@@ -81,7 +81,7 @@ def test_is_raw():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_skips(n):
     pytest.skip("not here")
-'''
+"""
 ENDS = {
     "passes": (rows.PASSED, 1),
     "is_wrong": (rows.WRONG, 1),
@@ -106,7 +106,9 @@ def ended(tmp_path_factory):
     folder, out = tmp_path_factory.mktemp("suite"), tmp_path_factory.mktemp("out")
     (folder / "test_ends.py").write_text(SUITE)
     (folder / "test_unread.py").write_text("import a_package_that_is_not_there\n")
-    said = run(folder, out, "--limit", "1.5", "--record", str(out / "record.json"), "--title", "own")
+    said = run(
+        folder, out, "--limit", "1.5", "--record", str(out / "record.json"), "--title", "own"
+    )
     return folder, out, said
 
 

@@ -290,7 +290,7 @@ def _cell(kernel: Kernel, index: int, value: Any, kind: Any) -> tuple[int, Any]:
     """Where an argument lies, and the object that holds it."""
     if kind is None and callable(getattr(value, "getPtr", None)):
         return value.getPtr(), value
-    if kind is None and isinstance(value, enum.Enum):
+    if kind is None and (isinstance(value, enum.Enum) or _is_fast_enum(value)):
         kind = ctypes.c_int
     if kind is None and not isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array)):
         raise _refused(
@@ -298,23 +298,36 @@ def _cell(kernel: Kernel, index: int, value: Any, kind: Any) -> tuple[int, Any]:
             f"argument {index} is a {type(value).__name__} with the type None, which takes"
             " a ctypes.Structure, an enumeration or an object with getPtr()",
         )
-    cell: Any = value if kind is None or isinstance(value, kind) else _number(value, kind)
-    size, parameter = ctypes.sizeof(cell), kernel.params[index]
-    if size < parameter.size:
+    is_made = kind is None or isinstance(value, kind)
+    size = ctypes.sizeof(value if is_made else kind)
+    if size < kernel.params[index].size:
         raise _refused(
             kernel,
-            f"argument {index} is a {type(cell).__name__} of {size} bytes, its parameter"
-            f" takes {parameter.size}",
+            f"argument {index} is a {(type(value) if is_made else kind).__name__} of {size} bytes,"
+            f" its parameter takes {kernel.params[index].size}",
         )
+    cell: Any = value if is_made else _number(value, kind)
     return ctypes.addressof(cell), cell
 
 
+def _is_fast_enum(value: Any) -> bool:
+    """Whether it is of an enumeration of cuda.bindings 13.2 or later: an int with a name."""
+    return isinstance(value, int) and hasattr(type(value), "__members__")
+
+
 def _number(value: Any, kind: Any) -> Any:
-    """A number, handle or numpy scalar as a ctypes object."""
+    """A number, handle, ctypes object or numpy scalar as a ctypes object of this kind;
+    OverflowError for a whole number that it cannot hold, as of cuda-python 13.4.
+    """
     if hasattr(value, "item"):
         value = value.item()
+    if isinstance(value, ctypes._SimpleCData):
+        value = value.value
     whole = not isinstance(value, (bool, int, float, bytes, str))
-    return kind(int(value) if whole else value)
+    made = kind(int(value) if whole else value)
+    if isinstance(value, int) and isinstance(made.value, int) and made.value != value:
+        raise OverflowError(f"{value} does not fit a {kind.__name__}")
+    return made
 
 
 def _refused(kernel: Kernel, reason: str) -> Refused:

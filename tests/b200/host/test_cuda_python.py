@@ -123,6 +123,23 @@ def test_ptx(gpu, count, memory, arguments):
     assert fetched(memory) == COUNTED and not gpu.launches[-1].findings
 
 
+def test_arguments_of_other_types(count, memory):
+    """A ctypes object of another type, an enumeration of cuda.bindings in the place of a number."""
+    five = runtime.cudaError_t(5)  # no enumeration of the driver's has a 5
+    for value, kind in ((ctypes.c_ushort(5), ctypes.c_int), (five, None)):
+        arguments = (ctypes.c_uint64(int(memory)), value), (ctypes.c_void_p, kind)
+        done(driver.cuMemsetD32(memory, 0, 32))
+        done(driver.cuLaunchKernel(count, *DIMENSIONS, 0, 0, arguments, 0))
+        assert fetched(memory) == COUNTED
+
+
+@pytest.mark.parametrize("value, kind", [(2**32 + 5, ctypes.c_int), (200, ctypes.c_byte)])
+def test_a_number_that_does_not_fit(count, memory, value, kind):
+    with pytest.raises(OverflowError, match=f"{value} does not fit a c_"):
+        arguments = (memory, value), (None, kind)
+        driver.cuLaunchKernel(count, *DIMENSIONS, 0, 0, arguments, 0)
+
+
 def test_packed_arguments(count, memory):
     packed = ctypes.create_string_buffer(int(memory).to_bytes(8, "little") + b"\x05\0\0\0", 12)
     size = ctypes.c_size_t(12)
