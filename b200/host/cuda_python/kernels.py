@@ -298,15 +298,14 @@ def _cell(kernel: Kernel, index: int, value: Any, kind: Any) -> tuple[int, Any]:
             f"argument {index} is a {type(value).__name__} with the type None, which takes"
             " a ctypes.Structure, an enumeration or an object with getPtr()",
         )
-    is_made = kind is None or isinstance(value, kind)
-    size = ctypes.sizeof(value if is_made else kind)
-    if size < kernel.params[index].size:
+    cell: Any = value if kind is None or isinstance(value, kind) else _number(value, kind)
+    size, parameter = ctypes.sizeof(cell), kernel.params[index]
+    if size < parameter.size:
         raise _refused(
             kernel,
-            f"argument {index} is a {(type(value) if is_made else kind).__name__} of {size} bytes,"
-            f" its parameter takes {kernel.params[index].size}",
+            f"argument {index} is a {type(cell).__name__} of {size} bytes, its parameter"
+            f" takes {parameter.size}",
         )
-    cell: Any = value if is_made else _number(value, kind)
     return ctypes.addressof(cell), cell
 
 

@@ -288,7 +288,7 @@ def test_refused_launches(count, memory):
         )
 
     assert "1 values and 1 types of arguments, it has 2 parameters" in launch(((memory,), (None,)))
-    narrow = ((int(memory), 5), (ctypes.c_int, ctypes.c_int))
+    narrow = ((1024, 5), (ctypes.c_int, ctypes.c_int))
     assert "argument 0 is a c_int of 4 bytes, its parameter takes 8" in launch(narrow)
     assert "argument 1 is a int with the type None" in launch(((memory, 5), (None, None)))
     assert "no arguments, but it has 2 parameters" in launch(0)
