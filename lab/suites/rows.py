@@ -26,6 +26,7 @@ OUTCOMES = {  # as the table's columns; what each says stands in docs/suites.md
 ENDED = (PASSED, FINDING, REFUSED, FAULT, WRONG, RAW)  # a test that ran, and ended in time
 # What differs between tests that end in the same way: addresses, and places in the source.
 _OWN = re.compile(r"0x[0-9a-f]{6,}|\S+\.(?:py|cu):\d+: |/\S*/")
+_PATH = re.compile(r"(?<=\[)/\S*/")  # of this machine, where it is a parameter
 LONGEST = 300  # characters of what a test says
 
 
@@ -96,5 +97,5 @@ def kinds(rows: Iterable[Row]) -> list[tuple[str, str, int, str]]:
             text = row.findings[0] if row.outcome == FINDING else row.said
             kind = (row.outcome, _OWN.sub("", text))
             counted[kind] += 1
-            first.setdefault(kind, row.test)
+            first.setdefault(kind, _PATH.sub("", row.test))
     return [(*kind, many, first[kind]) for kind, many in counted.most_common()]

@@ -36,6 +36,7 @@ from lab.suites.rows import Row
 from lab.suites.share import VARIABLE, Share, begun, deal, read_list
 
 ROOT = Path(__file__).resolve().parents[2]
+MADE_BY = "hand: python -m lab suites, at the days and on the machines that docs/suites.md names"
 Record = dict[str, Any]
 NEVER = 1e12  # of time.time()
 CLOCK_FOR_CPU = 6  # seconds of the clock in which a process uses one of the CPU, at the worst
@@ -167,9 +168,10 @@ def record(title: str, suite: Suite, sample: str) -> Record:
 
 def keep(path: Path, new: Record) -> None:
     """Put a record into a file, in the place of the one of the same title."""
-    found = json.loads(path.read_text()) if path.exists() else []
+    found = json.loads(path.read_text())["suites"] if path.exists() else []
     others = [entry for entry in found if entry["suite"] != new["suite"]]
-    path.write_text(json.dumps([*others, new], indent=1) + "\n")
+    whole = {"made_by": {"by": MADE_BY}, "suites": [*others, new]}
+    path.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def told(title: str, suite: Suite, sample: str) -> Iterator[str]:

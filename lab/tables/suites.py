@@ -8,43 +8,43 @@ from lab.tables import markdown
 _FEW = 3  # tests of a kind that get no row of their own, all together
 
 
-def suites(records: list[dict]) -> str:
+def suites(record: dict) -> str:
     """How many tests of each suite ended how; the share that the bars ask for."""
     shown = [name for name in OUTCOMES if name != XFAILED]
     head = ("suite", "tests", "run", *(OUTCOMES[name] for name in shown), "share")
     lines = [
         (
-            record["suite"],
-            record["tests"],
-            f"{sum(record['outcomes'].values())} ({_sample(record)})",
-            *(record["outcomes"][name] for name in shown),
-            _share(record),
+            suite["suite"],
+            suite["tests"],
+            f"{sum(suite['outcomes'].values())} ({_sample(suite)})",
+            *(suite["outcomes"][name] for name in shown),
+            _share(suite),
         )
-        for record in records
+        for suite in record["suites"]
     ]
     return markdown.table(head, lines)
 
 
-def _sample(record: dict) -> str:
+def _sample(suite: dict) -> str:
     sample = {"whole": "all", "function": "one a function"}
-    return sample.get(record["sample"], f"{record['sample']} by chance")
+    return sample.get(suite["sample"], f"{suite['sample']} by chance")
 
 
-def _share(record: dict) -> str:
-    passed, of = record["passed"], record["launched_in_time"]
+def _share(suite: dict) -> str:
+    passed, of = suite["passed"], suite["launched_in_time"]
     return f"{passed} of {of}, {passed / of:.1%}" if of else "none launches"
 
 
-def kinds(records: list[dict]) -> str:
+def kinds(record: dict) -> str:
     """What did not pass, by what it says, the most frequent first."""
     lines = []
-    for record in records:
-        for outcome, said, many, test in record["kinds"]:
+    for suite in record["suites"]:
+        for outcome, said, many, test in suite["kinds"]:
             if many >= _FEW and outcome != SKIPPED:
-                lines.append((record["suite"], OUTCOMES[outcome], many, _text(said), _name(test)))
-        few = sum(kind[2] for kind in record["kinds"] if kind[2] < _FEW)
+                lines.append((suite["suite"], OUTCOMES[outcome], many, _text(said), _name(test)))
+        few = sum(kind[2] for kind in suite["kinds"] if kind[2] < _FEW)
         if few:
-            lines.append((record["suite"], "others", few, "one or two tests each", ""))
+            lines.append((suite["suite"], "others", few, "one or two tests each", ""))
     return markdown.table(("suite", "ended", "tests", "it says", "one of them"), lines)
 
 

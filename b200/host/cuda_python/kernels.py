@@ -322,6 +322,8 @@ def _number(value: Any, kind: Any) -> Any:
         value = value.item()
     if isinstance(value, ctypes._SimpleCData):
         value = value.value
+    if not hasattr(value, "__int__") and callable(getattr(value, "getPtr", None)):
+        value = value.getPtr()  # a pointer to a structure of cuda.bindings
     whole = not isinstance(value, (bool, int, float, bytes, str))
     made = kind(int(value) if whole else value)
     if isinstance(value, int) and isinstance(made.value, int) and made.value != value:

@@ -124,10 +124,17 @@ def test_ptx(gpu, count, memory, arguments):
 
 
 def test_arguments_of_other_types(count, memory):
-    """A ctypes object of another type, an enumeration of cuda.bindings in the place of a number."""
+    """A ctypes object of another type, an enumeration of cuda.bindings in the place of a number, a
+    structure of cuda.bindings in the place of its address.
+    """
     five = runtime.cudaError_t(5)  # no enumeration of the driver's has a 5
-    for value, kind in ((ctypes.c_ushort(5), ctypes.c_int), (five, None)):
-        arguments = (ctypes.c_uint64(int(memory)), value), (ctypes.c_void_p, kind)
+    there = runtime.dim3(_ptr=int(memory))
+    for to, value, kind in (
+        (ctypes.c_uint64(int(memory)), ctypes.c_ushort(5), ctypes.c_int),
+        (int(memory), five, None),
+        (there, 5, ctypes.c_int),
+    ):
+        arguments = (to, value), (ctypes.c_void_p, kind)
         done(driver.cuMemsetD32(memory, 0, 32))
         done(driver.cuLaunchKernel(count, *DIMENSIONS, 0, 0, arguments, 0))
         assert fetched(memory) == COUNTED
