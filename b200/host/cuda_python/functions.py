@@ -41,7 +41,6 @@ def patch(modules: Modules) -> None:
     from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
 
     originals: dict[Any, dict[str, Any]] = {}
-    when_imported("cuda.core", lambda core_: core.take_over(core_, modules, originals))
     state, kernels = _State(modules), Kernels(driver, modules)
     for part, more, prefix in (
         (_Driver(driver, state), kernels.driver_functions(), "cu"),
@@ -55,6 +54,7 @@ def patch(modules: Modules) -> None:
                 if module is driver:
                     originals.setdefault(module, {})[name] = value
                 setattr(module, name, new)
+    when_imported("cuda.core", lambda core_: core.take_over(core_, modules, originals))
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind

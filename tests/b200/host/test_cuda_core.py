@@ -60,6 +60,22 @@ status, kind = driver.cuPointerGetAttribute(
 )
 said["kind"] = int(kind) if int(status) == 0 else str(status)
 said["parameter"] = [int(word) for word in driver.cuKernelGetParamInfo(int(axpy.handle), 1)]
+parent, child = (driver.cuGraphCreate(0)[1] for _ in range(2))
+fill = driver.CUDA_MEMSET_NODE_PARAMS()
+fill.dst, fill.value, fill.elementSize = int(memory.handle), 7, 4
+fill.width, fill.height, fill.pitch = 16, 1, 64
+first = driver.cuGraphAddMemsetNode(child, None, 0, fill, None)[1]
+then = driver.cuGraphAddEmptyNode(child, [first], 1)[1]
+embedded = driver.cuGraphAddChildGraphNode(parent, None, 0, child)[1]
+copy = driver.cuGraphChildGraphNodeGetGraph(embedded)[1]
+copied = driver.cuGraphNodeFindInClone(first, copy)[1]
+kept = driver.cuGraphMemsetNodeGetParams(copied)[1]
+edges = driver.cuGraphGetEdges(copy, 4)
+said["embedded"] = [kept.value, kept.width, int(edges[1][0]) == int(copied), edges[-1]]
+driver.cuGraphLaunch(driver.cuGraphInstantiate(parent, 0)[1], queue.handle)
+memory.copy_to(host, stream=queue)
+queue.sync()
+said["filled"] = [int(x) for x in np.from_dlpack(host).view(np.int32)[[0, 15]]]
 said["asked of no memory"] = int(driver.cuPointerGetAttribute(
     driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 64
 )[0])
@@ -70,10 +86,10 @@ RACE
 RACE = "launch(queue, LaunchConfig(grid=1, block=64), module.get_kernel('race'), memory)"
 
 
-def run(folder, more=""):
+def run(folder, more="", by=("run", "--no-again")):
     script = folder / "program.py"
     script.write_text(PROGRAM.replace("RACE", more))
-    command = [sys.executable, "-m", "b200", "run", "--no-again", str(script)]
+    command = [sys.executable, "-m", "b200", *by, str(script)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -96,6 +112,13 @@ def test_handles_are_those_of_cuda_bindings(ended):
     assert said["parameter"] == [0, 8, 8]
 
 
+def test_a_graph_within_a_graph(ended):
+    """Its nodes are copies, with the parameters and edges of what they are copies of."""
+    said = json.loads(ended.stdout.splitlines()[0])
+    assert said["embedded"] == [7, 16, True, 1]
+    assert said["filled"] == [7, 7]
+
+
 def test_what_is_not_modelled_says_its_name(ended):
     """CUDA_ERROR_NOT_SUPPORTED, and a line."""
     assert json.loads(ended.stdout.splitlines()[0])["missing"] == 801
@@ -107,5 +130,9 @@ def test_a_race_is_found(ended):
     assert "race" in ended.stderr and "default_program:6" in ended.stderr
 
 
-def test_its_twin_has_none(tmp_path):
-    assert run(tmp_path).returncode == 0
+@pytest.mark.parametrize("by", [("run", "--no-again"), ("exec", "--", sys.executable)])
+def test_its_twin_has_none(tmp_path, by):
+    ended = run(tmp_path, by=by)
+    assert "race" not in ended.stderr
+    assert json.loads(ended.stdout.splitlines()[0])["by a graph"] == 3 * 1998.0
+    assert ended.returncode == 0, ended.stderr

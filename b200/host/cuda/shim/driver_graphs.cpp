@@ -347,10 +347,22 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgraph 
 }
 
 // --- graphs
+// The nodes of the copy have the parameters of those that they are copies of.
 CUresult cuGraphClone(CUgraph* out, CUgraph graph) {
-  const auto error = result(call("graph_clone", {word(out), word(graph)}));
-  if (!error) share_objects(word(graph), word(*out));
-  return error;
+  if (const int code = call("graph_clone", {word(out), word(graph)})) return result(code);
+  share_objects(word(graph), word(*out));
+  size_t count = 0;
+  if (const auto error = cuGraphGetNodes(graph, nullptr, &count)) return error;
+  std::vector<CUgraphNode> nodes(count);
+  if (const auto error = cuGraphGetNodes(graph, nodes.data(), &count)) return error;
+  for (const auto node : nodes) {
+    CUgraphNode copy = nullptr;
+    if (const auto error = cuGraphNodeFindInClone(&copy, node, *out)) return error;
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto found = given().find(node);
+    if (found != given().end()) given()[copy] = found->second;
+  }
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* p) {
   const auto error = cuGraphInstantiate(out, graph, p->flags);
