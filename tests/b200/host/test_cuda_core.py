@@ -5,6 +5,7 @@ programs, in a process of its own. What is right is known without the emulator.
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -139,3 +140,18 @@ def test_its_twin_has_none(tmp_path, by, status):
     assert "race" not in ended.stderr
     assert json.loads(ended.stdout.splitlines()[0])["by a graph"] == 3 * 1998.0
     assert ended.returncode == status, ended.stderr
+
+
+def test_where_the_library_cannot_be_made():
+    """Its names refuse with the reason; `isinstance` is False."""
+    from b200.errors import EmulatorError
+    from b200.host.cuda_python import core
+
+    module = types.ModuleType("cuda.core")
+    core._refuse(module, "BuildError: g++ is missing")
+    for call in (module.Device, module.launch, lambda: module.ObjectCode.from_ptx(b"")):
+        with pytest.raises(
+            EmulatorError, match="not in the software B200: BuildError: g.. is miss"
+        ):
+            call()
+    assert not isinstance(1, module.Program)
