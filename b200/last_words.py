@@ -24,7 +24,6 @@ FRONT_ENDS = {
     "numba.cuda": ("numba-cuda", "write the kernel in Triton, or in CUDA as a FILE.cu"),
     "cupy": ("CuPy", _SOURCE),
     "warp": ("Warp, which may go on on the CPU,", "write the kernel in Triton, or in CUDA"),
-    "cuda.core": ("cuda.core", "cuda.bindings.driver and cuda.bindings.nvrtc run here"),
     "cuda.tile": ("cuTile, which makes no PTX,", "write the kernel in Triton or in CuTe DSL"),
     "tilelang": ("TileLang", _SOURCE),
     "tinygrad": ("tinygrad", _SOURCE),

@@ -20,6 +20,7 @@ packs/         the kernel's launches in files, for a Hopper GPU
 results/       the files of docs/results: what made them, made again
 tables/        the generated tables of README and docs, their picture and their prose
 strangers/     kernels of other projects beside the times that were published of them
+suites/        tests of other projects, run as they stand
 survey/        what a B200 measures of the candidates, and the table of picks
 tuning/        which configuration is fast
 limits.py      a limit of CPU time for what a study runs
@@ -51,6 +52,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "strangers": ("lab.strangers.study", "kernels of others beside their published times"),
     "same_code": ("lab.code.same_code", "the kernel's PTX and SASS against a revision's"),
     "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
+    "suites": ("lab.suites", "tests of other projects under pytest --b200"),
     "survey": ("lab.survey.make", "survey.py, a paste that tries what could be faster"),
     "tuning": ("lab.tuning.study", "which configuration is fast, modelled"),
     "verify": ("lab.evidence.verify", "what SentryWard says of the kernel's PTX"),

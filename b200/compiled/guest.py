@@ -20,10 +20,9 @@ import b200
 from b200.checker.finding import ERROR
 from b200.compiled import OPTIONS
 from b200.errors import EmulatorError
-from b200.host import refusals
 from b200.host.cuda.driver import Driver
 from b200.host.cuda.modules import Modules
-from b200.host.refusals import NOT_SUPPORTED, Refused
+from b200.host.cuda.numbered import NumberedDriver
 from b200.reports import journal, recorder, records, words
 from b200.reports.choice import Accepted, Choice
 from b200.reports.document import Run
@@ -46,7 +45,7 @@ def connect(call: int, finish: int, in_python: bool) -> None:
     kept, settings = found
     if not in_python:
         sys.stdout = ProgramOutput()  # type: ignore[assignment]
-    driver = GuestDriver(_modules(settings, in_python), kept)
+    driver = NumberedDriver(_modules(settings, in_python), Telling(kept))
     end = End(driver, kept)
     made = _CALL(driver.answer), _FINISH(end.finish)
     _keep.extend(made)
@@ -65,46 +64,13 @@ def _modules(settings: dict[str, Any], in_python: bool) -> Modules:
     return b200.install_alone(**settings)
 
 
-class GuestDriver(Driver):
-    """Nothing is thrown through a compiled program: each error is a number that CUDA has. What is
-    not modelled is told at once, and is cudaErrorNotSupported.
-    """
+class Telling:
+    """Tells what is not modelled on stderr, each text once, and in the journal."""
 
-    def __init__(self, modules: Modules, kept: Journal):
-        super().__init__(modules)
-        self.modules.gpu.memory.also_search(self._find)
+    def __init__(self, kept: Journal):
         self._journal, self._told = kept, set[str]()
-        self._is_of_launch = False  # the last error, at which nobody has looked
 
-    def answer(self, name: bytes, words: Any, count: int) -> int:
-        with self.lock:
-            code = super().answer(name, words, count)
-            error, self.error = self.error, None
-            if code < 0 and error is not None:
-                code = self._number_of(error, is_launch=name == b"launch")
-            if code or name == b"take_last_error":
-                self._is_of_launch = name == b"launch"
-            return code
-
-    def unasked(self) -> EmulatorError | None:
-        """Of a launch, since `<<<>>>` returns nothing. What other calls return the program has; a
-        fault is a finding.
-        """
-        unasked = super().unasked()
-        return unasked if self._is_of_launch and self.modules.failed is None else None
-
-    def _number_of(self, error: BaseException, is_launch: bool) -> int:
-        first = str(error).partition("\n")[0]
-        code = refusals.lasting_code(error) if isinstance(error, EmulatorError) else None
-        if code is None:
-            code = NOT_SUPPORTED
-            self._tell(error)
-            if is_launch and self.modules.failed is None:
-                self.modules.failed = Refused(code, first)
-        self.refused[code] = first
-        return code
-
-    def _tell(self, error: BaseException) -> None:
+    def __call__(self, error: BaseException) -> None:
         if isinstance(error, EmulatorError):
             said = error.told()
         else:
@@ -116,12 +82,6 @@ class GuestDriver(Driver):
             failure = said.partition("\n")[0]
             end = {"record": records.REFUSED, "process": os.getpid(), "failure": failure}
             self._journal.add(end)
-
-    def _find(self, memory: Any, address: int) -> None:
-        """Make the allocation that holds an address legal."""
-        if (found := self.modules.region_at(address)) is not None:
-            first, size, name, shared = found
-            memory.register(first, size, name, shared=shared)
 
 
 class End:

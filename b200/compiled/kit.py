@@ -9,41 +9,27 @@ include_more         headers that pip has in other packages: NVRTC's
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from b200.host.cuda import build
+from b200.host.cuda import build, library
 from b200.host.cuda.build import cache_folder, check_run, digest_of, locked
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import Toolkit, find_toolkit, packages
 
 _HERE = Path(__file__).parent
 _SONAME = "libcudart.so.13"
-_SHIM = ("driver", "graphs", "memory", "registration", "runtime", "virtual_memory")
 _PARTS = ("guest.h", "kit.py", "nvcc.py")  # that decide on the kit, besides its sources
-_HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
-_IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
-_FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
-_RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(cu[A-Z]\w+)\s*$", re.M)
 # Names with the version that programs ask for; the rest is nobody's.
 _EXPORTED = f"""{_SONAME} {{ global: cuda*; __cuda*; cu[A-Z]*; local: *; }};
 libnvrtc.so.13 {{ global: nvrtc*; }};
 """
-# Built with a compiler of its own libraries, so that a program need not have the same.
-_LINK = (
-    "-shared",
-    "-static-libstdc++",
-    "-static-libgcc",
-    "-Wl,-Bsymbolic",
-    f"-Wl,-soname,{_SONAME}",
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +54,7 @@ class Kit:
 def made() -> Kit:
     """The kit, made now or found in the cache. BuildError in one line."""
     toolkit, cache = find_toolkit(), cache_folder()
-    files = [*_sources(), build.HERE / "shim" / "backend.h", Path(build.__file__)]
+    files = [*_sources(), *library.PARTS, Path(build.__file__)]
     files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
     texts = [path.read_text() for path in files]
     # Its nvcc runs a file of this package, wherever that lies.
@@ -87,8 +73,7 @@ def made() -> Kit:
 
 
 def _sources() -> list[Path]:
-    shim = [build.HERE / "shim" / f"{name}.cpp" for name in _SHIM]
-    return [*shim, *sorted(_HERE.glob("*.cpp"))]
+    return [*library.SHIM, library.NVRTC, *sorted(_HERE.glob("*.cpp"))]
 
 
 def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
@@ -98,7 +83,8 @@ def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
     (work / "lib64").mkdir()
     objects = work / "objects"
     objects.mkdir()
-    _library(toolkit, objects, work / "lib64" / _SONAME)
+    out = work / "lib64" / _SONAME
+    library.make(toolkit, _sources(), out, objects, _EXPORTED, (f"-Wl,-soname,{_SONAME}",))
     shutil.rmtree(objects)
     for name in ("libcudart.so", "libcuda.so", "libcuda.so.1"):
         (work / "lib64" / name).symlink_to(_SONAME)
@@ -137,35 +123,3 @@ def _home(toolkit: Toolkit) -> Path:
     if match is None:
         raise BuildError(f"{toolkit.nvcc} does not say where its toolkit is (nvcc --dryrun)")
     return Path(match[1]).resolve()
-
-
-def _library(toolkit: Toolkit, work: Path, out: Path) -> None:
-    """The CUDA runtime and driver. What they do not have refuses by name when it is called."""
-    includes = [word for path in toolkit.includes for word in ("-isystem", str(path))]
-    flags = ["-std=c++17", "-O1", "-fPIC", "-w", f"-I{build.HERE / 'shim'}", *includes]
-
-    def compiled(source: Path) -> str:
-        made = work / f"{source.stem}.o"
-        check_run([toolkit.cxx, *flags, "-c", str(source), "-o", str(made)], work)
-        return str(made)
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, _sources()))
-    (work / "exported").write_text(_EXPORTED)
-    link = [toolkit.cxx, *_LINK, f"-Wl,--version-script={work / 'exported'}"]
-    check_run([*link, *objects, "-ldl", "-o", str(out)], work)
-    listed = check_run(["nm", "--dynamic", "--defined-only", str(out)], work)
-    have = {line.split()[-1].partition("@")[0] for line in listed.splitlines() if line.strip()}
-    absent = work / "absent.cpp"
-    absent.write_text(build.stubs(sorted(set(_named(toolkit)) - have)))
-    check_run([*link, *objects, compiled(absent), "-ldl", "-o", str(out)], work)
-
-
-def _named(toolkit: Toolkit) -> Iterator[str]:
-    """Functions of the runtime and the driver, by CUDA's headers."""
-    yield from _IN_NO_HEADER
-    for header in (root / name for root in toolkit.includes for name in _HEADERS):
-        if header.is_file():
-            text = header.read_text(errors="replace")
-            yield from _FUNCTION.findall(text)
-            yield from _RENAMED.findall(text)

@@ -22,7 +22,7 @@ def _install(_torch: ModuleType) -> None:
     from b200.compiled.guest import End
 
     found = journal.of_the_run()
-    if found is None:  # the run is over
+    if found is None or b200._runtime is not None:  # the run is over, or guest.py has begun
         return
     kept, settings = found
     b200.install(**settings)

@@ -164,11 +164,14 @@ def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers
 _ABSENT = "is not in the software B200"
 
 
-def missing(name: str) -> Callable[..., NoReturn]:
-    """A function of a library that is not modelled: it raises EmulatorError with its name."""
+def missing(name: str, why: str = "") -> Callable[..., NoReturn]:
+    """A function of a library that is not there: it raises EmulatorError with its name. why: the
+    reason, where it could be there.
+    """
+    absent = f"{_ABSENT}: {why}" if why else _ABSENT
 
     def refuse(*_args, **_kwargs) -> NoReturn:
-        raise EmulatorError("unsupported", f"{name} {_ABSENT}")
+        raise EmulatorError("unsupported", f"{name} {absent}")
 
     refuse.__name__ = name.rsplit(".", 1)[1]
     return refuse
@@ -177,16 +180,21 @@ def missing(name: str) -> Callable[..., NoReturn]:
 class _MissingType(type):
     """What stands for a class that is not modelled: its calls and the names in it raise."""
 
+    absent: str
+
     def __call__(cls, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__} {_ABSENT}")
+        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__} {cls.absent}")
 
     def __getattr__(cls, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__}.{name} {_ABSENT}")
+        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__}.{name} {cls.absent}")
 
 
-def missing_class(name: str) -> type:
-    """A class of a library that is not modelled, which programs may name: `isinstance` is False."""
+def missing_class(name: str, why: str = "") -> type:
+    """A class of a library that is not there, which programs may name: `isinstance` is False. why:
+    as of `missing`.
+    """
     module, _, own = name.rpartition(".")
-    return _MissingType(own, (), {"__module__": module})
+    absent = f"{_ABSENT}: {why}" if why else _ABSENT
+    return _MissingType(own, (), {"__module__": module, "absent": absent})

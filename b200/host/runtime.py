@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import sys
 from collections.abc import Callable
 from math import prod
 
@@ -20,7 +21,7 @@ from b200.host.captures import Capture, Work
 from b200.host.device_attributes import device_attribute
 from b200.host.poke import poke
 from b200.host.queues import HOST, Queues
-from b200.host.refusals import check_cooperative
+from b200.host.refusals import ASSERT, NAMES, check_cooperative, lasting_code
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.host.works import Works
 from b200.program.module import Program
@@ -171,7 +172,11 @@ class Runtime:
         with ONE_LAUNCH:
             if queue is not None:
                 self.queues.launched(queue, launch[1])
-            done = self._carry_out(launch, queue)
+            try:
+                done = self._carry_out(launch, queue)
+            except EmulatorError as error:
+                _say_assert(error)
+                raise
             if capture is not None and queue is not None:
                 capture.missed(done, queue)
             mismatched, self.mismatched = self.mismatched, []
@@ -229,6 +234,13 @@ class Runtime:
         if self.refused is not None:
             refused, self.refused = self.refused, None
             raise raised(refused) from None
+
+
+def _say_assert(error: EmulatorError) -> None:
+    """An assertion of a kernel is printed, as by CUDA's driver, and its error has CUDA's words."""
+    if lasting_code(error) == ASSERT:
+        print(str(error).partition("\n")[0], file=sys.stderr, flush=True)
+        error.args = (f"{error}\nCUDA error: {NAMES[ASSERT][2]}",)
 
 
 def _attributes(config: int) -> dict[int, bytes]:

@@ -95,6 +95,7 @@ FILES: dict[str, File] = {
     "strangers.jsonl": File(
         digest.MODELLED, needs="the work tree of TIRx-kernels, and the packages of its kernels"
     ),
+    "suites.json": File(needs="checkouts of the projects, and hours (docs/suites.md)"),
     "evidence.json": File(needs="a reader: its rows are entered by hand"),
     "h200-model.json": File(
         (*digest.MODELLED, "h200", "hopper"),

@@ -28,6 +28,7 @@ from lab.tables import (
     runs,
     steps,
     strangers,
+    suites,
     tuning,
 )
 from task import PROBLEMS, find_problem
@@ -357,6 +358,14 @@ TABLES = {
         ("headers.json",),
         headers.headers,
     ),
+    **{
+        name: Table(
+            "python -m lab suites FOLDER --out DIR --record docs/results/suites.json",
+            ("suites.json",),
+            render,
+        )
+        for name, render in (("suites", suites.suites), ("suites-kinds", suites.kinds))
+    },
     "mutations": Table(
         "python -m lab mutations --count 180 --seed 1 --jobs 16 "
         "--lines mutations.jsonl --out docs/results/mutations.json",

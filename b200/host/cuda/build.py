@@ -38,7 +38,8 @@ _ALWAYS = ("driver.cpp", "registration.cpp", "runtime.cpp")  # files of shim/ in
 _SHIM_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 # Files of shim/ that few programs need -> a word of the functions that are in them.
 _ON_DEMAND = {
-    "graphs.cpp": re.compile("Graph|Capture|HostFunc"),
+    "graphs.cpp": re.compile("cuda.*(?:Graph|Capture|HostFunc)"),
+    "driver_graphs.cpp": re.compile("cu(?:Graph|Stream.*Capture|UserObject|Device.*GraphMem)"),
     "virtual_memory.cpp": re.compile(
         "cuMem(?:Address|Create|Map|Unmap|SetAccess|Release|GetAllocationGran)"
     ),
@@ -383,7 +384,15 @@ def stubs(names: list[str]) -> str:
         f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
         for name in names
     )
-    return f'#include "backend.h"\nextern "C" {{\n{body}}}\n'
+    listed = "".join(f'"{name}", ' for name in names)
+    known = (
+        f"  for (const char* absent : {{{listed}}})\n"
+        "    if (std::strcmp(name, absent) == 0) return true;\n"
+    )
+    asked = (
+        f"bool b200_is_absent(const char* name) {{\n{known if names else ''}  return false;\n}}\n"
+    )
+    return f'#include "backend.h"\nextern "C" {{\n{body}{asked}}}\n'
 
 
 def file_source(index: int, path: Path) -> Source:

@@ -20,7 +20,8 @@ from b200.hardware import MEMORY_BYTES
 from b200.host import refusals
 from b200.host.cuda import fatbin
 from b200.host.cuda.copies import check_copy, check_fill
-from b200.host.cuda.graphs import COPY, FILL, Graphs, HostWork
+from b200.host.cuda.facts import Facts
+from b200.host.cuda.graphs import COPY, FILL, RECORD, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.sources import Origin, relocate
@@ -73,7 +74,11 @@ class Driver:
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
-        self.groups = {"graph": Graphs(modules), "virtual": VirtualMemory(modules)}
+        self.groups = {
+            "graph": Graphs(modules, self._event_of_graph),
+            "virtual": VirtualMemory(modules),
+            "facts": Facts(modules),
+        }
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
         self.lock = threading.RLock()
@@ -412,6 +417,13 @@ class Driver:
     def record_event(self, event: int, queue: int) -> None:
         self.runtime.queues.recorded(event, queue)
         self.recorded[event] = self.clock.now()
+
+    def _event_of_graph(self, kind: int, event: int) -> None:
+        """A node of a graph records an event, or waits for one."""
+        if kind == RECORD:
+            self.record_event(event, DEFAULT)
+        else:
+            self.queue_waits(DEFAULT, event)
 
     def forget_event(self, event: int) -> None:
         self.recorded.pop(event, None)

@@ -58,6 +58,12 @@ class GraphMemory:
         now = sum(memory.size for memory in self._live())
         poke(out, "<Q", self._most if number & _HIGH else now)
 
+    def reset(self, number: int) -> None:
+        """The most there has been is what there is from now on."""
+        if not number & _HIGH:
+            raise Refused(refusals.INVALID_VALUE, "only the most that was in use can be reset")
+        self._most = sum(memory.size for memory in self._live())
+
     def _live(self) -> Iterator[Reserved]:
         for address, memory in self._planned.items():
             if self._modules.reserved_at(address) is memory:

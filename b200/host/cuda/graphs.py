@@ -21,7 +21,7 @@ from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
 from b200.host.refusals import Refused
 
-KERNEL, COPY, FILL, HOST, CHILD, EMPTY = range(6)  # cudaGraphNodeType
+KERNEL, COPY, FILL, HOST, CHILD, EMPTY, WAIT, RECORD = range(8)  # cudaGraphNodeType
 _HOST_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -48,19 +48,24 @@ Graph = dict[int, Node]
 
 
 class Graphs:
-    """Graphs and executable graphs of a process, by handle."""
+    """Graphs and executable graphs of a process, by handle. on_event: what a node does with an
+    event, WAIT or RECORD.
+    """
 
-    def __init__(self, modules: Modules):
-        self.modules, self.runtime = modules, modules.runtime
+    def __init__(self, modules: Modules, on_event: Callable[[int, int], None] = lambda *_: None):
+        self.modules, self.runtime, self._on_event = modules, modules.runtime, on_event
         self._graphs: dict[int, Graph] = {}
         self._executables: dict[int, Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
+        self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
+        self._captures: dict[Capture, Graph] = {}  # those that have a graph before they end
         self.memory = GraphMemory(modules)
 
     # --- graphs
-    def make(self, nodes: Graph | None = None) -> int:
-        handle = self.modules.handle()
-        self._graphs[handle] = nodes or {}
+    def make(self, nodes: Graph | None = None, handle: int | None = None) -> int:
+        """A graph, by a new handle or one that it has."""
+        handle = self.modules.handle() if handle is None else handle
+        self._graphs[handle] = {} if nodes is None else nodes
         self._owner |= dict.fromkeys(self._graphs[handle], handle)
         return handle
 
@@ -83,12 +88,15 @@ class Graphs:
         return handle
 
     def captured(self, capture: Capture) -> int:
-        """The graph of a capture: each node comes after the one that was recorded before."""
-        nodes: Graph = {}
+        """The graph of a capture: each node comes after the one that was recorded before. It may
+        have had a handle since the capture began.
+        """
+        nodes = self._captures.pop(capture, {})
+        before = next((h for h, known in self._graphs.items() if known is nodes), None)
         for work in capture.launches:
             kind = work.kind if isinstance(work, (HostWork, MemoryWork)) else KERNEL
             nodes[self.modules.handle()] = Node(kind, (work,), frozenset(list(nodes)[-1:]))
-        return self.make(nodes)
+        return self.make(nodes, before)
 
     def instantiated(self, graph: int) -> int:
         handle = self.modules.handle()
@@ -115,9 +123,22 @@ class Graphs:
         poke(out, "<Q", self.make())
 
     def clone(self, out: int, graph: int) -> None:
-        owners = dict(self._owner)
-        poke(out, "<Q", self.make(dict(self.graph(graph))))
-        self._owner |= owners
+        """The nodes of the copy have handles of their own."""
+        nodes = self.graph(graph)
+        own = {node: self.modules.handle() for node in nodes}
+        copies = {
+            own[handle]: replace(node, after=frozenset(own[x] for x in node.after))
+            for handle, node in nodes.items()
+        }
+        made = self.make(copies)
+        self._clones[made] = own
+        poke(out, "<Q", made)
+
+    def find_in_clone(self, out: int, node: int, clone: int) -> None:
+        own = self._clones.get(clone, {}).get(node, 0)
+        if own not in self.graph(clone):
+            raise _unknown("node of the copy", node)
+        poke(out, "<Q", own)
 
     def destroy(self, graph: int) -> None:
         for node in self.graph(graph):
@@ -148,6 +169,8 @@ class Graphs:
 
     def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         """words: bytes, and where their address is written."""
+        if not words[0]:
+            raise Refused(refusals.INVALID_VALUE, "a node of a graph allocates no bytes")
         work = self.memory.allocates(*words)
         poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
 
@@ -157,6 +180,15 @@ class Graphs:
 
     def memory_attribute(self, number: int, out: int) -> None:
         self.memory.attribute(number, out)
+
+    def reset_memory_attribute(self, number: int) -> None:
+        self.memory.reset(number)
+
+    def add_event(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
+        """words: WAIT or RECORD, and the event."""
+        kind, event = words
+        work = HostWork(kind, lambda: self._on_event(kind, event))
+        poke(out, "<Q", self.put(graph, _handles(after, count), kind, work))
 
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
         poke(out, "<Q", self.put(graph, _handles(after, count), EMPTY))
@@ -169,6 +201,8 @@ class Graphs:
         nodes = self.graph(graph)
         for before, node in zip(_handles(first, count), _handles(then, count), strict=True):
             _check_known(nodes, (before, node))
+            if before == node:
+                raise Refused(refusals.INVALID_VALUE, "a node of a graph cannot come after itself")
             nodes[node] = replace(nodes[node], after=nodes[node].after | {before})
 
     def set_kernel(self, node: int, kernel: int, at: int, executable: int) -> None:
@@ -192,14 +226,41 @@ class Graphs:
         come after none.
         """
         found = [h for h, node in self.graph(graph).items() if not (roots and node.after)]
-        if out:
-            (room,) = struct.unpack("<Q", ctypes.string_at(count, 8))
-            given = found[:room] + [0] * max(0, room - len(found))
-            poke(out, f"<{len(given)}Q", *given)
-        poke(count, "<Q", len(found))
+        _write_handles(out, count, found)
+
+    def edges(self, graph: int, first: int, then: int, count: int) -> None:
+        """The number of edges, and their two ends as far as there is room."""
+        found = [(x, node) for node, kept in self.graph(graph).items() for x in sorted(kept.after)]
+        _write_handles(first, count, [edge[0] for edge in found], leave=True)
+        _write_handles(then, count, [edge[1] for edge in found])
+
+    def neighbours(self, node: int, out: int, count: int, behind: int) -> None:
+        """Nodes that come just before a node, or behind it."""
+        nodes = self._graph_of(node)
+        after = [x for x, kept in nodes.items() if node in kept.after]
+        _write_handles(out, count, after if behind else sorted(nodes[node].after))
+
+    def remove_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
+        nodes = self.graph(graph)
+        for before, node in zip(_handles(first, count), _handles(then, count), strict=True):
+            _check_known(nodes, (before, node))
+            if before not in nodes[node].after:
+                raise Refused(refusals.INVALID_VALUE, "the graph has no such edge")
+            nodes[node] = replace(nodes[node], after=nodes[node].after - {before})
+
+    def destroy_node(self, node: int) -> None:
+        nodes = self._graph_of(node)
+        del nodes[node], self._owner[node]
+        for other, kept in nodes.items():
+            nodes[other] = replace(kept, after=kept.after - {node})
+
+    def _graph_of(self, node: int) -> Graph:
+        if node not in self._owner:
+            raise _unknown("node of a graph", node)
+        return self.graph(self._owner[node])
 
     def kind_of(self, node: int, out: int) -> None:
-        poke(out, "<i", self.graph(self._owner.get(node, 0))[node].kind)
+        poke(out, "<i", self._graph_of(node)[node].kind)
 
     def instantiate(self, out: int, graph: int) -> None:
         poke(out, "<Q", self.instantiated(graph))
@@ -220,11 +281,25 @@ class Graphs:
             raise Refused(refusals.ILLEGAL_STATE, "a graph is under capture")
         self.runtime.recording = Capture(queue)
 
+    def capture_info(self, queue: int, out: int) -> None:
+        """Whether a queue is under capture, and the graph that is going to have its nodes."""
+        capture = self.runtime.recording
+        if capture is None or not capture.takes(queue):
+            return poke(out, "<2Q", 0, 0)
+        if capture not in self._captures:
+            self._captures[capture] = self.graph(self.make())
+        nodes = self._captures[capture]
+        poke(out, "<2Q", 1, next(h for h, known in self._graphs.items() if known is nodes))
+
     def end_capture(self, out: int) -> None:
         capture, self.runtime.recording = self.runtime.recording, None
         if capture is None:
             raise Refused(refusals.ILLEGAL_STATE, "a capture ends that has not begun")
         poke(out, "<Q", self.captured(capture))
+
+    def fill(self, at: int, queue: int) -> None:
+        """A fill by elements of several bytes: now, or in the graph under capture."""
+        self.runtime.put(fill_of(at, self.modules.own), queue)
 
     def call_host(self, function: int, data: int, queue: int) -> None:
         """cudaLaunchHostFunc: now, or in the graph under capture."""
@@ -290,6 +365,18 @@ def fill_of(at: int, own: Callable[[int], int]) -> HostWork:
 def call_of(function: int, data: int) -> HostWork:
     """A function of the host, which takes one pointer."""
     return HostWork(HOST, lambda: _HOST_CALL(function)(data or None))
+
+
+def _write_handles(out: int, count: int, found: list[int], leave: bool = False) -> None:
+    """Handles where there is room for the number at `count`, zeros behind them; then how many there
+    are. out: 0 where the number alone is asked. leave: the number stays as it is.
+    """
+    if out:
+        (room,) = struct.unpack("<Q", ctypes.string_at(count, 8))
+        given = found[:room] + [0] * max(0, room - len(found))
+        poke(out, f"<{len(given)}Q", *given)
+    if not leave:
+        poke(count, "<Q", len(found))
 
 
 def _handles(at: int, count: int) -> tuple[int, ...]:

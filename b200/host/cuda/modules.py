@@ -160,6 +160,10 @@ class Modules:
             raise Refused(refusals.INVALID_HANDLE, f"no module has the handle {handle:#x}")
         return self._modules[handle]
 
+    def handle_of(self, module: Module) -> int:
+        """The handle of a module."""
+        return next(handle for handle, known in self._modules.items() if known is module)
+
     def kernel(self, module: int, name: str, handle: int | None = None) -> int:
         """Handle of a module's kernel: a new one, or the one that the host code has for it."""
         found = self.module(module)

@@ -21,7 +21,7 @@ from b200.errors import EmulatorError, Fault
 from b200.host import refusals
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.modules import MANAGED, Modules
-from b200.host.cuda_python import graphs
+from b200.host.cuda_python import core, graphs
 from b200.host.cuda_python.answers import Answer
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.cuda_python.kernels import RESULTS, Kernels
@@ -29,7 +29,7 @@ from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
 from b200.host.imports import when_imported
 from b200.host.queues import DEFAULT, HOST, Queues
-from b200.host.refusals import Refused, missing, missing_class
+from b200.host.refusals import Refused, missing
 
 CONTEXT = 1  # handle of the one context
 VERSION = 13_000  # of the driver: CUDA 13.0
@@ -40,8 +40,7 @@ def patch(modules: Modules) -> None:
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
     from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
 
-    for name in ("cuda.core", "cuda.core.experimental"):
-        when_imported(name, _refuse_core)
+    originals: dict[Any, dict[str, Any]] = {}
     state, kernels = _State(modules), Kernels(driver, modules)
     for part, more, prefix in (
         (_Driver(driver, state), kernels.driver_functions(), "cu"),
@@ -52,14 +51,10 @@ def patch(modules: Modules) -> None:
             of_cuda = name.startswith(prefix) and name[len(prefix) :][:1].isupper()
             if of_cuda and callable(value) and not isinstance(value, type):
                 new = functions.get(name) or missing(f"{module.__name__}.{name}")
+                if module is driver:
+                    originals.setdefault(module, {})[name] = value
                 setattr(module, name, new)
-
-
-def _refuse_core(module: Any) -> None:
-    """cuda.core calls the driver from machine code of its own: its names say so, where asked."""
-    for name in ("Device", "Linker", "ObjectCode", "Program"):
-        setattr(module, name, missing_class(f"cuda.core.{name}"))
-    module.launch = missing("cuda.core.launch")
+    when_imported("cuda.core", lambda core_: core.take_over(core_, modules, originals))
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind

@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.hardware import COMPUTE_CAPABILITY
 from b200.host import refusals
+from b200.host.cuda.facts import ATTRIBUTES
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import (
-    MAX_DYNAMIC_SMEM,
-    NON_PORTABLE_CLUSTER,
-    Function,
     Modules,
     check_image,
     refuse_launch_attribute,
@@ -46,19 +43,6 @@ RESULTS = {
     **dict.fromkeys(("cudaFuncSetAttribute", "cudaKernelSetAttributeForDevice"), 0),
     **dict.fromkeys(("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx"), 0),
     "cudaFuncSetCacheConfig": 0,
-}
-# CUfunction_attribute -> its value; what a B200's PTX and machine code are versions of
-_VERSION = 10 * COMPUTE_CAPABILITY[0] + COMPUTE_CAPABILITY[1]
-_ATTRIBUTES: dict[int, Callable[[Function], int]] = {
-    0: lambda function: function.most_threads,
-    1: lambda function: function.static_smem,
-    2: lambda function: function.constant_bytes,
-    3: lambda function: function.local_bytes,
-    4: lambda function: function.registers,
-    5: lambda function: _VERSION,
-    6: lambda function: _VERSION,
-    MAX_DYNAMIC_SMEM: lambda function: function.dynamic_smem_limit,
-    NON_PORTABLE_CLUSTER: lambda function: int(function.attributes.non_portable_cluster),
 }
 
 
@@ -170,9 +154,9 @@ class Kernels:
         return (self.modules.function(int(kernel)).kernel.name.encode(),)
 
     def attribute(self, number: Any, kernel: Any) -> tuple:
-        if int(number) not in _ATTRIBUTES:
+        if int(number) not in ATTRIBUTES:
             raise EmulatorError("unsupported", f"function attribute {int(number)} is not known")
-        return (_ATTRIBUTES[int(number)](self.modules.function(int(kernel))),)
+        return (ATTRIBUTES[int(number)](self.modules.function(int(kernel))),)
 
     def set_attribute(self, kernel: Any, number: Any, value: int) -> tuple:
         self.modules.set_attribute(int(kernel), int(number), int(value))
@@ -306,7 +290,7 @@ def _cell(kernel: Kernel, index: int, value: Any, kind: Any) -> tuple[int, Any]:
     """Where an argument lies, and the object that holds it."""
     if kind is None and callable(getattr(value, "getPtr", None)):
         return value.getPtr(), value
-    if kind is None and isinstance(value, enum.Enum):
+    if kind is None and (isinstance(value, enum.Enum) or _is_fast_enum(value)):
         kind = ctypes.c_int
     if kind is None and not isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array)):
         raise _refused(
@@ -325,12 +309,26 @@ def _cell(kernel: Kernel, index: int, value: Any, kind: Any) -> tuple[int, Any]:
     return ctypes.addressof(cell), cell
 
 
+def _is_fast_enum(value: Any) -> bool:
+    """Whether it is of an enumeration of cuda.bindings 13.2 or later: an int with a name."""
+    return isinstance(value, int) and hasattr(type(value), "__members__")
+
+
 def _number(value: Any, kind: Any) -> Any:
-    """A number, handle or numpy scalar as a ctypes object."""
+    """A number, handle, ctypes object or numpy scalar as a ctypes object of this kind;
+    OverflowError for a whole number that it cannot hold, as of cuda-python 13.4.
+    """
     if hasattr(value, "item"):
         value = value.item()
+    if isinstance(value, ctypes._SimpleCData):
+        value = value.value
+    if not hasattr(value, "__int__") and callable(getattr(value, "getPtr", None)):
+        value = value.getPtr()  # a pointer to a structure of cuda.bindings
     whole = not isinstance(value, (bool, int, float, bytes, str))
-    return kind(int(value) if whole else value)
+    made = kind(int(value) if whole else value)
+    if isinstance(value, int) and isinstance(made.value, int) and made.value != value:
+        raise OverflowError(f"{value} does not fit a {kind.__name__}")
+    return made
 
 
 def _refused(kernel: Kernel, reason: str) -> Refused:

@@ -24,6 +24,7 @@ been read, as the program says. The compiler sets the flag of the MMA. In Gluon 
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,11 @@ class Remarks:
 
 
 def _say(finding: Any) -> None:
-    """Once in a process for each kind of remark."""
+    """Once in a process for each kind of remark. A process that the program has made itself says
+    nothing: what it prints may be read (Triton's own tests do).
+    """
+    if multiprocessing.parent_process() is not None:
+        return
     text = finding.diagnosis
     known = next((words for words in (*IN_GLUON, OWN_READ, ONE_WORD) if words in text), text)
     if known not in _said:

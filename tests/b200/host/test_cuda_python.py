@@ -102,14 +102,6 @@ def test_questions_and_memory():
     assert "driver.cuMulticastCreate is not in the software B200" in said
 
 
-def test_cuda_core():
-    core = pytest.importorskip("cuda.core")
-    assert "cuda.core.Device is not in the software B200" in refused("unsupported", core.Device)
-    said = refused("unsupported", lambda: core.ObjectCode.from_ptx(b""))
-    assert "cuda.core.ObjectCode.from_ptx is not in the software B200" in said
-    assert not isinstance(1, core.Program) and not hasattr(core.Program, "__len__")
-
-
 def as_values(memory):
     return ((memory, np.int32(5)), (None, ctypes.c_int))
 
@@ -129,6 +121,30 @@ def as_pointers(memory):
 def test_ptx(gpu, count, memory, arguments):
     done(driver.cuLaunchKernel(count, *DIMENSIONS, 0, 0, arguments(memory), 0))
     assert fetched(memory) == COUNTED and not gpu.launches[-1].findings
+
+
+def test_arguments_of_other_types(count, memory):
+    """A ctypes object of another type, an enumeration of cuda.bindings in the place of a number, a
+    structure of cuda.bindings in the place of its address.
+    """
+    five = runtime.cudaError_t(5)  # no enumeration of the driver's has a 5
+    there = runtime.dim3(_ptr=int(memory))
+    for to, value, kind in (
+        (ctypes.c_uint64(int(memory)), ctypes.c_ushort(5), ctypes.c_int),
+        (int(memory), five, None),
+        (there, 5, ctypes.c_int),
+    ):
+        arguments = (to, value), (ctypes.c_void_p, kind)
+        done(driver.cuMemsetD32(memory, 0, 32))
+        done(driver.cuLaunchKernel(count, *DIMENSIONS, 0, 0, arguments, 0))
+        assert fetched(memory) == COUNTED
+
+
+@pytest.mark.parametrize("value, kind", [(2**32 + 5, ctypes.c_int), (200, ctypes.c_byte)])
+def test_a_number_that_does_not_fit(count, memory, value, kind):
+    with pytest.raises(OverflowError, match=f"{value} does not fit a c_"):
+        arguments = (memory, value), (None, kind)
+        driver.cuLaunchKernel(count, *DIMENSIONS, 0, 0, arguments, 0)
 
 
 def test_packed_arguments(count, memory):
@@ -279,7 +295,7 @@ def test_refused_launches(count, memory):
         )
 
     assert "1 values and 1 types of arguments, it has 2 parameters" in launch(((memory,), (None,)))
-    narrow = ((int(memory), 5), (ctypes.c_int, ctypes.c_int))
+    narrow = ((1024, 5), (ctypes.c_int, ctypes.c_int))
     assert "argument 0 is a c_int of 4 bytes, its parameter takes 8" in launch(narrow)
     assert "argument 1 is a int with the type None" in launch(((memory, 5), (None, None)))
     assert "no arguments, but it has 2 parameters" in launch(0)

@@ -344,19 +344,27 @@ CUresult cuEventDestroy(CUevent event) { return result(cudaEventDestroy(event));
 }  // extern "C"
 
 // --- entry points by name
+// Whether a function is one that refuses (../build.py: stubs); not there where there is none.
+extern "C" __attribute__((weak)) bool b200_is_absent(const char* name);
+
 namespace {
 
 // A function of this library: cuda.h renames some ("cuMemAlloc" is cuMemAlloc_v2), and a program may
-// ask for either. What the process has of another library's is not looked at.
+// ask for either. What the process has of another library's is not looked at. One that refuses is
+// taken where there is no other.
 void* entry_point(const char* name) {
   Dl_info own, other;
   dladdr(reinterpret_cast<void*>(&cuInit), &own);
   static void* const library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  void* refuses = nullptr;
   for (const char* suffix : {"_v4", "_v3", "_v2", ""}) {
-    void* found = library ? dlsym(library, (std::string(name) + suffix).c_str()) : nullptr;
-    if (found && dladdr(found, &other) && other.dli_fbase == own.dli_fbase) return found;
+    const std::string full = std::string(name) + suffix;
+    void* found = library ? dlsym(library, full.c_str()) : nullptr;
+    if (!found || !dladdr(found, &other) || other.dli_fbase != own.dli_fbase) continue;
+    if (!b200_is_absent || !b200_is_absent(full.c_str())) return found;
+    if (!refuses) refuses = found;
   }
-  return nullptr;
+  return refuses;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// CUDA graphs over a B200 in software, of the runtime and the driver: nodes, captures, launches.
+// CUDA graphs of the runtime over a B200 in software: nodes, captures, launches.
 //
 // It is compiled for programs that call one of these functions (../build.py). What they do is on
 // the Python side (../graphs.py).
@@ -6,77 +6,15 @@
 #include <cuda_runtime.h>
 
 #include "backend.h"
+#include "graph_words.h"
 
-using b200::call;
-using b200::word;
+using namespace b200;
 
 namespace {
 
 cudaError_t result(int code) {
   if (code) call("note_error", {word(code)});
   return static_cast<cudaError_t>(code);
-}
-CUresult driver_result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
-
-template <typename Parameters>
-b200::Launch launch_of(const Parameters& p, dim3 grid, dim3 block) {
-  b200::Launch launch{};
-  const uint32_t sizes[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
-  std::memcpy(launch.grid, sizes, 12);
-  std::memcpy(launch.block, sizes + 3, 12);
-  launch.dynamic_smem = p.sharedMemBytes;
-  launch.arguments = p.kernelParams;
-  launch.packed = p.extra;
-  return launch;
-}
-b200::Launch launch_of(const cudaKernelNodeParams& p) {
-  return launch_of(p, p.gridDim, p.blockDim);
-}
-b200::Launch launch_of(const CUDA_KERNEL_NODE_PARAMS& p) {
-  return launch_of(p, dim3(p.gridDimX, p.gridDimY, p.gridDimZ),
-                   dim3(p.blockDimX, p.blockDimY, p.blockDimZ));
-}
-uint64_t kernel_of(const CUDA_KERNEL_NODE_PARAMS& p) { return p.func ? word(p.func) : word(p.kern); }
-
-// to, from, bytes of a row, rows, slices; steps of rows and slices at the destination, the source
-struct Copy {
-  uint64_t words[9];
-};
-Copy copy_of(const void* to, const void* from, size_t nbytes) {
-  return {{word(to), word(from), nbytes, 1, 1, nbytes, nbytes, nbytes, nbytes}};
-}
-const char* at(const cudaPitchedPtr& memory, const cudaPos& pos) {
-  return static_cast<const char*>(memory.ptr) + pos.x +
-         memory.pitch * (pos.y + memory.ysize * pos.z);
-}
-Copy copy_of(const cudaMemcpy3DParms& p) {
-  if (p.srcArray || p.dstArray) call("missing", {word("cudaMemcpy3DParms with a cudaArray")});
-  return {{word(at(p.dstPtr, p.dstPos)), word(at(p.srcPtr, p.srcPos)), p.extent.width,
-           p.extent.height, p.extent.depth, p.dstPtr.pitch, p.dstPtr.pitch * p.dstPtr.ysize,
-           p.srcPtr.pitch, p.srcPtr.pitch * p.srcPtr.ysize}};
-}
-uint64_t place(CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y,
-               size_t z, size_t pitch, size_t height) {
-  if (type == CU_MEMORYTYPE_ARRAY) call("missing", {word("CUDA_MEMCPY3D with a CUarray")});
-  const uint64_t start = type == CU_MEMORYTYPE_HOST ? word(host) : device;
-  return start + x + pitch * (y + height * z);
-}
-Copy copy_of(const CUDA_MEMCPY3D& p) {
-  return {{place(p.dstMemoryType, p.dstHost, p.dstDevice, p.dstXInBytes, p.dstY, p.dstZ,
-                 p.dstPitch, p.dstHeight),
-           place(p.srcMemoryType, p.srcHost, p.srcDevice, p.srcXInBytes, p.srcY, p.srcZ,
-                 p.srcPitch, p.srcHeight),
-           p.WidthInBytes, p.Height, p.Depth, p.dstPitch, p.dstPitch * p.dstHeight, p.srcPitch,
-           p.srcPitch * p.srcHeight}};
-}
-
-// address, value, bytes of an element, elements of a row, rows, bytes from row to row
-struct Fill {
-  uint64_t words[6];
-};
-template <typename Parameters>
-Fill fill_of(const Parameters& p) {
-  return {{word(p.dst), p.value, p.elementSize, p.width, p.height, p.pitch}};
 }
 
 // A new node, with the words of its call behind those that each node has.
@@ -233,58 +171,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 cudaError_t cudaLaunchHostFunc(cudaStream_t queue, cudaHostFn_t function, void* data) {
   return result(call("graph_call_host", {word(function), word(data), word(queue)}));
-}
-
-// --- the driver's names
-CUresult cuGraphCreate(CUgraph* graph, unsigned) {
-  return driver_result(call("graph_create", {word(graph)}));
-}
-CUresult cuGraphDestroy(CUgraph graph) {
-  return driver_result(call("graph_destroy", {word(graph)}));
-}
-CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                              size_t count, const CUDA_KERNEL_NODE_PARAMS* p) {
-  const auto launch = launch_of(*p);
-  return driver_result(
-      add("graph_add_kernel", out, graph, after, count, kernel_of(*p), word(&launch)));
-}
-CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                              size_t count, const CUDA_MEMCPY3D* p, CUcontext) {
-  const auto copy = copy_of(*p);
-  return driver_result(add("graph_add_copy", out, graph, after, count, word(&copy)));
-}
-CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                              size_t count, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
-  const auto fill = fill_of(*p);
-  return driver_result(add("graph_add_fill", out, graph, after, count, word(&fill)));
-}
-CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                            const CUDA_HOST_NODE_PARAMS* p) {
-  return driver_result(
-      add("graph_add_host", out, graph, after, count, word(p->fn), word(p->userData)));
-}
-CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                             size_t count) {
-  return driver_result(add("graph_add_empty", out, graph, after, count));
-}
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
-  return driver_result(call("graph_nodes", {word(graph), word(nodes), word(count), 0}));
-}
-CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
-  return driver_result(call("graph_instantiate", {word(out), word(graph)}));
-}
-CUresult cuGraphExecDestroy(CUgraphExec graph) {
-  return driver_result(call("graph_destroy_executable", {word(graph)}));
-}
-CUresult cuGraphLaunch(CUgraphExec graph, CUstream queue) {
-  return driver_result(call("graph_launch", {word(graph), word(queue)}));
-}
-CUresult cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamBeginCapture(CUstream queue, CUstreamCaptureMode) {
-  return driver_result(call("graph_begin_capture", {word(queue)}));
-}
-CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
-  return driver_result(call("graph_end_capture", {word(graph)}));
 }
 
 }  // extern "C"

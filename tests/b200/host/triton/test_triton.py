@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import re
 import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -210,10 +212,25 @@ def test_a_fault_names_the_line(kernels):
     assert "is in no tensor's allocation" in str(caught.value)
 
 
-def test_an_assertion_names_its_line_and_text(kernels):
+def test_an_assertion_names_its_line_and_text(kernels, capsys):
+    """It has CUDA's words, which programs look for, and is printed as by the driver."""
     with pytest.raises(b200.EmulatorError, match="too small") as caught:
         kernels.asserts[(1,)](cuda(1), debug=True)
     assert f"kernels.py:{line_of(kernels, 'the assertion')}" in str(caught.value)
+    assert str(caught.value).endswith("CUDA error: device-side assert triggered")
+    assert "assertion `too small` failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+def test_a_process_of_the_programs_own_prints_no_remarks(kernels, capsys, monkeypatch, is_child):
+    """Its program may read what it prints."""
+    from b200.host.triton import remarks
+
+    finding = types.SimpleNamespace(diagnosis="a matrix descriptor has version 0", loc="a.py:1")
+    monkeypatch.setattr(remarks, "_said", set())
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: is_child or None)
+    remarks._say(finding)
+    assert capsys.readouterr().err.startswith("b200: Triton's own code") != is_child
 
 
 def test_a_tensor_in_host_memory_is_refused_as_triton_does(kernels):

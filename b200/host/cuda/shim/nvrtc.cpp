@@ -1,11 +1,12 @@
-// NVRTC in a compiled program: its own library compiles, for real. In the place of machine code the
-// program gets PTX with the lines of its source, which the driver here takes (../host/cuda/).
+// NVRTC of a program: its own library compiles, for real. In the place of machine code the program
+// gets PTX with the lines of its source, which the driver here takes.
 #include <dlfcn.h>
 
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
-#include "guest.h"
+#include "give_up.h"
 
 namespace {
 

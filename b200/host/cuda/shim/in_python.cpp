@@ -1,0 +1,29 @@
+// The CUDA driver and NVRTC of a Python process, for packages that call them from machine code
+// (cuda.core): ../../cuda_python/core.py loads this library, and puts the address of what answers there.
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "give_up.h"
+
+namespace {
+const char* no_exception() { return ""; }  // Python answers with a number, whatever happens
+}  // namespace
+
+namespace b200 {
+
+void give_up(const char* format, ...) {
+  std::va_list words;
+  va_start(words, format);
+  std::vfprintf(stderr, format, words);
+  std::fputs("\n", stderr);
+  std::exit(2);
+}
+
+}  // namespace b200
+
+extern "C" {
+int (*b200_cuda_call)(const char* name, const uint64_t* words, int count) = nullptr;
+const char* (*b200_cuda_error)() = no_exception;
+}

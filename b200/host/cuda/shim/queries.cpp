@@ -1,0 +1,325 @@
+// What the CUDA driver says of queues, pointers, kernels and the device, and copies whose direction
+// it finds out. The one device has no other one beside it.
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend.h"
+
+using b200::call;
+using b200::word;
+
+namespace {
+
+CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
+
+constexpr int kLowest = 0, kHighest = -5;  // priorities of queues, as a B200 has them
+
+struct Queue {
+  unsigned flags;
+  int priority;
+};
+std::mutex mutex;
+std::map<CUstream, Queue>& queues() {
+  static auto* all = new std::map<CUstream, Queue>;
+  return *all;
+}
+Queue facts_of(CUstream queue) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto found = queues().find(queue);
+  return found == queues().end() ? Queue{CU_STREAM_DEFAULT, kLowest} : found->second;
+}
+
+enum Kind : uint64_t { kNothing, kOfDevice, kOfHost, kManaged };
+struct Allocation {
+  uint64_t kind = kNothing, first = 0, nbytes = 0, number = 0;
+};
+int find(CUdeviceptr address, Allocation& out) {
+  return call("facts_pointer", {address, word(&out)});
+}
+
+// A fact about a pointer, 0 and null where nothing is known of it.
+CUresult fact(void* out, CUpointer_attribute attribute, CUdeviceptr address, const Allocation& of) {
+  const bool is_device = of.kind == kOfDevice || of.kind == kManaged;
+  switch (static_cast<int>(attribute)) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return of.kind ? cuCtxGetCurrent(static_cast<CUcontext*>(out)) : CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(out) = !of.kind ? 0 : is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<uint64_t*>(out) = of.kind ? address : 0; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      *static_cast<uint64_t*>(out) = of.kind == kOfHost || of.kind == kManaged ? address : 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *static_cast<bool*>(out) = false; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<uint64_t*>(out) = of.number; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<bool*>(out) = of.kind == kManaged; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(out) = of.kind ? 0 : -2; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *static_cast<bool*>(out) = false; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<uint64_t*>(out) = of.first; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(out) = of.nbytes; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *static_cast<bool*>(out) = of.kind != kNothing; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *static_cast<uint64_t*>(out) = 0; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: *static_cast<bool*>(out) = false; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      *static_cast<unsigned*>(out) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *static_cast<uint64_t*>(out) = 0; return CUDA_SUCCESS;
+    default: return result(call("missing", {word("this CUpointer_attribute")}));
+  }
+}
+
+template <typename Element>
+CUresult fill(CUdeviceptr address, Element value, size_t count, CUstream queue) {
+  const unsigned char* bytes = reinterpret_cast<const unsigned char*>(&value);
+  bool same = true;
+  for (size_t i = 1; i < sizeof value; ++i) same &= bytes[i] == bytes[0];
+  if (same)
+    return result(cudaMemsetAsync(reinterpret_cast<void*>(address), bytes[0], count * sizeof value, queue));
+  const uint64_t words[6] = {address, value, sizeof value, count, 1, count * sizeof value};
+  return result(call("graph_fill", {word(words), word(queue)}));
+}
+
+}  // namespace
+
+extern "C" {
+
+// --- queues
+CUresult cuCtxGetStreamPriorityRange(int* lowest, int* highest) {
+  if (lowest) *lowest = kLowest;
+  if (highest) *highest = kHighest;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) {
+  if (const auto error = cuStreamCreate(out, flags)) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  queues()[*out] = {flags, std::max(kHighest, std::min(kLowest, priority))};
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetFlags(CUstream queue, unsigned* flags) {
+  *flags = facts_of(queue).flags;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetPriority(CUstream queue, int* priority) {
+  *priority = facts_of(queue).priority;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetCtx(CUstream, CUcontext* context) { return cuCtxGetCurrent(context); }
+#undef cuStreamGetCtx_v2
+CUresult cuStreamGetCtx_v2(CUstream, CUcontext* context, CUgreenCtx* green) {
+  if (green) *green = nullptr;
+  return cuCtxGetCurrent(context);
+}
+CUresult cuStreamGetId(CUstream queue, unsigned long long* number) {
+  *number = word(queue);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetDevice(CUstream, CUdevice* device) { return cuCtxGetDevice(device); }
+CUresult cuStreamQuery(CUstream queue) { return cuStreamSynchronize(queue); }
+CUresult cuStreamIsCapturing(CUstream queue, CUstreamCaptureStatus* out) {
+  uint64_t facts[2];
+  const int code = call("graph_capture_info", {word(queue), word(facts)});
+  *out = !code && facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return result(code);
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
+CUresult cuLaunchHostFunc(CUstream queue, CUhostFn function, void* data) {
+  return result(call("graph_call_host", {word(function), word(data), word(queue)}));
+}
+CUresult cuEventRecordWithFlags(CUevent event, CUstream queue, unsigned) {
+  return cuEventRecord(event, queue);
+}
+#undef cuCtxGetDevice_v2
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext) { return cuDeviceGet(device, 0); }
+#undef cuCtxSynchronize_v2
+CUresult cuCtxSynchronize_v2(CUcontext) { return cuCtxSynchronize(); }
+CUresult cuCtxGetId(CUcontext, unsigned long long* number) {
+  *number = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetFlags(unsigned* flags) {
+  *flags = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0, *active = 1;
+  return CUDA_SUCCESS;
+}
+
+// --- the device
+#undef cuDeviceGetUuid
+CUresult cuDeviceGetUuid_v2(CUuuid* out, CUdevice) {
+  std::memcpy(out->bytes, "software B200 #0", sizeof out->bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetUuid(CUuuid* out, CUdevice device) { return cuDeviceGetUuid_v2(out, device); }
+CUresult cuDeviceGetPCIBusId(char* out, int length, CUdevice) {
+  constexpr char id[] = "0000:00:00.0";
+  if (length < static_cast<int>(sizeof id)) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(out, id, sizeof id);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
+  *major = 10, *minor = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceCanAccessPeer(int* out, CUdevice, CUdevice) {
+  *out = 0;
+  return CUDA_SUCCESS;
+}
+
+// --- pointers
+CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr address) {
+  Allocation of;
+  if (const int code = find(address, of)) return result(code);
+  if (!of.kind) return CUDA_ERROR_INVALID_VALUE;
+  return fact(out, attribute, address, of);
+}
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** out,
+                                CUdeviceptr address) {
+  Allocation of;
+  if (const int code = find(address, of)) return result(code);
+  for (unsigned i = 0; i < count; ++i)
+    if (const auto error = fact(out[i], attributes[i], address, of)) return error;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetAddressRange(CUdeviceptr* first, size_t* nbytes, CUdeviceptr address) {
+  Allocation of;
+  if (const int code = find(address, of)) return result(code);
+  if (!of.kind) return CUDA_ERROR_NOT_FOUND;
+  if (first) *first = of.first;
+  if (nbytes) *nbytes = of.nbytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* out, void* address, unsigned) {
+  *out = word(address);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostRegister(void* address, size_t nbytes, unsigned) {
+  return result(call("host_register", {word(address), nbytes}));
+}
+CUresult cuMemHostUnregister(void* address) {
+  return result(call("host_unregister", {word(address)}));
+}
+
+// --- copies and fills; hints of where memory is to be
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream queue) {
+  return result(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
+                                cudaMemcpyDefault, queue));
+}
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t nbytes) {
+  return result(cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
+                           cudaMemcpyDefault));
+}
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream queue) {
+  return fill<uint8_t>(address, value, count, queue);
+}
+CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, size_t count, CUstream queue) {
+  return fill<uint16_t>(address, value, count, queue);
+}
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t count, CUstream queue) {
+  return fill<uint32_t>(address, value, count, queue);
+}
+CUresult cuMemsetD16(CUdeviceptr address, unsigned short value, size_t count) {
+  return fill<uint16_t>(address, value, count, nullptr);
+}
+#undef cuMemPrefetchAsync
+#undef cuMemAdvise
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream) {
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation) { return CUDA_SUCCESS; }
+
+// --- kernels
+CUresult cuFuncGetAttribute(int* out, CUfunction_attribute attribute, CUfunction kernel) {
+  return result(call("facts_attribute", {word(kernel), word(attribute), word(out)}));
+}
+CUresult cuKernelGetAttribute(int* out, CUfunction_attribute attribute, CUkernel kernel, CUdevice) {
+  return cuFuncGetAttribute(out, attribute, reinterpret_cast<CUfunction>(kernel));
+}
+CUresult cuFuncGetParamInfo(CUfunction kernel, size_t index, size_t* offset, size_t* nbytes) {
+  return result(call("facts_parameter", {word(kernel), index, word(offset), word(nbytes)}));
+}
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* nbytes) {
+  return cuFuncGetParamInfo(reinterpret_cast<CUfunction>(kernel), index, offset, nbytes);
+}
+CUresult cuKernelGetLibrary(CUlibrary* out, CUkernel kernel) {
+  return result(call("facts_module_of", {word(kernel), word(out)}));
+}
+CUresult cuLibraryGetModule(CUmodule* out, CUlibrary library) {
+  *out = reinterpret_cast<CUmodule>(library);
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* nbytes, CUlibrary library, const char* name) {
+  return cuModuleGetGlobal(address, nbytes, reinterpret_cast<CUmodule>(library), name);
+}
+CUresult cuLibraryGetKernelCount(unsigned* count, CUlibrary library) {
+  return result(call("facts_kernel_count", {word(library), word(count)}));
+}
+CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule module) {
+  return cuLibraryGetKernelCount(count, reinterpret_cast<CUlibrary>(module));
+}
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options,
+                               void** values, unsigned count, CUlibraryOption* more, void** others,
+                               unsigned many) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+  const std::string image{std::istreambuf_iterator<char>(file), {}};
+  return cuLibraryLoadData(library, image.c_str(), options, values, count, more, others, many);
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction kernel, int threads,
+                                                              size_t dynamic_smem, unsigned) {
+  return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, dynamic_smem);
+}
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunction kernel,
+                                                   CUoccupancyB2DSize smem_of, size_t dynamic_smem,
+                                                   int limit, unsigned) {
+  return cuOccupancyMaxPotentialBlockSize(grid, block, kernel, smem_of, dynamic_smem, limit);
+}
+// The most bytes with which so many CTAs fit an SM, of all that a kernel may ask for.
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* out, CUfunction kernel, int blocks, int threads) {
+  int64_t facts[6];  // the sixth is how many bytes a launch of it may ask for
+  if (const int code = call("kernel_facts", {word(kernel), word(facts)})) return result(code);
+  size_t least = 0, most = facts[5];
+  while (least < most) {
+    const size_t half = (least + most + 1) / 2;
+    int fit = 0;
+    if (const auto error = cuOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, threads, half))
+      return error;
+    fit >= blocks ? least = half : most = half - 1;
+  }
+  *out = least;
+  return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction kernel, const CUlaunchConfig*) {
+  return result(call("largest_cluster", {word(kernel), word(size)}));
+}
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction kernel, const CUlaunchConfig* config) {
+  b200::Launch launch{};
+  const uint32_t sizes[6] = {config->gridDimX, config->gridDimY, config->gridDimZ,
+                             config->blockDimX, config->blockDimY, config->blockDimZ};
+  std::memcpy(launch.grid, sizes, 12);
+  std::memcpy(launch.block, sizes + 3, 12);
+  launch.dynamic_smem = config->sharedMemBytes;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      std::memcpy(launch.cluster, &config->attrs[i].value.clusterDim, 12);
+  return result(call("occupancy_clusters", {word(kernel), word(&launch), word(clusters)}));
+}
+CUresult cuLaunchCooperativeKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                   unsigned by, unsigned bz, unsigned dynamic_smem, CUstream queue,
+                                   void** arguments) {
+  CUlaunchAttribute cooperative{};
+  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  cooperative.value.cooperative = 1;
+  CUlaunchConfig config{gx, gy, gz, bx, by, bz, dynamic_smem, queue, &cooperative, 1};
+  return cuLaunchKernelEx(&config, kernel, arguments, nullptr);
+}
+
+}  // extern "C"

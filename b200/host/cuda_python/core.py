@@ -1,0 +1,120 @@
+"""cuda.core over a B200 in software.
+
+cuda.core calls the driver and NVRTC from machine code, which no patch of a Python module reaches.
+So where a program imports it, this process gets the library of compiled programs (../cuda/shim/):
+cuda.bindings finds it in the place of libcuda and libnvrtc. From then on the program's own calls of
+cuda.bindings.driver and nvrtc go there as well, since it passes handles from one to the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from b200.errors import EmulatorError
+from b200.host.cuda import build, library
+from b200.host.cuda.build import cache_folder, digest_of, locked
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.modules import Modules
+from b200.host.cuda.numbered import NumberedDriver
+from b200.host.cuda.toolkit import Toolkit, find_toolkit, packages
+from b200.host.refusals import missing, missing_class
+
+_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
+)
+_EXPORTED = "{ global: cu[A-Z]*; nvrtc*; b200_cuda_call; local: *; };\n"
+_OWN = build.HERE / "shim" / "in_python.cpp"
+_CLASSES = ("Device", "Linker", "ObjectCode", "Program")
+_LOADERS = {"cuda": "cuda.bindings._internal.driver", "nvrtc": "cuda.bindings._internal.nvrtc"}
+_LOAD = "load_nvidia_dynamic_lib"  # the function of those modules that finds a library
+
+Originals = Mapping[ModuleType, Mapping[str, Any]]  # functions before they were patched
+
+
+def take_over(core: ModuleType, modules: Modules, originals: Originals) -> None:
+    """Put the library behind cuda.core, and behind what of cuda.bindings `originals` names. Where
+    it cannot be made, cuda.core's names refuse with the reason.
+    """
+    try:
+        toolkit = find_toolkit()
+        nvrtc = _nvrtc(toolkit)
+        path = _made(toolkit, nvrtc)
+        if nvrtc is not None:  # it looks for this one by its name
+            for builtins in nvrtc.parent.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(builtins))
+        handle = ctypes.CDLL(str(path), os.RTLD_GLOBAL | os.RTLD_NOW)
+        loaders = {what: sys.modules[name] for what, name in _LOADERS.items()}
+        answer = _CALL(NumberedDriver(modules, _tell).answer)
+        ctypes.c_void_p.in_dll(handle, "b200_cuda_call").value = ctypes.cast(
+            answer, ctypes.c_void_p
+        ).value
+        for what, module in loaders.items():
+            setattr(module, _LOAD, _finds(handle, answer, what, getattr(module, _LOAD)))
+        for module, functions in originals.items():
+            vars(module).update(functions)
+    except (BuildError, KeyError, OSError, AttributeError) as error:
+        _refuse(core, f"{type(error).__name__}: {error}".partition("\n")[0])
+
+
+def _finds(handle: ctypes.CDLL, keep: Any, what: str, before: Callable[..., Any]) -> Any:
+    """A function that finds our library where the one called `what` is asked for."""
+
+    def load(name: str) -> Any:
+        if name != what:
+            return before(name)
+        return SimpleNamespace(_handle_uint=handle._handle, kept=(handle, keep))
+
+    return load
+
+
+def _nvrtc(toolkit: Toolkit) -> Path | None:
+    """The library of NVRTC, pip's or the toolkit's; None where there is none. It is not loaded
+    here: cuda.bindings takes what the process has of it, and ours is to be the first.
+    """
+    folders = [folder / "lib" for folder in packages(toolkit.version[0])]
+    folders += [toolkit.nvcc.resolve().parents[1] / "lib64"]
+    name = f"libnvrtc.so.{toolkit.version[0]}"
+    return next((path for folder in folders if (path := folder / name).is_file()), None)
+
+
+def _made(toolkit: Toolkit, nvrtc: Path | None) -> Path:
+    """The library, made now or found in the cache. BuildError in one line."""
+    cache = cache_folder()
+    sources = [*library.SHIM, _OWN, *([library.NVRTC] if nvrtc else [])]
+    texts = [path.read_text() for path in (*sources, *library.PARTS, Path(__file__))]
+    out = cache / f"driver-{digest_of(toolkit.build, toolkit.cxx_version, str(nvrtc), *texts)}.so"
+    with locked(out.with_suffix(".lock")):
+        if not out.is_file():
+            work = Path(tempfile.mkdtemp(dir=cache))
+            try:
+                flags = _linked(nvrtc) if nvrtc else []
+                library.make(toolkit, sources, work / out.name, work, _EXPORTED, flags)
+                os.replace(work / out.name, out)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return out
+
+
+def _linked(nvrtc: Path) -> list[str]:
+    """Flags of the linker for a library that it needs, and finds where it lies."""
+    return ["-Wl,--no-as-needed", str(nvrtc), f"-Wl,-rpath,{nvrtc.parent}"]
+
+
+def _refuse(core: ModuleType, reason: str) -> None:
+    for name in _CLASSES:
+        setattr(core, name, missing_class(f"cuda.core.{name}", reason))
+    core.launch = missing("cuda.core.launch", reason)  # type: ignore[attr-defined]
+
+
+def _tell(error: BaseException) -> None:
+    """A function that is not modelled: its caller gets a number, and its name is said here."""
+    said = error.told() if isinstance(error, EmulatorError) else f"{type(error).__name__}: {error}"
+    print(f"b200: {said}", file=sys.stderr, flush=True)
