@@ -227,7 +227,7 @@ def test_every_layer_exists():
 PLANTED = {
     "upwards": ({"b200.chip.gpu": "import b200.checker.observer"}, "b200.checker is above b200.chip"),
     "inside a function": (
-        {"b200.chip.hang": "def f():\n    from b200.checker import naming"},
+        {"b200.chip.hang": "def f():\n    from b200.checker import words"},
         "b200.chip.hang:2 imports b200.checker: b200.checker is above b200.chip",
     ),
     "for types only": (
@@ -285,6 +285,6 @@ def test_what_is_allowed_is_left_alone():
         "b200.script": "import sys\nimport b200\nsys.path[0] = ''\nfrom b200.host.cuda import errors",
         "lab.tuning.study": "import submission, harness.evaluator.cases\nfrom b200.clock import Options",
         "submission": "import ctypes\nfrom cuda.bindings import driver\nfrom task import input_t",
-        "tests.test_x": "import submission, b200.checker.naming",
+        "tests.test_x": "import submission, b200.checker.words",
     }
     assert violations(fine) == []

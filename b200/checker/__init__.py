@@ -4,7 +4,7 @@ checked.py is the checker, a watcher of a machine. The way of one instruction st
 instrument.py wraps it by its effect (b200/effects.py), steps.py says what makes its step,
 following.py lets a cluster run unchecked while its steps are known ones, and observer.py has the
 state of one launch: agents, records (accesses.py), clocks (vector_clocks.py, scopes.py), findings
-(finding.py), and their words (naming.py). The rules are rooms:
+(finding.py), and their words (words.py). The rules are rooms:
 
 * memory/: loads, stores and atomics, shared and global memory, what nobody has written, tensormaps.
 * barriers/: mbarriers and their counts, barriers of a CTA and of a cluster, fences, signals of

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.abreast.follow import FollowAbreast
 from b200.checker.abreast.views import next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding

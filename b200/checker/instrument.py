@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from b200 import effects as e
 from b200.checker.barriers import fences
 from b200.checker.barriers import synchronisation as sync
 from b200.checker.memory import generic, tensormap_accesses
@@ -17,54 +18,6 @@ from b200.checker.steps import every_operand, look_of, plain
 from b200.checker.tensor import tensor_accesses
 from b200.checker.tensor.registers import first_reads
 from b200.checker.without_rule import without_rule
-from b200.effects import (
-    AllocatesTensor,
-    Arrives,
-    ArrivesBehindCopies,
-    ArrivesInCluster,
-    CallsSystem,
-    Commits,
-    CommitsGroup,
-    CompletesBytes,
-    Copies,
-    CopiesToTensor,
-    EditsTensormap,
-    Effect,
-    Elects,
-    EndsAllocation,
-    Exchanges,
-    ExpectsBytes,
-    FencesInits,
-    FencesMemory,
-    FencesProxy,
-    FencesTensor,
-    FencesTensormap,
-    Fills,
-    FreesTensor,
-    InitsMbarrier,
-    InvalidatesMbarrier,
-    Loads,
-    MatrixLoads,
-    MatrixStores,
-    MeetsInCta,
-    MeetsInWarp,
-    Multiplies,
-    MultipliesInWarp,
-    OrdersGrids,
-    PublishesTensormap,
-    ReadsRequest,
-    RequestsWork,
-    SetsRegisters,
-    ShiftsRows,
-    Stores,
-    TensorLoads,
-    TensorStores,
-    Updates,
-    WaitsForGroups,
-    WaitsForPhase,
-    WaitsForTensor,
-    WaitsInCluster,
-)
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -143,12 +96,12 @@ def can_be_followed(code: Translated) -> bool:
 
 def _has_steps(ins: Instr) -> bool:
     effect = ins.effect
-    if isinstance(effect, (CallsSystem, RequestsWork, ReadsRequest)):
+    if isinstance(effect, (e.CallsSystem, e.RequestsWork, e.ReadsRequest)):
         return False  # what the device has printed, or cancelled, stays so
     make = WRAPPERS.get(type(effect))
     if make is None or make is sync.meets:
         return True
-    unseen = isinstance(effect, (Loads, Stores)) and effect.private
+    unseen = isinstance(effect, (e.Loads, e.Stores)) and effect.private
     return unseen or look_of(make, ins) is not None
 
 
@@ -167,43 +120,43 @@ def _noted(ins: Instr, run, style: str):
 
 
 # Class of an effect -> wrapper(ins, effect, run); None: `_noted`.
-WRAPPERS: dict[type[Effect], Callable | None] = {
-    InitsMbarrier: sync.init,
-    InvalidatesMbarrier: sync.inval,
-    Arrives: sync.arrive,
-    ExpectsBytes: sync.expect,
-    CompletesBytes: sync.complete_tx,
-    WaitsForPhase: sync.wait,
-    ArrivesInCluster: sync.cluster_arrive,
-    WaitsInCluster: sync.cluster_wait,
-    MeetsInWarp: sync.warp_sync,
-    MeetsInCta: sync.named,
-    Exchanges: sync.meets,
-    Elects: sync.meets,
-    MultipliesInWarp: sync.meets,
-    SetsRegisters: sync.registers,
-    FencesMemory: fences.fence,
-    FencesProxy: fences.proxy_fence,
-    FencesInits: fences.init_fence,
-    FencesTensor: fences.tensor_fence,
-    OrdersGrids: sync.grid_dependency,
-    CommitsGroup: sync.commit_group,
-    WaitsForGroups: sync.wait_group,
-    ReadsRequest: sync.read_request,
-    AllocatesTensor: tensor_accesses.alloc,
-    FreesTensor: tensor_accesses.dealloc,
-    TensorLoads: tensor_accesses.tensor_access,
-    TensorStores: tensor_accesses.tensor_access,
-    WaitsForTensor: tensor_accesses.wait,
-    FencesTensormap: tensormap_accesses.fence,
-    EditsTensormap: tensormap_accesses.replace,
-    PublishesTensormap: tensormap_accesses.copy,
-    Loads: generic.access,
-    Stores: generic.access,
-    Updates: generic.atomic,
-    MatrixLoads: generic.matrix_access,
-    MatrixStores: generic.matrix_access,
-    Fills: generic.fill,
-    **dict.fromkeys((Copies, ArrivesBehindCopies, RequestsWork, EndsAllocation)),
-    **dict.fromkeys((Multiplies, CopiesToTensor, ShiftsRows, Commits)),
+WRAPPERS: dict[type[e.Effect], Callable | None] = {
+    e.InitsMbarrier: sync.init,
+    e.InvalidatesMbarrier: sync.inval,
+    e.Arrives: sync.arrive,
+    e.ExpectsBytes: sync.expect,
+    e.CompletesBytes: sync.complete_tx,
+    e.WaitsForPhase: sync.wait,
+    e.ArrivesInCluster: sync.cluster_arrive,
+    e.WaitsInCluster: sync.cluster_wait,
+    e.MeetsInWarp: sync.warp_sync,
+    e.MeetsInCta: sync.named,
+    e.Exchanges: sync.meets,
+    e.Elects: sync.meets,
+    e.MultipliesInWarp: sync.meets,
+    e.SetsRegisters: sync.registers,
+    e.FencesMemory: fences.fence,
+    e.FencesProxy: fences.proxy_fence,
+    e.FencesInits: fences.init_fence,
+    e.FencesTensor: fences.tensor_fence,
+    e.OrdersGrids: sync.grid_dependency,
+    e.CommitsGroup: sync.commit_group,
+    e.WaitsForGroups: sync.wait_group,
+    e.ReadsRequest: sync.read_request,
+    e.AllocatesTensor: tensor_accesses.alloc,
+    e.FreesTensor: tensor_accesses.dealloc,
+    e.TensorLoads: tensor_accesses.tensor_access,
+    e.TensorStores: tensor_accesses.tensor_access,
+    e.WaitsForTensor: tensor_accesses.wait,
+    e.FencesTensormap: tensormap_accesses.fence,
+    e.EditsTensormap: tensormap_accesses.replace,
+    e.PublishesTensormap: tensormap_accesses.copy,
+    e.Loads: generic.access,
+    e.Stores: generic.access,
+    e.Updates: generic.atomic,
+    e.MatrixLoads: generic.matrix_access,
+    e.MatrixStores: generic.matrix_access,
+    e.Fills: generic.fill,
+    **dict.fromkeys((e.Copies, e.ArrivesBehindCopies, e.RequestsWork, e.EndsAllocation)),
+    **dict.fromkeys((e.Multiplies, e.CopiesToTensor, e.ShiftsRows, e.Commits)),
 }

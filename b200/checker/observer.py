@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import ClusterState, Record
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.cancellations import Cancellations

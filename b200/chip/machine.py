@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from b200.chip import describe as report
+from b200.chip import describe
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.budget import Budget
 from b200.chip.child_grids import ChildGrids
@@ -232,7 +232,7 @@ class Machine:
             int8_product.one_thread(),
         ):
             self.order.run(self.waiting, launch)
-        launch.counters = report.count(code, self.hits)
+        launch.counters = describe.count(code, self.hits)
         return launch
 
     def _clusters(self, launch: Launch) -> Iterator[Cluster]:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from b200.chip import describe as report
+from b200.chip import describe
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Launch
 from b200.chip.meeting import let_others_go, never_complete
@@ -103,11 +103,11 @@ class InOrder:
         """No warp can run, and some have not ended."""
         machine = self.machine
         if (found := never_complete(machine)) is not None:
-            raise EmulatorError("fault", report.fault(machine, launch, *found))
+            raise EmulatorError("fault", describe.fault(machine, launch, *found))
         name_polls(machine)
-        if (said := report.waits_for_host(machine)) is not None:
+        if (said := describe.waits_for_host(machine)) is not None:
             raise EmulatorError("unsupported", said)
-        raise EmulatorError("deadlock", report.deadlock(machine, launch))
+        raise EmulatorError("deadlock", describe.deadlock(machine, launch))
 
     def start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
         """Start the next cluster if there is one and there is room for its CTAs."""
@@ -211,10 +211,10 @@ class InOrder:
         """An instruction has failed."""
         machine = self.machine
         if not isinstance(error, Fault):
-            said = report.internal(machine, launch, f, error)
+            said = describe.internal(machine, launch, f, error)
             raise EmulatorError("internal", said) from error
         kind = "unsupported" if isinstance(error, Unsupported) else "fault"
-        raise EmulatorError(kind, report.fault(machine, launch, f, error)) from None
+        raise EmulatorError(kind, describe.fault(machine, launch, f, error)) from None
 
     def run_blocks(self, f: Fragment) -> int | None:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None

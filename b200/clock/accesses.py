@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from b200.chip.state import GlobalMemory
-from b200.clock import membar as fences
+from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
 from b200.clock.stores import alone, in_part
@@ -76,7 +76,7 @@ class Accesses:
                 at + walk, sm, region, starts, nbytes, latency, fan_out, rows
             )
             first, last = min(first, early), max(last, end)
-            fences.asked(sm, len(starts) * nbytes, last)
+            membar.asked(sm, len(starts) * nbytes, last)
         if first == np.inf:  # nothing in bounds
             first = last = at + latency
         return first, last
@@ -86,7 +86,7 @@ class Accesses:
         return self.c.ldg_l2 / 2
 
     def stored(self, warp, nbytes: int, done: float) -> None:
-        fences.asked(warp.cta.sm, nbytes, done)
+        membar.asked(warp.cta.sm, nbytes, done)
         self.last_store = max(self.last_store, done)
         self.record.stored(warp, done)
 

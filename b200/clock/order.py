@@ -21,19 +21,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from b200 import effects as e
 from b200.clock import costs
 from b200.clock.list_schedule import Latency, Node, least_registers, schedule
-from b200.effects import (
-    Access,
-    Elects,
-    Exchanges,
-    Loads,
-    LooksAtLanes,
-    MatrixLoads,
-    MatrixStores,
-    MultipliesInWarp,
-    Transposes,
-)
 from b200.hardware import SM_REGISTERS, SM_THREADS
 from b200.program.analysis import Block, Op, is_broadcast
 from b200.program.module import CLOCKS, Addr, Kernel, Reg, Special
@@ -41,7 +31,7 @@ from b200.program.module import CLOCKS, Addr, Kernel, Reg, Special
 FULL_SM = 32  # registers of a thread with which an SM takes all its threads
 MOST, STEP = 255, 8
 KEPT = 4  # no result of a load goes there: of 32 registers 24 or 25 take one, of 64 54
-WITHOUT_MEMORY = (Elects, LooksAtLanes, MultipliesInWarp, Transposes)
+WITHOUT_MEMORY = (e.Elects, e.LooksAtLanes, e.MultipliesInWarp, e.Transposes)
 ARITHMETIC, LOAD, STORE, SHUFFLE, ORDERED, FENCE = range(6)
 MATRIX_BYTES = 128  # of a row of ldmatrix.x4 and stmatrix.x4: more than they touch from an address
 
@@ -155,13 +145,13 @@ class Order:
             return ARITHMETIC
         if costs.is_parameter(ins) or is_broadcast(ins) or self.in_place(op):
             return ARITHMETIC
-        if isinstance(effect, Exchanges):
+        if isinstance(effect, e.Exchanges):
             return SHUFFLE
-        if not isinstance(effect, Access):
+        if not isinstance(effect, e.Access):
             return FENCE
         if effect.strong:
             return ORDERED
-        return LOAD if isinstance(effect, (Loads, MatrixLoads)) else STORE
+        return LOAD if isinstance(effect, (e.Loads, e.MatrixLoads)) else STORE
 
     def _nodes(self, ops: list[Op], kinds: list[int]) -> list[Node]:
         nodes = [
@@ -185,13 +175,13 @@ class Order:
         if kind == ARITHMETIC or not op.dsts:
             return Latency.ARITHMETIC
         effect = op.ins.effect
-        assert isinstance(effect, Access)
-        near = isinstance(effect, MatrixLoads) or effect.space.startswith("shared")
+        assert isinstance(effect, e.Access)
+        near = isinstance(effect, e.MatrixLoads) or effect.space.startswith("shared")
         return Latency.SHARED if near else Latency.GLOBAL
 
 
 def _is_load(op: Op, kind: int) -> bool:
-    return kind in (LOAD, SHUFFLE) or kind == ORDERED and isinstance(op.ins.effect, Loads)
+    return kind in (LOAD, SHUFFLE) or kind == ORDERED and isinstance(op.ins.effect, e.Loads)
 
 
 def _cut(kinds: list[int]) -> list[list[int]]:
@@ -250,10 +240,10 @@ class Touch:
 def _touch(op: Op, versions: dict[str, int]) -> Touch:
     ins = op.ins
     effect = ins.effect
-    assert isinstance(effect, Access)
-    matrix = isinstance(effect, (MatrixLoads, MatrixStores))
+    assert isinstance(effect, e.Access)
+    matrix = isinstance(effect, (e.MatrixLoads, e.MatrixStores))
     space = "shared" if matrix else effect.space.split("::")[0]
-    constant = isinstance(effect, Loads) and effect.constant
+    constant = isinstance(effect, e.Loads) and effect.constant
     address = next((o for o in ins.operands if isinstance(o, Addr)), None)
     if address is None or not isinstance(address.base, Reg):
         return Touch(space, None, 0, 0, constant)

@@ -12,65 +12,11 @@ from operator import attrgetter
 
 import numpy as np
 
+from b200 import effects as e
 from b200.chip.memory.fill import ranges
 from b200.chip.sync.mbarrier import barrier_operand
-from b200.clock import membar as fences
+from b200.clock import membar
 from b200.clock.constants import Constants
-from b200.effects import (
-    Access,
-    AllocatesTensor,
-    Arrives,
-    ArrivesBehindCopies,
-    ArrivesInCluster,
-    CallsSystem,
-    Commits,
-    CommitsGroup,
-    CompletesBytes,
-    Copies,
-    CopiesToTensor,
-    Discards,
-    EditsTensormap,
-    Effect,
-    Elects,
-    EndsAllocation,
-    Exchanges,
-    ExpectsBytes,
-    FencesInits,
-    FencesMemory,
-    FencesProxy,
-    FencesTensor,
-    FencesTensormap,
-    Fills,
-    FreesTensor,
-    Hints,
-    InitsMbarrier,
-    InvalidatesMbarrier,
-    Jumps,
-    LooksAtLanes,
-    MatrixLoads,
-    MatrixStores,
-    MeetsInCta,
-    MeetsInWarp,
-    Multiplies,
-    MultipliesInWarp,
-    OrdersGrids,
-    PrefetchesTensormap,
-    PublishesTensormap,
-    ReadsRequest,
-    RequestsWork,
-    SetsRegisters,
-    ShiftsRows,
-    Sleeps,
-    TensorLoads,
-    TensorStores,
-    Transposes,
-    Traps,
-    Updates,
-    WaitsForGroups,
-    WaitsForPhase,
-    WaitsForTensor,
-    WaitsInCluster,
-)
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
 from b200.properties import properties
@@ -80,31 +26,31 @@ from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 Clk = Callable[[Constants], float]
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
 # SYNCS.ARRIVE, UTMACCTL.PF): the clk are paid once for all lanes that name the same address.
-ONCE_A_WARP: dict[type[Effect], Clk] = {
-    InitsMbarrier: lambda c: c.mbarrier_init,
-    **dict.fromkeys((Arrives, ExpectsBytes, CompletesBytes), lambda c: c.mbarrier_arrive),
-    PrefetchesTensormap: lambda c: c.descriptor_prefetch,
+ONCE_A_WARP: dict[type[e.Effect], Clk] = {
+    e.InitsMbarrier: lambda c: c.mbarrier_init,
+    **dict.fromkeys((e.Arrives, e.ExpectsBytes, e.CompletesBytes), lambda c: c.mbarrier_arrive),
+    e.PrefetchesTensormap: lambda c: c.descriptor_prefetch,
 }
 # Instructions that only take their warp a fixed time: effect -> clk to add. Those of one thread
 # take it for every lane: SASS has a loop of ELECT, UTCHMMA or UTCBAR, BRA.U.ANY.
-FIXED: dict[type[Effect], Clk] = {
-    **dict.fromkeys((Multiplies, Commits, ShiftsRows), lambda c: c.mma_issue),
-    CopiesToTensor: lambda c: c.cp_issue,
-    FreesTensor: lambda c: c.tmem_dealloc,
-    SetsRegisters: lambda c: c.setmaxnreg,
-    ArrivesInCluster: lambda c: c.mbarrier_arrive,
+FIXED: dict[type[e.Effect], Clk] = {
+    **dict.fromkeys((e.Multiplies, e.Commits, e.ShiftsRows), lambda c: c.mma_issue),
+    e.CopiesToTensor: lambda c: c.cp_issue,
+    e.FreesTensor: lambda c: c.tmem_dealloc,
+    e.SetsRegisters: lambda c: c.setmaxnreg,
+    e.ArrivesInCluster: lambda c: c.mbarrier_arrive,
 }
 # Fences that are no fence of all memory.
-NARROW: dict[type[Effect], Clk] = {
-    FencesProxy: lambda c: c.fence_async,
-    **dict.fromkeys((FencesMemory, FencesInits), lambda c: c.fence_cta),
+NARROW: dict[type[e.Effect], Clk] = {
+    e.FencesProxy: lambda c: c.fence_async,
+    **dict.fromkeys((e.FencesMemory, e.FencesInits), lambda c: c.fence_cta),
 }
 
 
 def wrap(ins: Instr, run) -> Run:
     """The run function of an instruction, with the time that it takes added."""
     timed = _wrap(ins, run)
-    if not fences.is_wide(ins):
+    if not membar.is_wide(ins):
         return timed
     entry = find(ins.opcode)
     if entry is not None and entry.style == "lane":
@@ -115,26 +61,26 @@ def wrap(ins: Instr, run) -> Run:
 def _wrap(ins: Instr, run):
     effect = ins.effect
     kind = type(effect)
-    if isinstance(effect, Access):
+    if isinstance(effect, e.Access):
         return _memory_access(run, effect)
-    if isinstance(effect, MeetsInCta):
+    if isinstance(effect, e.MeetsInCta):
         return _cta_barrier(ins, run) if effect.waits else run
     if kind in WAITS:
         return WAITS[kind](ins, run)
-    if isinstance(effect, Arrives) and effect.space == "shared::cluster":
+    if isinstance(effect, e.Arrives) and effect.space == "shared::cluster":
         run = _over_the_cluster(ins, run)
     if kind in ONCE_A_WARP:
         return _once_a_warp(run, ONCE_A_WARP[kind])
     if kind in FIXED:
         return _fixed(run, FIXED[kind])
-    if kind in NARROW and not fences.is_wide(ins):
+    if kind in NARROW and not membar.is_wide(ins):
         return _fixed(run, NARROW[kind])
     return run
 
 
 def _after_fence(ins: Instr, run):
     def timed(w, *args):
-        fences.wait(w, ins)
+        membar.wait(w, ins)
         return run(w, *args)
 
     return timed
@@ -146,7 +92,7 @@ def _after_fence_of_a_warp(ins: Instr, run):
 
     def timed(w, lane, *args):
         if lanes.first(w, lane):
-            fences.wait(w, ins)
+            membar.wait(w, ins)
         got = run(w, lane, *args)
         lanes.done(w, lane)
         return got
@@ -302,8 +248,8 @@ def _tmem_wait(ins, run):
 def _tmem_access(ins: Instr, run):
     """tcgen05.ld and st: the port of the warp's quarter moves 32 lanes of a column at a time."""
     effect = ins.effect
-    assert isinstance(effect, (TensorLoads, TensorStores))
-    columns, load = effect.registers, isinstance(effect, TensorLoads)
+    assert isinstance(effect, (e.TensorLoads, e.TensorStores))
+    columns, load = effect.registers, isinstance(effect, e.TensorLoads)
 
     def timed(w, *args):
         got = run(w, *args)
@@ -325,12 +271,12 @@ def _tmem_access(ins: Instr, run):
 _WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
 
 
-def _memory_access(run, effect: Access):
+def _memory_access(run, effect: e.Access):
     """Loads, stores, atomics of a warp: the addresses decide."""
     if effect.in_constant_bank:
         return run
     space, nbytes = effect.space, effect.nbytes
-    if isinstance(effect, (MatrixLoads, MatrixStores)):
+    if isinstance(effect, (e.MatrixLoads, e.MatrixStores)):
         space = "shared"
     kind = _kind(effect)
 
@@ -382,29 +328,46 @@ def _fill(ins: Instr, run):
     return timed
 
 
-def _kind(effect: Access) -> str:
+def _kind(effect: e.Access) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
-    if isinstance(effect, Updates):
+    if isinstance(effect, e.Updates):
         return "atom" if effect.returns else "red"
     return "ld" if properties(effect).gives else "st"
 
 
 # Waits, and what uses the ports of tensor memory or of shared memory: wrapper(ins, run).
-WAITS: dict[type[Effect], Callable[..., Run]] = {
-    WaitsForPhase: _mbarrier_wait,
-    WaitsInCluster: _cluster_wait,
-    WaitsForTensor: _tmem_wait,
-    TensorLoads: _tmem_access,
-    TensorStores: _tmem_access,
-    AllocatesTensor: _alloc,
-    OrdersGrids: _grid_dependency,
-    Fills: _fill,
+WAITS: dict[type[e.Effect], Callable[..., Run]] = {
+    e.WaitsForPhase: _mbarrier_wait,
+    e.WaitsInCluster: _cluster_wait,
+    e.WaitsForTensor: _tmem_wait,
+    e.TensorLoads: _tmem_access,
+    e.TensorStores: _tmem_access,
+    e.AllocatesTensor: _alloc,
+    e.OrdersGrids: _grid_dependency,
+    e.Fills: _fill,
 }
 # What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
 # is given to takes the time (units.py), or what it waits for is done here at once.
-NO_TIME: tuple[type[Effect], ...] = (
-    *(Exchanges, Elects, MultipliesInWarp, Transposes, LooksAtLanes, Jumps, Traps, Sleeps),
-    *(Hints, Discards, CallsSystem, MeetsInWarp, Copies, ArrivesBehindCopies, CommitsGroup),
-    *(WaitsForGroups, RequestsWork, ReadsRequest, InvalidatesMbarrier),
-    *(EndsAllocation, FencesTensor, FencesTensormap, EditsTensormap, PublishesTensormap),
+NO_TIME: tuple[type[e.Effect], ...] = (
+    *(
+        e.Exchanges,
+        e.Elects,
+        e.MultipliesInWarp,
+        e.Transposes,
+        e.LooksAtLanes,
+        e.Jumps,
+        e.Traps,
+        e.Sleeps,
+    ),
+    *(
+        e.Hints,
+        e.Discards,
+        e.CallsSystem,
+        e.MeetsInWarp,
+        e.Copies,
+        e.ArrivesBehindCopies,
+        e.CommitsGroup,
+    ),
+    *(e.WaitsForGroups, e.RequestsWork, e.ReadsRequest, e.InvalidatesMbarrier),
+    *(e.EndsAllocation, e.FencesTensor, e.FencesTensormap, e.EditsTensormap, e.PublishesTensormap),
 )

@@ -7,37 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from b200 import effects as e
 from b200.checker.instrument import CheckedWriter
-from b200.checker.naming import line
+from b200.checker.words import line
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.memory.fill import ranges
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
-from b200.effects import (
-    Access,
-    AllocatesTensor,
-    Arrives,
-    ArrivesBehindCopies,
-    ArrivesInCluster,
-    Commits,
-    CompletesBytes,
-    Copies,
-    Effect,
-    EndsAllocation,
-    ExpectsBytes,
-    Fills,
-    FreesTensor,
-    InitsMbarrier,
-    InvalidatesMbarrier,
-    MatrixStores,
-    MeetsInCta,
-    RequestsWork,
-    SetsRegisters,
-    Stores,
-    Updates,
-    WaitsForPhase,
-    WaitsInCluster,
-)
 from b200.explore import trace as kinds
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
@@ -66,14 +42,14 @@ class RecordingWriter(CheckedWriter):
     def _recorded(self, ins: Instr, run: Run) -> Run:
         """The run function of an instruction, with the recorder around it."""
         effect = ins.effect
-        if isinstance(effect, WaitsForPhase):
+        if isinstance(effect, e.WaitsForPhase):
             if id(ins) in self.looks:
                 return _look(ins, effect, run)
             looks = frozenset(self.peeks.get(id(ins), ()))
             return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
         if self.deciding and (noted := WRITES.get(type(effect))) is not None:
             return noted(ins, effect, run)
-        if isinstance(effect, Access):
+        if isinstance(effect, e.Access):
             return _read(ins, effect, run) if id(ins) in self.deciding else run
         make = RECORDED.get(type(effect))
         return run if make is None else make(ins, effect, run)
@@ -82,7 +58,7 @@ class RecordingWriter(CheckedWriter):
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(ins: Instr, effect: Access, run):
+def _written(ins: Instr, effect: e.Access, run):
     """Note who writes which words (words.py)."""
 
     def noted(w, mask, address, *rest):
@@ -93,19 +69,19 @@ def _written(ins: Instr, effect: Access, run):
     return noted
 
 
-def _filled(ins: Instr, effect: Fills, run):
+def _filled(ins: Instr, effect: e.Fills, run):
     """Likewise of st.bulk: a weak store of as many bytes as each range has."""
 
     def noted(w, mask, address, size, *rest):
         run(w, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
-            store = Stores(order="weak", space=effect.space, nbytes=nbytes, bits=64)
+            store = e.Stores(order="weak", space=effect.space, nbytes=nbytes, bits=64)
             w.recorder.words.written(w, lanes_, at, ins, store)
 
     return noted
 
 
-def _read(ins: Instr, effect: Access, run):
+def _read(ins: Instr, effect: e.Access, run):
     """Note the words of a read whose value decides over synchronisation."""
 
     def noted(w, mask, address, *rest):
@@ -122,7 +98,7 @@ def _place(mbarrier: MBarrier) -> Place:
     return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
 
 
-def _init(ins: Instr, effect: InitsMbarrier, run):
+def _init(ins: Instr, effect: e.InitsMbarrier, run):
     find = barrier_operand(ins)
 
     def recorded(w, lane, address, count):
@@ -134,7 +110,7 @@ def _init(ins: Instr, effect: InitsMbarrier, run):
     return recorded
 
 
-def _inval(ins: Instr, effect: InvalidatesMbarrier, run):
+def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run):
     find = barrier_operand(ins)
 
     def recorded(w, lane, address):
@@ -145,7 +121,7 @@ def _inval(ins: Instr, effect: InvalidatesMbarrier, run):
     return recorded
 
 
-def _arrive(ins: Instr, effect: Arrives, run):
+def _arrive(ins: Instr, effect: e.Arrives, run):
     find, with_bytes = barrier_operand(ins), effect.expects
     what = {"drop": effect.drops}
 
@@ -169,7 +145,7 @@ def _arrive(ins: Instr, effect: Arrives, run):
 def _bytes(kind: str):
     """Record expect_tx and complete_tx."""
 
-    def make(ins: Instr, effect: Effect, run):
+    def make(ins: Instr, effect: e.Effect, run):
         find = barrier_operand(ins)
 
         def recorded(w, lane, address, nbytes):
@@ -182,7 +158,7 @@ def _bytes(kind: str):
     return make
 
 
-def _copies_arrive(ins: Instr, effect: ArrivesBehindCopies, run):
+def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run):
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     find = barrier_operand(ins)
 
@@ -195,7 +171,7 @@ def _copies_arrive(ins: Instr, effect: ArrivesBehindCopies, run):
     return recorded
 
 
-def _look(ins: Instr, effect: WaitsForPhase, run):
+def _look(ins: Instr, effect: e.WaitsForPhase, run):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
@@ -215,7 +191,7 @@ def _look(ins: Instr, effect: WaitsForPhase, run):
     return recorded
 
 
-def _wait(ins: Instr, effect: WaitsForPhase, run, looks: frozenset[int]):
+def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
     """Record a wait. looks: id() of the looks that leave the wait out if they find
     the phase over.
     """
@@ -270,7 +246,7 @@ def _operand(x, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 
-def _named(ins: Instr, effect: MeetsInCta, run):
+def _named(ins: Instr, effect: e.MeetsInCta, run):
     """Record bar.sync, bar.red and bar.arrive."""
     waits, counted = effect.waits, effect.counted
 
@@ -293,7 +269,7 @@ def _named(ins: Instr, effect: MeetsInCta, run):
     return recorded
 
 
-def _cluster_arrive(ins: Instr, effect: ArrivesInCluster, run):
+def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
     place = Place("cluster")
 
     def recorded(w, mask):
@@ -305,7 +281,7 @@ def _cluster_arrive(ins: Instr, effect: ArrivesInCluster, run):
     return recorded
 
 
-def _cluster_wait(ins: Instr, effect: WaitsInCluster, run):
+def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run):
     place = Place("cluster")
 
     def recorded(w, mask):
@@ -326,7 +302,7 @@ def _pool(cta: CTA) -> Place:
     return Place("tmem", cta.rank & ~1)
 
 
-def _alloc(ins: Instr, effect: AllocatesTensor, run):
+def _alloc(ins: Instr, effect: e.AllocatesTensor, run):
     pair = effect.pair
     locate = resolver(space_of(ins))
 
@@ -343,7 +319,7 @@ def _alloc(ins: Instr, effect: AllocatesTensor, run):
     return recorded
 
 
-def _dealloc(ins: Instr, effect: FreesTensor, run):
+def _dealloc(ins: Instr, effect: e.FreesTensor, run):
     def recorded(w, mask, taddr, columns):
         run(w, mask, taddr, columns)
         recorder = w.recorder
@@ -359,7 +335,7 @@ def _dealloc(ins: Instr, effect: FreesTensor, run):
     return recorded
 
 
-def _relinquish(ins: Instr, effect: EndsAllocation, run):
+def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
     def recorded(w, mask):
         run(w, mask)
         place = _pool(w.cta)
@@ -371,7 +347,7 @@ def _relinquish(ins: Instr, effect: EndsAllocation, run):
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(ins: Instr, effect: SetsRegisters, run):
+def _registers(ins: Instr, effect: e.SetsRegisters, run):
     """Record setmaxnreg when it is carried out."""
 
     def recorded(w, mask, n):
@@ -388,29 +364,29 @@ def _registers(ins: Instr, effect: SetsRegisters, run):
 
 
 # Who writes which words of memory is noted by these, and of operations where they are issued.
-WRITES: dict[type[Effect], Callable] = {
-    Stores: _written,
-    MatrixStores: _written,
-    Updates: _written,
-    Fills: _filled,
+WRITES: dict[type[e.Effect], Callable] = {
+    e.Stores: _written,
+    e.MatrixStores: _written,
+    e.Updates: _written,
+    e.Fills: _filled,
 }
 # What synchronises by the signals of asynchronous operations: noted where they are issued
 # (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
-AT_ISSUE = (Copies, Commits, RequestsWork)
-WAITS = (WaitsForPhase,)
+AT_ISSUE = (e.Copies, e.Commits, e.RequestsWork)
+WAITS = (e.WaitsForPhase,)
 # Class of an effect -> recorder(ins, effect, run).
-RECORDED: dict[type[Effect], Callable] = {
-    InitsMbarrier: _init,
-    InvalidatesMbarrier: _inval,
-    Arrives: _arrive,
-    ExpectsBytes: _bytes(kinds.EXPECT),
-    CompletesBytes: _bytes(kinds.COMPLETE),
-    ArrivesBehindCopies: _copies_arrive,
-    ArrivesInCluster: _cluster_arrive,
-    WaitsInCluster: _cluster_wait,
-    MeetsInCta: _named,
-    AllocatesTensor: _alloc,
-    FreesTensor: _dealloc,
-    EndsAllocation: _relinquish,
-    SetsRegisters: _registers,
+RECORDED: dict[type[e.Effect], Callable] = {
+    e.InitsMbarrier: _init,
+    e.InvalidatesMbarrier: _inval,
+    e.Arrives: _arrive,
+    e.ExpectsBytes: _bytes(kinds.EXPECT),
+    e.CompletesBytes: _bytes(kinds.COMPLETE),
+    e.ArrivesBehindCopies: _copies_arrive,
+    e.ArrivesInCluster: _cluster_arrive,
+    e.WaitsInCluster: _cluster_wait,
+    e.MeetsInCta: _named,
+    e.AllocatesTensor: _alloc,
+    e.FreesTensor: _dealloc,
+    e.EndsAllocation: _relinquish,
+    e.SetsRegisters: _registers,
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, Finding
-from b200.checker.naming import line
+from b200.checker.words import line
 from b200.chip.launch import Launch
 from b200.explore import trace as kinds
 from b200.explore import walked as walked_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from b200.checker.finding import Finding
-from b200.checker.naming import line
+from b200.checker.words import line
 from b200.chip.describe import mnemonic
 from b200.explore.walk import Taken, Walked
 from b200.registry import lanes_text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Barrier
 from b200.checker.vector_clocks import ORDER, Agent
 from b200.program.module import Instr

@@ -7,7 +7,7 @@ between the two.
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.vector_clocks import ASYNC

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Barrier, Record
 from b200.checker.barriers import announced
 from b200.checker.barriers.arrivals import Arrivals

@@ -8,7 +8,7 @@ the barrier.
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Meeting
 from b200.checker.vector_clocks import HB
 

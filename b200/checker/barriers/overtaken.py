@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.vector_clocks import ORDER
 

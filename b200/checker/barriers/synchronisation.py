@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from b200 import effects as e
 from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
 from b200.checker.memory.heard import part_of
@@ -15,31 +16,13 @@ from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, followed
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
-from b200.effects import (
-    Arrives,
-    ArrivesInCluster,
-    CommitsGroup,
-    CompletesBytes,
-    Effect,
-    ExpectsBytes,
-    InitsMbarrier,
-    InvalidatesMbarrier,
-    MeetsInCta,
-    MeetsInWarp,
-    OrdersGrids,
-    ReadsRequest,
-    SetsRegisters,
-    WaitsForGroups,
-    WaitsForPhase,
-    WaitsInCluster,
-)
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, active, lanes
 
 
 @followed(all_operands)
-def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
+def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
     def observed(w, mask, members, *args):
@@ -56,7 +39,7 @@ def warp_sync(ins: Instr, effect: MeetsInWarp, run) -> Run:
     return observed
 
 
-def meets(ins: Instr, effect: Effect, run) -> Run:
+def meets(ins: Instr, effect: e.Effect, run) -> Run:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
     """
@@ -74,7 +57,7 @@ def meets(ins: Instr, effect: Effect, run) -> Run:
 
 
 @followed(all_operands)
-def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
+def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, count):
@@ -88,7 +71,7 @@ def init(ins: Instr, effect: InitsMbarrier, run) -> Run:
 
 
 @followed(all_operands)
-def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
+def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
     def observed(w, lane, address):
         observer = w.observer
         observer.ins = ins
@@ -103,13 +86,13 @@ def inval(ins: Instr, effect: InvalidatesMbarrier, run) -> Run:
 
 
 @followed(all_operands)
-def arrive(ins: Instr, effect: Arrives, run) -> Run:
+def arrive(ins: Instr, effect: e.Arrives, run) -> Run:
     what = "arrive and expect_tx" if effect.expects else "arrive"
     return _signals(ins, run, what, effect.expects, arrives=True)
 
 
 @followed(all_operands)
-def expect(ins: Instr, effect: ExpectsBytes, run) -> Run:
+def expect(ins: Instr, effect: e.ExpectsBytes, run) -> Run:
     return _signals(ins, run, "expect_tx", True, arrives=False)
 
 
@@ -137,7 +120,7 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
 
 
 @followed(all_operands)
-def complete_tx(ins: Instr, effect: CompletesBytes, run) -> Run:
+def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
     find = barrier_operand(ins)
 
     def observed(w, lane, address, nbytes):
@@ -155,7 +138,7 @@ def complete_tx(ins: Instr, effect: CompletesBytes, run) -> Run:
 
 
 @followed(all_operands)
-def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
+def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
     relaxed = effect.order == "relaxed"
 
@@ -185,7 +168,7 @@ def wait(ins: Instr, effect: WaitsForPhase, run) -> Run:
 
 
 @followed(all_operands)
-def named(ins: Instr, effect: MeetsInCta, run) -> Run:
+def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
@@ -225,7 +208,7 @@ def named(ins: Instr, effect: MeetsInCta, run) -> Run:
 
 
 @followed(all_operands)
-def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
+def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
     def observed(w, mask):
         observer = w.observer
         observer.ins = ins
@@ -243,7 +226,7 @@ def cluster_arrive(ins: Instr, effect: ArrivesInCluster, run) -> Run:
 
 
 @followed(all_operands)
-def cluster_wait(ins: Instr, effect: WaitsInCluster, run) -> Run:
+def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
     def observed(w, mask):
         observer = w.observer
         observer.ins = ins
@@ -255,7 +238,7 @@ def cluster_wait(ins: Instr, effect: WaitsInCluster, run) -> Run:
 
 
 @followed(all_operands)
-def registers(ins: Instr, effect: SetsRegisters, run) -> Run:
+def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
     """Observe setmaxnreg."""
 
     def observed(w, mask, n):
@@ -265,7 +248,7 @@ def registers(ins: Instr, effect: SetsRegisters, run) -> Run:
     return observed
 
 
-def read_request(ins: Instr, effect: ReadsRequest, run) -> Run:
+def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
     """Observe clusterlaunchcontrol.query_cancel."""
 
     def observed(w, lane, response):
@@ -283,7 +266,7 @@ def read_request(ins: Instr, effect: ReadsRequest, run) -> Run:
 
 
 @followed(all_operands)
-def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
+def grid_dependency(ins: Instr, effect: e.OrdersGrids, run) -> Run:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
 
     def observed(w, mask):
@@ -302,13 +285,13 @@ def grid_dependency(ins: Instr, effect: OrdersGrids, run) -> Run:
     return observed
 
 
-def _groups(effect: CommitsGroup | WaitsForGroups) -> tuple[str, ...]:
+def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
     """The streams of a group (vector_clocks.py); the first is complete when sources are read."""
     return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
 
 
 @followed(all_operands)
-def commit_group(ins: Instr, effect: CommitsGroup, run) -> Run:
+def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
     def observed(w, mask):
         run(w, mask)
         for name in _groups(effect):
@@ -319,7 +302,7 @@ def commit_group(ins: Instr, effect: CommitsGroup, run) -> Run:
 
 
 @followed(all_operands)
-def wait_group(ins: Instr, effect: WaitsForGroups, run) -> Run:
+def wait_group(ins: Instr, effect: e.WaitsForGroups, run) -> Run:
     """Observe a wait_group or wait_all. Bulk groups are each thread's own (PTX ISA 9.7.9.25.3)."""
     everything, names = effect.everything, _groups(effect)
     waited = names[:1] if effect.sources else names

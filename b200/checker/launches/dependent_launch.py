@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from b200 import sparse
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import other_queues
 from b200.checker.launches.other_queues import Beside

@@ -7,7 +7,7 @@ of its CTAs can (CUDA programming guide, "Grid Synchronization").
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import PORTABILITY
 from b200.checker.memory.sent import Pending
 from b200.effects import Loads

@@ -6,7 +6,7 @@ missing, swapped, or of another type than the kernel's.
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.effects import Copies, Stores, Updates
 from b200.program.module import Instr, Kernel

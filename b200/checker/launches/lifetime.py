@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.tensor import pairs, register_moves
 from b200.checker.vector_clocks import HB, NEVER, ORDER, SHARED_ROWS, join

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import Finding
 from b200.chip.describe import mnemonic
 from b200.chip.state import Region

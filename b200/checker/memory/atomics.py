@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.memory.sent import tells
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.vector_clocks import HB, Agent

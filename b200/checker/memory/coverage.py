@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.checker.tensor.partly_written import Partly
 from b200.chip.tensors import LiveTensors

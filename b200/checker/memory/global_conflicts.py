@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.global_order import GlobalOrder, Signal

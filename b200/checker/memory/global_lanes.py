@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.one_lane import APART, IN_STEP
 from b200.checker.vector_clocks import Agent

@@ -15,7 +15,7 @@ from functools import cache, partial
 import numpy as np
 
 from b200 import sparse
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.beneath import Beneath
 from b200.checker.memory.global_conflicts import (

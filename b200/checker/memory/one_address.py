@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 from b200.registry import active

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.heard import lanes_of

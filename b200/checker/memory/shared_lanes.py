@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.shadow import EVERY, SHUFFLED
-from b200.checker.naming import place
 from b200.checker.vector_clocks import Agent
+from b200.checker.words import place
 
 OWN = "the wait tells each lane of its own copies only; no chip was asked what others see"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR
 from b200.checker.memory import (
@@ -31,7 +31,7 @@ from b200.checker.memory.shadow import (
     SharedShadow,
     distinct,
 )
-from b200.checker.naming import place
+from b200.checker.words import place
 
 
 def granules(index) -> slice | np.ndarray:
@@ -60,7 +60,7 @@ class SharedRules:
     # --- conflicts ------------------------------------------------------------------------------
     def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
         """Report each of the records `numbers` that is not complete before `new`. how: "read",
-        "write" or "overwrite", as in naming.shared_race. same: function of (number, old) that tells
+        "write" or "overwrite", as in words.shared_race. same: function of (number, old) that tells
         whether both have written the same values.
         """
         for number in numbers:
@@ -267,7 +267,7 @@ class SharedRules:
                 for number in self.out_of_phase.keys() & set(by_copies):
                     self.products.out_of_phase(new, self.out_of_phase[number])
         if 0 in numbers and (by_copies is None or 0 in by_copies):
-            shared_unwritten.words(self, new, index, stored, at)
+            shared_unwritten.reads(self, new, index, stored, at)
         slot = new.agent.index % GENERIC_READERS
         shadow.loaded[slot][index] = new.number
         shadow.reader[index] = lanes
@@ -317,7 +317,7 @@ class SharedRules:
                     shared_lanes.between(self, new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
-            shared_unwritten.words(self, new, index, shadow.stored[index], at)
+            shared_unwritten.reads(self, new, index, shadow.stored[index], at)
         if new.kind in COVERS:
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number

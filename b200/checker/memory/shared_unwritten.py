@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from b200.checker import naming
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory.shadow import GRANULE, WORD
@@ -25,7 +25,7 @@ def updates(access: Record) -> bool:
     return access.kind in ("atomic", "red.async")
 
 
-def words(rules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
+def reads(rules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
     """Report words that an access reads and nobody has written. stored: their latest stores."""
     low, high, _ = at
     empty = stored == 0
@@ -45,7 +45,7 @@ def reduced(rules, new: Record, low: int, high: int) -> None:
     """Check what a bulk reduction, which writes these granules, finds there."""
     first, last = low * GRANULE // WORD, (high + 1) * GRANULE // WORD - 1
     index = slice(first, last + 1)
-    words(rules, new, index, rules.shadow.stored[index], (first, last, WORD))
+    reads(rules, new, index, rules.shadow.stored[index], (first, last, WORD))
 
 
 def granules(
@@ -82,12 +82,12 @@ def _report(
     new.empty = True
     rules.report(
         "uninitialised",
-        f"{naming.thing(new)} reads {what} that nothing has written",
+        f"{words.thing(new)} reads {what} that nothing has written",
         (
-            f"this access: {naming.act(new)}",
-            f"{nbytes} bytes of it, in {naming.place(rules.cta, *at)}, were never written",
+            f"this access: {words.act(new)}",
+            f"{nbytes} bytes of it, in {words.place(rules.cta, *at)}, were never written",
             "missing: the load or store that fills them, or a wait for it; or the access "
-            f"reaches too far{naming.latest_wait(new.agent)}",
+            f"reaches too far{words.latest_wait(new.agent)}",
         ),
         new,
         None,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.copies.tensormap import BYTES

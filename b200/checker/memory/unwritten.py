@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import ERROR, NOTE
 from b200.checker.vector_clocks import Agent
-from b200.chip import unwritten as memory_of
+from b200.chip import unwritten
 from b200.chip.contents import Contents
 from b200.chip.describe import mnemonic
 from b200.chip.operations import (
@@ -46,7 +46,7 @@ from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
 from b200.program.module import Instr
 
-UNIT = memory_of.UNIT
+UNIT = unwritten.UNIT
 REPLACEMENTS = (0x0000, 0x4B4B)  # values of a unit. 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
 LEFT_OUT = "whether a result depends on unwritten memory that the launch reads was not looked at"
 
@@ -155,7 +155,7 @@ class Unwritten:
         """An allocation is about to be written: keep its present contents."""
         if region.base in self.before:
             return
-        if region.size > memory_of.LIMIT:
+        if region.size > unwritten.LIMIT:
             self.unknown = f"{LEFT_OUT}: it writes {region.name}, which is too large to be kept"
         else:
             self.before[region.base] = region, region.u8.copy()
@@ -171,7 +171,7 @@ class Unwritten:
         if self.whole.get(region.base) is not region:
             if region.base in self.holes:
                 return False
-            holes = memory_of.find(region.u8)
+            holes = unwritten.find(region.u8)
             if holes is not None:
                 self.holes[region.base] = holes
                 return False
@@ -186,7 +186,7 @@ class Unwritten:
         holes = self.holes[region.base]
         units = units[units < holes.size]
         units = units[holes[units]]
-        units = units[region.u16[units] == memory_of.pattern_at(units)]
+        units = units[region.u16[units] == unwritten.pattern_at(units)]
         if units.size:
             if region.base not in self.units:
                 self.units[region.base] = np.zeros(holes.size, bool)
@@ -202,7 +202,7 @@ class Unwritten:
         argument. shared: replace the values in that memory, not those in global memory.
         """
         allocations = self.memory.allocations()  # the other values may lead to any of them
-        after = Contents(r for r in allocations if r.size <= memory_of.LIMIT)
+        after = Contents(r for r in allocations if r.size <= unwritten.LIMIT)
         written = [(region, old, region.u8.copy()) for region, old in self.before.values()]
         written.sort(key=lambda entry: entry[0].base in self.units)  # other results are told first
         read = {read.region.base: read.region for read in self.reads.values()}
@@ -243,7 +243,7 @@ class Unwritten:
         if read is not None:  # a replacement that is still there is no result
             units = np.flatnonzero(read)
             left = region.u16[units] == value
-            left &= result[: 2 * read.size].view(np.uint16)[units] == memory_of.pattern_at(units)
+            left &= result[: 2 * read.size].view(np.uint16)[units] == unwritten.pattern_at(units)
             differs[: 2 * read.size].reshape(-1, 2)[units[left]] = False
         if not differs.any():
             return ""

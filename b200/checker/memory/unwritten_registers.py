@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
 from b200.program.translated import Translated

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.effects import Loads, Stores
 from b200.program.analysis import registers_of
 from b200.program.module import Addr, Instr

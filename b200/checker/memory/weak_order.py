@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.vector_clocks import ASYNC, NEVER, ORDER, Agent

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import ClusterState
 from b200.checker.finding import ERROR, NOTE
 from b200.checker.vector_clocks import Agent

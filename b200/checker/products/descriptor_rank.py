@@ -9,7 +9,7 @@ differ as their ranks do. In CTA rank 0 there is nothing to see.
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.tensor.descriptors import MatrixDescriptor

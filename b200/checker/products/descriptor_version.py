@@ -6,7 +6,7 @@ their kernels ran on B200s (docs/reference/semantics.md). So it is told once in 
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import PORTABILITY
 from b200.chip.tensor.descriptors import VERSION, MatrixDescriptor

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.chip.alu.rounding import FLOATS
 from b200.chip.describe import mnemonic

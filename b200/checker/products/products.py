@@ -7,7 +7,7 @@ away, bytes in another layout than the operand's descriptor says.
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, Finding
 from b200.checker.memory.shadow import GRANULE, distinct

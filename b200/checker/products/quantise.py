@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.chip.describe import mnemonic
 from b200.effects import Converts

@@ -8,7 +8,7 @@ otherwise the launch fails on a B300). Order of execution, without memory, is en
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.vector_clocks import ORDER, Agent
 from b200.chip.state import CTA

@@ -6,7 +6,7 @@ rule (chip/sync/registers.py).
 
 from __future__ import annotations
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.chip.describe import mnemonic
 
 WARPGROUP = 4  # warps

@@ -11,7 +11,7 @@ from collections import deque
 
 import numpy as np
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order

@@ -12,34 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from b200 import effects as e
 from b200.chip.abreast import accesses, updates
 from b200.chip.abreast.accesses import Seen
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.parts import part_of
 from b200.chip.alu.warp import shuffle_sources
-from b200.effects import (
-    CommitsGroup,
-    Copies,
-    Discards,
-    Effect,
-    Elects,
-    Exchanges,
-    FencesMemory,
-    FencesProxy,
-    Hints,
-    Loads,
-    LooksAtLanes,
-    MatrixLoads,
-    MatrixStores,
-    MeetsInCta,
-    MeetsInWarp,
-    MultipliesInWarp,
-    Sleeps,
-    Stores,
-    Transposes,
-    Updates,
-    WaitsForGroups,
-)
 from b200.program.analysis import Op, destination_count
 from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
@@ -133,7 +111,7 @@ def _joined(reg, parts: list[tuple[int, Any]], width: int):
 
 def _load(op: Op, seen: Seen | None) -> Run:
     effect = op.ins.effect
-    assert isinstance(effect, Loads)
+    assert isinstance(effect, e.Loads)
     if effect.space == "param":
         return _parameters(op)
     return accesses.load(op.ins, op.made, seen)
@@ -238,14 +216,16 @@ def _nothing(op: Op, seen: Seen | None) -> Run:
     return op.made
 
 
-FORMS: dict[type[Effect], Form] = {
-    Loads: _load,
-    Stores: _store,
-    Updates: _update,
-    MeetsInCta: _barrier,
-    Exchanges: _exchange,
-    **dict.fromkeys((MeetsInWarp, Elects, LooksAtLanes, Transposes, MultipliesInWarp), each),
-    **dict.fromkeys((MatrixLoads, MatrixStores, Copies), each),
-    **dict.fromkeys((FencesMemory, FencesProxy, Hints, Discards, Sleeps), _nothing),
-    **dict.fromkeys((CommitsGroup, WaitsForGroups), _nothing),
+FORMS: dict[type[e.Effect], Form] = {
+    e.Loads: _load,
+    e.Stores: _store,
+    e.Updates: _update,
+    e.MeetsInCta: _barrier,
+    e.Exchanges: _exchange,
+    **dict.fromkeys(
+        (e.MeetsInWarp, e.Elects, e.LooksAtLanes, e.Transposes, e.MultipliesInWarp), each
+    ),
+    **dict.fromkeys((e.MatrixLoads, e.MatrixStores, e.Copies), each),
+    **dict.fromkeys((e.FencesMemory, e.FencesProxy, e.Hints, e.Discards, e.Sleeps), _nothing),
+    **dict.fromkeys((e.CommitsGroup, e.WaitsForGroups), _nothing),
 }

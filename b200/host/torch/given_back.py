@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from b200.checker import naming as words
+from b200.checker import words
 from b200.checker.finding import Finding
 from b200.host.callers import caller
 from b200.host.queues import HOST, Queues

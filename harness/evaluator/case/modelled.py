@@ -46,8 +46,7 @@ def model(
     is the errors of the clock on published times. arithmetic: what the kernel returns is right.
     """
     import b200
-    from b200.clock import Options, profile
-    from b200.clock import call_time as protocol
+    from b200.clock import Options, call_time, profile
 
     # One gemv call follows a write of 4 GiB: the L2 is full of lines that must be written back.
     options = Options(
@@ -66,7 +65,7 @@ def model(
     longest = max(launches, key=lambda launch: launch.time.time_us).time
     unwritten = _draw(longest, trace, plot, what)
     text = "\n".join(f"{profile.text(launch.time)}\n{_budget(launch)}" for launch in launches)
-    reported = asdict(protocol.reported(launches, plan(problem, "benchmark").calls))
+    reported = asdict(call_time.reported(launches, plan(problem, "benchmark").calls))
     fields = reported | _where(launches) | {"unwritten": unwritten}
     return fields, f"{_call(reported)}\n{text}"
 

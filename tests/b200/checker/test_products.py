@@ -43,7 +43,7 @@ def test_scale_factors_that_share_a_column_are_noted(b, columns_a, columns_b):
     )
     record = SimpleNamespace(ins=None, text="", agent=None, parts=())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("b200.checker.naming.act", lambda record: "")
+        patch.setattr("b200.checker.words.act", lambda record: "")
         found = rules._scales(record, tensor, op)
     assert found == ((a, 0, 0), (b, 2, 0))
     shared = set(range(a, a + columns_a)) & set(range(b, b + columns_b))
@@ -68,7 +68,7 @@ def test_an_operand_is_read_with_the_swizzle_it_was_loaded_with(swizzle, mode):
     shared = SimpleNamespace(shadow=SimpleNamespace(written=np.ones(64, int)))
     operand = SimpleNamespace(name="A", matrix=decode_matrix(matrix(0, mode=mode)), mn_major=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("b200.checker.naming.act", lambda record: "")
+        patch.setattr("b200.checker.words.act", lambda record: "")
         rules._layout(SimpleNamespace(), SimpleNamespace(index=(0, 0, 0)), shared, operand)
     said = {0: "no swizzle", **{n: f"{n}-byte swizzle" for n in (32, 64, 128)}}
     if SPAN_OF_TMA[swizzle] == SPAN_OF_MODE[mode]:
@@ -91,7 +91,7 @@ def test_groups_of_rows_are_read_where_they_were_loaded(swizzle, mode, rows, mn_
         read = decode_matrix(matrix(0, sbo=sbo, mode=mode))
         operand = SimpleNamespace(name="B", matrix=read, mn_major=mn_major)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("b200.checker.naming.act", lambda record: "")
+            patch.setattr("b200.checker.words.act", lambda record: "")
             rules._layout(SimpleNamespace(), SimpleNamespace(index=(0, 0, 0)), shared, operand)
         wrong = sbo != 8 * span and rows >= 16 and not mn_major
         assert [f"with {sbo} bytes between" in said for said in rules.said] == [True] * wrong

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from b200.checker import naming
+from b200.checker import words
 from b200.chip.describe import call
 from b200.program.module import Instr, Loc
-from tests.planted_bugs import waits, words
+from tests.planted_bugs import waits
+from tests.planted_bugs import words as planted_words
 from tests.planted_bugs.case import PlantedBug
 
 
@@ -59,14 +60,14 @@ def test_the_cause_of_a_deadlock_is_told_once():
 
 
 def test_who_waited_twice_is_told_in_the_first_line():
-    _, outcome = planted(words.PLANTED, "one_parity_twice").run(True)
+    _, outcome = planted(planted_words.PLANTED, "one_parity_twice").run(True)
     first = outcome.error.splitlines()[0]
     assert "has waited twice in a row for parity 1" in first
 
 
 def test_an_instruction_without_a_line():
-    assert naming.line(None) == naming.line(Instr("ret", ())) == "(no line information)"
-    assert naming.line(called(("k.py", 3))) == "k.py:3"
+    assert words.line(None) == words.line(Instr("ret", ())) == "(no line information)"
+    assert words.line(called(("k.py", 3))) == "k.py:3"
 
 
 def test_operands_are_named_by_the_load_that_brought_them():
@@ -75,7 +76,7 @@ def test_operands_are_named_by_the_load_that_brought_them():
     agent = SimpleNamespace(state=SimpleNamespace(records=loads))
 
     def told(*parts):
-        return naming.operands(SimpleNamespace(parts=parts, agent=agent))
+        return words.operands(SimpleNamespace(parts=parts, agent=agent))
 
     assert told(("A", 1), ("B", 3)) == " (A: first, B: third)"
     assert told(("", 3)) == " (of third)"
@@ -91,7 +92,7 @@ def test_a_wait_group_that_leaves_the_copy_under_way(group, committed, n):
     copies = SimpleNamespace(waits=[(n, committed, ins, 0)], group=lambda step: group, component=3)
     old = SimpleNamespace(agent=SimpleNamespace(streams={"bulk": copies}), component=3, step=5)
     enough = [i for i in range(committed) if group in range(committed - i)]
-    told = naming.too_many_left(old, "wait_group")
+    told = words.too_many_left(old, "wait_group")
     if n in enough or not enough:
         assert told == ""
     else:
