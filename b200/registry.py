@@ -211,6 +211,10 @@ class Waitable:
         self.waiters: list = []
         self.signal = self.time = 0.0
 
+    def describe(self) -> str:
+        """What it is, for a report of a deadlock."""
+        raise LookupError(f"{type(self).__name__} does not say what it is")
+
     def touch(self) -> None:
         """A signal has come: what it completes is complete no earlier than now."""
         if Clock.now > self.signal:

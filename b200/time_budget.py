@@ -40,7 +40,7 @@ class TimeBudget(Watcher):
     def abreast(self) -> Abreast:
         return _Limit(self)
 
-    def turns(self, fragment: Fragment) -> None:
+    def turns(self, warp: Fragment) -> None:
         if time.monotonic() > self._until:
             started = self.machine.started * self._cluster
             raise EmulatorError(

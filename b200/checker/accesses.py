@@ -60,7 +60,7 @@ class Record:
         "readers",
     )
 
-    def __init__(self, agent, ins, component, step, kind, text, barrier=None, narrow=False):
+    def __init__(self, agent: Agent, ins, component, step, kind, text, barrier=None, narrow=False):
         self.agent, self.ins, self.component, self.step = agent, ins, component, step
         self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
         self.epoch = agent.now()
@@ -135,7 +135,7 @@ class Barrier:
         self.copies: dict = {}  # instruction -> bytes it signalled last
         self.events: deque = deque(maxlen=EVENTS)
 
-    def again(self, agent, ins, lane: int, count: int) -> bool:
+    def again(self, agent: Agent, ins, lane: int, count: int) -> bool:
         """Whether an initialisation belongs to the recorded execution of mbarrier.init, as another
         lane's part of it. Lanes are executed in order, so a second execution begins with a lane
         that is not higher.
@@ -148,7 +148,7 @@ class Barrier:
             and len(self.events) == 1
         )
 
-    def at_rest(self, agent) -> bool:
+    def at_rest(self, agent: Agent) -> bool:
         """Whether every use of the mbarrier by a warp comes before what `agent` does now."""
         return all(
             user is agent or agent.knows(HB, user.component, epoch)

@@ -326,8 +326,8 @@ class Checker(Watcher):
         self._start_again()
         return True
 
-    def turns(self, fragment: Fragment) -> None:
-        self.observer.turn_of(fragment.cta.cluster)
+    def turns(self, warp: Fragment) -> None:
+        self.observer.turn_of(warp.cta.cluster)
 
     def interrupted(self, error: BaseException) -> bool:
         """A cluster that follows has departed from the others, or has failed: it starts again."""

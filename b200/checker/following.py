@@ -81,9 +81,11 @@ from b200.errors import Fault
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
     from b200.checker.finding import Finding
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
+    from b200.chip.fragment import Fragment
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
@@ -284,28 +286,30 @@ class Trail:
             node = self.node.add(step)
         self.node = node
 
-    def take(self, ins: Instr, w, who: int, operands: tuple) -> None:
+    def take(self, ins: Instr, warp: Fragment, who: int, operands: tuple) -> None:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
-        self.step((ins.key, w.cta.rank, w.index, who, operands))
+        self.step((ins.key, warp.cta.rank, warp.index, who, operands))
         if self.meetings is not None and not isinstance(ins.effect, Access):
-            self.meet(ins, w, who, operands)
+            self.meet(ins, warp, who, operands)
 
-    def meet(self, ins: Instr, w, who: int, operands: tuple) -> None:
+    def meet(self, ins: Instr, warp: Fragment, who: int, operands: tuple) -> None:
         """A warp takes such a step, which is none where it goes on after a wait."""
-        if w.token is None:
+        if warp.token is None:
             assert self.meetings is not None
-            self.meetings.setdefault(w.index, []).append((ins.key, who, operands))
+            self.meetings.setdefault(warp.index, []).append((ins.key, who, operands))
 
     def met(self) -> tuple:
         """Those of all warps."""
         assert self.meetings is not None
         return tuple((w, tuple(steps)) for w, steps in sorted(self.meetings.items()))
 
-    def look(self, ins: Instr, w, who: int, look: Look, operation: Operation | None = None) -> None:
+    def look(
+        self, ins: Instr, warp: Fragment, who: int, look: Look, operation: Operation | None = None
+    ) -> None:
         """Take the step of an instruction that is about to be executed, or of an operation that it
         issues. who: the lanes or the lane.
         """
-        self.take(ins, w, who, look.operands)
+        self.take(ins, warp, who, look.operands)
         if look.touch is not None:
             if not self.following.touches(look.touch):
                 self.stop()
@@ -317,12 +321,14 @@ class Trail:
             if look.note is not None:
                 self.note.append(look.note)
             if look.touch is not None and self.following.observer.dependence is not None:
-                self.tell.append(partial(self._beside_grids, ins, w, look.touch, operation))
+                self.tell.append(partial(self._beside_grids, ins, warp, look.touch, operation))
 
-    def _beside_grids(self, ins: Instr, w, touch: Touch, operation: Operation | None) -> None:
+    def _beside_grids(
+        self, ins: Instr, warp: Fragment, touch: Touch, operation: Operation | None
+    ) -> None:
         """Tell the rule of launches that overlap of an access to global memory."""
         observer = self.following.observer
-        agent, rule = observer.agent(w), observer.dependence
+        agent, rule = observer.agent(warp), observer.dependence
         assert rule is not None
         rule.follows(agent, self.following.traces.seen)
         if operation is not None:
@@ -331,7 +337,7 @@ class Trail:
             addresses = np.atleast_1d(np.asarray(touch.addresses, np.int64))
             rule.lanes(agent, addresses, touch.nbytes, touch.way != READS, ins)
 
-    def issue(self, operation: Operation, w) -> None:
+    def issue(self, operation: Operation, warp: Fragment) -> None:
         """Take the step of an asynchronous operation that is about to be issued."""
         if isinstance(operation, UNRULED):
             return
@@ -342,7 +348,7 @@ class Trail:
         observer = self.following.observer
         assert observer.ins is not None  # whatever issues an operation is observed
         who = -1 if observer.lane is None else observer.lane
-        self.look(observer.ins, w, who, look(self, w, operation), operation)
+        self.look(observer.ins, warp, who, look(self, warp, operation), operation)
 
     def stop(self) -> None:
         """Stop following: no cluster of this launch follows any more, this one included."""
@@ -350,13 +356,13 @@ class Trail:
         if self.follows:
             raise Departed
 
-    def again(self, w, place) -> bool:
+    def again(self, warp: CheckedFragment, place) -> bool:
         """Whether a warp names the same place in global memory as when it last executed the same
         instruction: lanes of one execution do (checker/operations/repeats.py).
         """
         ins = self.following.observer.ins
         assert ins is not None
-        key = w.cta.rank, w.index, ins.key
+        key = warp.cta.rank, warp.index, ins.key
         before, self.latest[key] = self.latest.get(key), place
         return before == place
 

@@ -9,6 +9,8 @@ given ends where these views end; else with the allocation.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
@@ -19,13 +21,16 @@ from b200.chip.state import Region
 from b200.chip.tensors import LiveTensors
 from b200.program.module import Instr
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
 
 class Given:
     """The rule for one launch. whole: bases of the allocations that are given as a whole. parts:
     base -> first and last + 1 byte of what is given of another.
     """
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.whole: set[int] = set()
         self.parts: dict[int, tuple[int, int]] = {}

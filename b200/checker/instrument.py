@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from b200 import effects as e
 from b200.checker.barriers import fences
@@ -22,6 +23,9 @@ from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
 from b200.registry import Run
+
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
 
 
 class CheckedWriter(Writer):
@@ -72,18 +76,18 @@ def _stepping(ins: Instr, run, make: Callable):
     if look is None or observed is run:
         return observed
 
-    def step(w, who, *args):
-        observer = w.observer
+    def step(warp: CheckedFragment, who, *args):
+        observer = warp.observer
         trail = observer.trail
         if trail is not None:
             observer.ins = ins
             if look is every_operand:
-                trail.take(ins, w, who, tuple(map(plain, args)))
+                trail.take(ins, warp, who, tuple(map(plain, args)))
             else:
-                trail.look(ins, w, who, look(w, who, args))
+                trail.look(ins, warp, who, look(warp, who, args))
             if trail.follows:
-                return run(w, who, *args)
-        return observed(w, who, *args)
+                return run(warp, who, *args)
+        return observed(warp, who, *args)
 
     return step
 
@@ -111,10 +115,10 @@ def _noted(ins: Instr, run, style: str):
     """
     one = style == "lane"
 
-    def observed(w, who, *args):
-        observer = w.observer
+    def observed(warp: CheckedFragment, who, *args):
+        observer = warp.observer
         observer.ins, observer.lane = ins, who if one else None
-        return run(w, who, *args)
+        return run(warp, who, *args)
 
     return observed
 

@@ -37,8 +37,10 @@ from b200.registry import Factory
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
     from b200.checker.following import Trail
     from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
 
 
 class Touch(NamedTuple):
@@ -108,7 +110,7 @@ def plain(x) -> Any:
     return tuple(map(plain, x)) if isinstance(x, tuple) else x
 
 
-def every_operand(w, who: int, args: tuple) -> Look:
+def every_operand(warp: CheckedFragment, who: int, args: tuple) -> Look:
     """The description of an instruction whose operands are all part of its step."""
     return Look(tuple(map(plain, args)))
 
@@ -125,7 +127,7 @@ def _place(place: Place) -> tuple[int, int, int, int]:
     return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
 
 
-def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
+def _box(trail: Trail, warp: CheckedFragment, operation: TmaLoad | TmaStore) -> tuple:
     """The operands of a tensor copy that are part of its step: all but the address of the tensor,
     its size, and the coordinates. The tensor's name is part of the step, because findings have it.
     """
@@ -139,7 +141,7 @@ def _box(trail: Trail, w, operation: TmaLoad | TmaStore) -> tuple:
     name = trail.following.names.get(address)
     if name is None:
         name = trail.following.names[address] = trail.following.observer.operand(address)
-    again = trail.again(w, (access.address, access.boxes))
+    again = trail.again(warp, (access.address, access.boxes))
     return tensormap.form, name, tuple(inside), again
 
 
@@ -151,10 +153,10 @@ def _inside(tensormap, box) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
-    operands = _box(trail, w, load), tuple(map(_place, load.places))
+def _tma_load(trail: Trail, warp: CheckedFragment, load: TmaLoad) -> Look:
+    operands = _box(trail, warp, load), tuple(map(_place, load.places))
     observer, access = trail.following.observer, load.access
-    agent, ins = observer.agent(w), observer.ins
+    agent, ins = observer.agent(warp), observer.ins
     assert ins is not None
     return Look(
         operands,
@@ -163,26 +165,26 @@ def _tma_load(trail: Trail, w, load: TmaLoad) -> Look:
     )
 
 
-def _told_of_box(observer: Observer, agent, access, ins: Instr):
+def _told_of_box(observer: Observer, agent: Agent, access, ins: Instr):
     observer.coverage.loaded(agent, access, ins)
     observer.unwritten.box(agent, access, ins)
 
 
-def _tma_store(trail: Trail, w, store: TmaStore) -> Look:
+def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
     observer, access = trail.following.observer, store.access
-    agent, ins = observer.agent(w), observer.ins
+    agent, ins = observer.agent(warp), observer.ins
     return Look(
-        (_box(trail, w, store), store.offset),
+        (_box(trail, warp, store), store.offset),
         Touch(WRITES, access.tensormap.address, 1),
         lambda: observer.globals.stored_box(agent, access, ins),
     )
 
 
-def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
+def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
     observer, source, n = trail.following.observer, load.source, load.nbytes
-    agent, ins = observer.agent(w), observer.ins
+    agent, ins = observer.agent(warp), observer.ins
     assert ins is not None
-    again = trail.again(w, source)
+    again = trail.again(warp, source)
     return Look(
         (n, tuple(map(_place, load.places)), observer.operand(source), again),
         Touch(READS, source, n),
@@ -191,17 +193,17 @@ def _bulk_load(trail: Trail, w, load: BulkLoad) -> Look:
     )
 
 
-def _bulk_store(trail: Trail, w, store: BulkStore) -> Look:
+def _bulk_store(trail: Trail, warp: CheckedFragment, store: BulkStore) -> Look:
     observer, destination, n = trail.following.observer, store.destination, store.nbytes
-    agent, ins = observer.agent(w), observer.ins
+    agent, ins = observer.agent(warp), observer.ins
     return Look(
-        (n, store.source, trail.again(w, destination)),
+        (n, store.source, trail.again(warp, destination)),
         Touch(WRITES, destination, n),
         lambda: observer.globals.stored(agent, destination, n, ins),
     )
 
 
-def _st_async(trail: Trail, w, store: StAsync) -> Look:
+def _st_async(trail: Trail, warp: CheckedFragment, store: StAsync) -> Look:
     return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
 
 
@@ -212,12 +214,12 @@ def copy_operands(latest: LatestCopies, ins: Instr, copy: CpAsync) -> tuple:
     return copy.nbytes, copy.size, destinations, again.tobytes()
 
 
-def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
+def _cp_async(trail: Trail, warp: CheckedFragment, copy: CpAsync) -> Look:
     """The rule compares the source with that of the warp's latest copy to the place."""
     observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
-    agent, ins = observer.agent(w), observer.ins
+    agent, ins = observer.agent(warp), observer.ins
     assert ins is not None
-    latest = trail.copied.setdefault((w.cta.rank, w.index), LatestCopies())
+    latest = trail.copied.setdefault((warp.cta.rank, warp.index), LatestCopies())
     operands = copy_operands(latest, ins, copy)
     if not n:
         return Look(operands)
@@ -231,7 +233,7 @@ def _cp_async(trail: Trail, w, copy: CpAsync) -> Look:
     )
 
 
-def _commit(trail: Trail, w, commit: Commit) -> Look:
+def _commit(trail: Trail, warp: CheckedFragment, commit: Commit) -> Look:
     targets = tuple(cta.rank for cta in commit.targets)
     return Look((targets, commit.offset, len(commit.members)))
 
@@ -241,13 +243,13 @@ OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
     TmaStore: _tma_store,
     BulkLoad: _bulk_load,
     BulkStore: _bulk_store,
-    BulkToPeer: lambda trail, w, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
+    BulkToPeer: lambda trail, warp, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
     StAsync: _st_async,
     CpAsync: _cp_async,
-    CpAsyncArrive: lambda trail, w, arrive: Look((arrive.cta.rank, arrive.offset)),
-    Mma: lambda trail, w, mma: Look((mma.mma, len(mma.members))),
-    TmemCopy: lambda trail, w, c: Look((c.shape, c.matrix, c.column, len(c.members))),
-    TmemShift: lambda trail, w, shift: Look((shift.row, shift.column, len(shift.members))),
+    CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
+    Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
+    TmemCopy: lambda trail, warp, c: Look((c.shape, c.matrix, c.column, len(c.members))),
+    TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
     Commit: _commit,
 }
 UNRULED = (TmaPrefetch, BulkPrefetch, TensormapPrefetch)  # no rule looks at them

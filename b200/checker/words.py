@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import call, called_from, mnemonic
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.vector_clocks import Agent
+    from b200.chip.state import CTA
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
 LOADS = ("tma", "bulk", "cp.async")
@@ -31,7 +36,7 @@ def calls(*instructions) -> list[str]:
     return list(found)
 
 
-def name(agent) -> str:
+def name(agent: Agent) -> str:
     """A warp's name in a finding: its role, number and CTA."""
     role = next((f"{r} warp" for r in ROLES if r in agent.roles), "warp")
     rank = f", rank {agent.cta.rank} of its cluster" if len(agent.cta.cluster.ctas) > 1 else ""
@@ -59,7 +64,7 @@ def operands(record: Record) -> str:
     return f" ({', '.join(found)})" if found else ""
 
 
-def place(cta, low: int, high: int, unit: int) -> str:
+def place(cta: CTA, low: int, high: int, unit: int) -> str:
     """The text that names a range of cells of a CTA's shared memory. unit: bytes of a cell."""
     return f"shared memory [{low * unit:#x}, {(high + 1) * unit:#x}) of CTA {cta.index}"
 
@@ -82,7 +87,7 @@ def thing(record: Record) -> str:
     }.get(record.kind, mnemonic(record.ins) if record.ins is not None else "an access")
 
 
-def wait_for_landing(agent, old: Record) -> str:
+def wait_for_landing(agent: Agent, old: Record) -> str:
     """Why a warp does not know that a copy has landed."""
     barrier = old.barrier
     if barrier is None:
@@ -113,7 +118,7 @@ def wait_for_landing(agent, old: Record) -> str:
     )
 
 
-def wait_for_core(agent, old: Record) -> str:
+def wait_for_core(agent: Agent, old: Record) -> str:
     """Why a warp does not know that a tensor-core operation has finished."""
     if old.agent is agent or issued_before(agent, old):
         return (
@@ -127,7 +132,7 @@ def wait_for_core(agent, old: Record) -> str:
     )
 
 
-def wait_for_store(agent, old: Record) -> str:
+def wait_for_store(agent: Agent, old: Record) -> str:
     """Why a warp does not know that a bulk copy has read its source."""
     if old.agent is not agent and known(old.agent, old):
         return (
@@ -147,7 +152,7 @@ def wait_for_store(agent, old: Record) -> str:
     )
 
 
-def too_many_left(old: Record, wait: str, agent=None) -> str:
+def too_many_left(old: Record, wait: str, agent: Agent | None = None) -> str:
     """The change that a too large N of wait_group needs, in words: the largest N that still waits
     for the copy, in place of the N of the wait_group that was to. "" if no wait_group came after
     the copy, or if its N is not too large. agent: None, or the warp that goes on too early: what it
@@ -168,7 +173,7 @@ def too_many_left(old: Record, wait: str, agent=None) -> str:
     return f"{wait} {most} in place of {n} at {call(ins)}, which leaves the copy under way"
 
 
-def barrier_between(agent, old) -> str:
+def barrier_between(agent: Agent, old) -> str:
     """The line that asks for a barrier between two warps. old: a Record, or anything else with
     an agent.
     """
@@ -178,7 +183,7 @@ def barrier_between(agent, old) -> str:
     )
 
 
-def barriers_for(agent, other) -> str:
+def barriers_for(agent: Agent, other) -> str:
     """The barriers that can order two warps, in words; mbarriers only where the program has any."""
     mbarrier = ", or mbarrier arrive and wait" if agent.state.barriers else ""
     if agent.cta is not other.cta:
@@ -186,7 +191,7 @@ def barriers_for(agent, other) -> str:
     return f"bar.sync{mbarrier}" if mbarrier else "__syncthreads(): bar.sync"
 
 
-def latest_wait(agent) -> str:
+def latest_wait(agent: Agent) -> str:
     """The latest wait of a warp, which may have waited for the wrong thing: text that begins with
     "; its latest wait"; "" if the warp has not waited.
     """
@@ -219,7 +224,7 @@ def missing_wait(new: Record, old: Record) -> str:
     )
 
 
-def missing_step(agent, old: Record) -> str:
+def missing_step(agent: Agent, old: Record) -> str:
     """The step that would have ordered `old` before what `agent` does now, in words."""
     if old.kind in CORE:
         return wait_for_core(agent, old)

@@ -8,6 +8,7 @@ thread may have at most if the CTAs are to fit, and what setmaxnreg redistribute
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from b200.chip.sync.registers import operand_of, registers_at_entry
 from b200.hardware import (
@@ -18,6 +19,9 @@ from b200.hardware import (
     SMEM_RESERVED,
     TMEM_COLUMNS,
 )
+
+if TYPE_CHECKING:
+    from b200.chip.state import CTA
 
 REGISTERS_THREAD = 255
 BARRIERS = 16  # named barriers of a CTA
@@ -57,7 +61,7 @@ class Budget:
             registers=registers_at_entry(code.kernel, [count for _, count in changes]),
         )
 
-    def see(self, cta) -> None:
+    def see(self, cta: CTA) -> None:
         """Add the use of a CTA that has ended."""
         self.tensor_columns = max(self.tensor_columns, cta.tmem_peak)
         self.mbarriers = max(self.mbarriers, len(cta.mbarriers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from b200.chip.hang import explain, headline
 from b200.chip.hang_cause import instruction
@@ -11,6 +12,10 @@ from b200.chip.polls import Poll
 from b200.program.module import Instr
 from b200.program.names import readable
 from b200.registry import lanes_text
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+    from b200.chip.machine import Machine
 
 
 def count(code, hits: list[int]) -> dict[str, int]:
@@ -55,7 +60,7 @@ def mnemonic(ins: Instr) -> str:
     return ".".join(words)
 
 
-def instruction_of(code, fragment, error: BaseException) -> Instr | None:
+def instruction_of(code, warp: Fragment, error: BaseException) -> Instr | None:
     """The instruction whose generated line raised `error`."""
     filename = f"<{code.kernel.name}>"
     for frame in traceback.extract_tb(error.__traceback__):
@@ -64,7 +69,7 @@ def instruction_of(code, fragment, error: BaseException) -> Instr | None:
             while line > 0 and line not in code.lines:
                 line -= 1
             return code.lines.get(line)
-    return code.structure[fragment.pc].ops[0].ins
+    return code.structure[warp.pc].ops[0].ins
 
 
 def place(ins: Instr | None) -> str:
@@ -97,13 +102,13 @@ def called_from(ins: Instr | None) -> str:
     return ", ".join(parts)
 
 
-def who(fragment) -> str:
-    cta = fragment.cta
+def who(warp: Fragment) -> str:
+    cta = warp.cta
     rank = f", rank {cta.rank} of its cluster" if len(cta.cluster.ctas) > 1 else ""
-    return f"CTA {cta.index}{rank}, warp {fragment.index}, {lanes_text(fragment.mask)}"
+    return f"CTA {cta.index}{rank}, warp {warp.index}, {lanes_text(warp.mask)}"
 
 
-def at_work(machine) -> list[str]:
+def at_work(machine: Machine) -> list[str]:
     """The places of those warps of the running launch that wait for nothing: one line for each
     place, the place with most warps first; empty if there are no such warps.
     """
@@ -121,7 +126,7 @@ def at_work(machine) -> list[str]:
     return lines
 
 
-def fault(machine, launch, fragment, error: BaseException) -> str:
+def fault(machine: Machine, launch, fragment, error: BaseException) -> str:
     """The report of a fault: an instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)
     return (
@@ -133,7 +138,7 @@ def fault(machine, launch, fragment, error: BaseException) -> str:
     )
 
 
-def internal(machine, launch, fragment, error: BaseException) -> str:
+def internal(machine: Machine, launch, fragment, error: BaseException) -> str:
     """The report of a failure of the emulator itself: it says where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
@@ -143,7 +148,7 @@ def internal(machine, launch, fragment, error: BaseException) -> str:
     )
 
 
-def waits_for_host(machine) -> str | None:
+def waits_for_host(machine: Machine) -> str | None:
     """What is said where a fragment polls memory that the host shares; None if none does."""
     fragments = (
         f for c in machine.resident for cta in c.ctas for w in cta.warps for f in w.fragments
@@ -161,7 +166,7 @@ def waits_for_host(machine) -> str | None:
     return None
 
 
-def deadlock(machine, launch) -> str:
+def deadlock(machine: Machine, launch) -> str:
     """The report of a deadlock: the likely causes; then an entry for each different wait, with the
     fragments in it; then the latest events at the barriers.
     """

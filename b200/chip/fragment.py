@@ -100,9 +100,9 @@ class Join:
 class Gathering(Waitable):
     """Part of a warp at an aligned instruction: it waits for other lanes that may come there."""
 
-    def __init__(self, fragment: Fragment):
+    def __init__(self, warp: Fragment):
         super().__init__()
-        self.fragment = fragment
+        self.fragment = warp
 
     def describe(self) -> str:
         missing = self.fragment.live & ~self.fragment.mask

@@ -7,6 +7,7 @@ It reads the machine's state, and the history of the mbarriers where the machine
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +24,19 @@ from b200.chip.tensor.tmem_alloc import Pool, group_of
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
 
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+    from b200.chip.machine import Machine
+    from b200.chip.state import CTA
+    from b200.program.module import Instr
+
 LAST = 8  # events shown of a barrier
 SHOWN = 8  # barriers explained
 WAITED_FOR = "waited for at"
 NEVER = "nobody has ever arrived on it"
 
 
-def explain(machine) -> tuple[list[str], list[str]]:
+def explain(machine: Machine) -> tuple[list[str], list[str]]:
     """Lines of a deadlock report: (likely causes, timeline of each barrier that is waited on)."""
     waits = _waits(machine)
     held = holders(machine, waits)
@@ -51,7 +58,7 @@ def explain(machine) -> tuple[list[str], list[str]]:
     return lines, timeline
 
 
-def headline(machine) -> str:
+def headline(machine: Machine) -> str:
     """The cause of a deadlock, for the first line of the report; "" if it is unknown."""
     sure = [str(slipped) for slipped in machine.slipped_waits()]
     sure += [
@@ -61,7 +68,7 @@ def headline(machine) -> str:
     return f"; {sure[0]}{others}" if sure else ""
 
 
-def _waits(machine) -> dict:
+def _waits(machine: Machine) -> dict:
     """What is waited for, with the fragments that do."""
     waits: dict = {}
     for cluster in machine.resident:
@@ -108,7 +115,7 @@ def _held_up(cause: Cause) -> str:
     return f"  held up by the above: {cause.what}{where}"
 
 
-def _likeness(machine, waitable, fragments) -> object:
+def _likeness(machine: Machine, waitable, fragments) -> object:
     """Equal for the barriers of several CTAs that hang alike."""
     at = where(machine, fragments[0])
     if isinstance(waitable, MBarrier):
@@ -120,7 +127,7 @@ def _likeness(machine, waitable, fragments) -> object:
     return type(waitable), at
 
 
-def _exited(machine) -> list[str]:
+def _exited(machine: Machine) -> list[str]:
     """Warps that are gone while others of their cluster wait."""
     gone = [
         (w, cta)
@@ -133,7 +140,7 @@ def _exited(machine) -> list[str]:
     return [f"  have exited already: {text}"] if gone else []
 
 
-def _cause(machine, waitable, fragments) -> Cause | None:
+def _cause(machine: Machine, waitable, fragments) -> Cause | None:
     """Why what is waited for may never come, None where nothing can be said."""
     if (sure := sure_cause(machine, waitable)) is not None:
         return sure
@@ -155,7 +162,7 @@ def _cause(machine, waitable, fragments) -> Cause | None:
     return None
 
 
-def _mbarrier(machine, b: MBarrier, fragments) -> Cause:
+def _mbarrier(machine: Machine, b: MBarrier, fragments) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
     facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
@@ -192,7 +199,7 @@ def _arrivers(b: MBarrier) -> str:
     return ", ".join(list(found)[-3:]) or "unknown"
 
 
-def _named(machine, bar: NamedBarrier, fragments) -> Cause:
+def _named(machine: Machine, bar: NamedBarrier, fragments) -> Cause:
     here = {f.state for f in fragments}
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
@@ -211,7 +218,7 @@ def _named(machine, bar: NamedBarrier, fragments) -> Cause:
     return Cause(name, f"{bar.arrived} of {needed} threads have arrived", facts)
 
 
-def _poll(machine, poll: Poll, fragments) -> Cause:
+def _poll(machine: Machine, poll: Poll, fragments) -> Cause:
     """A loop that reads memory, and who could still write what it reads."""
     f = fragments[0]
     more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
@@ -234,7 +241,7 @@ def _poll(machine, poll: Poll, fragments) -> Cause:
     return Cause(name, why)
 
 
-def _not_started(machine, cta, name: str) -> Cause:
+def _not_started(machine: Machine, cta: CTA, name: str) -> Cause:
     """Why those that wait for the rest of the grid wait for ever."""
     ctas = len(cta.cluster.ctas)
     total = int(np.prod(cta.cluster.grid.grid))
@@ -251,7 +258,7 @@ def _not_started(machine, cta, name: str) -> Cause:
     )
 
 
-def writes(ins, space: str) -> bool:
+def writes(ins: Instr, space: str) -> bool:
     """Whether an instruction may write a state space."""
     if ins.mods[0] in ("st", "atom", "red"):
         return space_of(ins).split("::")[0] in (space, "generic") or ins.has("async")
@@ -261,7 +268,7 @@ def writes(ins, space: str) -> bool:
     return target.split("::")[0] == space
 
 
-def _could_write(machine, poll: Poll, writers) -> list[str]:
+def _could_write(machine: Machine, poll: Poll, writers) -> list[str]:
     """Other warps that are left and may come to one of some instructions, and what keeps them."""
     found = {}
     for cluster in machine.resident:
@@ -279,19 +286,19 @@ def _could_write(machine, poll: Poll, writers) -> list[str]:
     return [text.format(_several(fragments)) for text, fragments in found.items()]
 
 
-def _kept(machine, f) -> str:
+def _kept(machine: Machine, warp: Fragment) -> str:
     """What a warp does that does not come to a write."""
-    if isinstance(f.waits_for, Poll):
-        return f"polls {f.waits_for.place or 'nothing'} at {where(machine, f)}"
-    if f.waits_for is None:
-        return f"waits for lanes of its own warp at {where(machine, f)}"
-    what = type(f.waits_for).__name__
+    if isinstance(warp.waits_for, Poll):
+        return f"polls {warp.waits_for.place or 'nothing'} at {where(machine, warp)}"
+    if warp.waits_for is None:
+        return f"waits for lanes of its own warp at {where(machine, warp)}"
+    what = type(warp.waits_for).__name__
     known = {
         "MBarrier": "an mbarrier",
         "NamedBarrier": "a barrier",
         "ClusterBarrier": "its cluster",
     }
-    return f"waits for {known.get(what, 'something')} at {where(machine, f)}"
+    return f"waits for {known.get(what, 'something')} at {where(machine, warp)}"
 
 
 def _several(fragments) -> str:
@@ -299,7 +306,7 @@ def _several(fragments) -> str:
     return f"warp {fragments[0].index} of CTA {fragments[0].cta.index}{more}"
 
 
-def _registers(machine, pool: RegisterPool, fragments) -> Cause:
+def _registers(machine: Machine, pool: RegisterPool, fragments) -> Cause:
     warps = sorted({f.index for f in fragments})
     wanted = ", ".join(str(n) for n in sorted({pool.wanted[w] for w in warps}))
     missing = sum(32 * (pool.wanted[w] - pool.of(w)) for w in warps)
@@ -317,7 +324,7 @@ def _registers(machine, pool: RegisterPool, fragments) -> Cause:
     )
 
 
-def _cluster(machine, barrier, fragments) -> Cause:
+def _cluster(machine: Machine, barrier, fragments) -> Cause:
     away = [
         f"not arrived: warp {w.index} of CTA {w.cta.index} is at {where(machine, w.fragments[0])}"
         for w in not_arrived(barrier)
@@ -331,7 +338,7 @@ def _cluster(machine, barrier, fragments) -> Cause:
     )
 
 
-def _timeline(machine, waitable) -> list[str]:
+def _timeline(machine: Machine, waitable) -> list[str]:
     history = machine.barrier_history(waitable) if isinstance(waitable, MBarrier) else None
     if history is None or not history.events:
         return []

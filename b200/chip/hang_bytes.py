@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.chip.sync.barrier_record import BarrierHistory
 from b200.chip.sync.mbarrier import MBarrier
+
+if TYPE_CHECKING:
+    from b200.chip.machine import Machine
 
 
 def wrong_bytes(b: MBarrier) -> str:
@@ -24,7 +29,7 @@ def wrong_bytes(b: MBarrier) -> str:
     )
 
 
-def announced_and_brought(machine, b: MBarrier) -> tuple[str, ...]:
+def announced_and_brought(machine: Machine, b: MBarrier) -> tuple[str, ...]:
     """What was announced and brought last, a line each."""
     history = machine.barrier_history(b)
     if history is None:
@@ -36,7 +41,7 @@ def announced_and_brought(machine, b: MBarrier) -> tuple[str, ...]:
     )
 
 
-def _of_peers(machine, b: MBarrier, history: BarrierHistory) -> list[str]:
+def _of_peers(machine: Machine, b: MBarrier, history: BarrierHistory) -> list[str]:
     """Where an mbarrier lacks bytes: what copies have brought to the one in the same place of other
     CTAs of the cluster, by instructions that have brought nothing here.
     """

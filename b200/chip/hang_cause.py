@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.meeting import Meeting
@@ -13,6 +13,9 @@ from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor.tmem_alloc import Pool, pool_of
 from b200.program.module import Instr, Loc
 from b200.registry import lanes_text
+
+if TYPE_CHECKING:
+    from b200.chip.machine import Machine
 
 
 class Cause(NamedTuple):
@@ -32,14 +35,14 @@ class Cause(NamedTuple):
 # --- where somebody stands ------------------------------------------------------------------------
 
 
-def instruction(machine, fragment) -> Instr:
+def instruction(machine: Machine, warp: Fragment) -> Instr:
     """The instruction that a fragment waits in, or is about to execute."""
-    if isinstance(fragment.waits_for, Poll):
-        return fragment.waits_for.ins
-    return machine.code.structure[fragment.pc].ops[0].ins
+    if isinstance(warp.waits_for, Poll):
+        return warp.waits_for.ins
+    return machine.code.structure[warp.pc].ops[0].ins
 
 
-def where(machine, fragment) -> str:
+def where(machine: Machine, fragment) -> str:
     ins = instruction(machine, fragment)
     return ins.opcode if ins.loc is None else _at(ins.loc)
 
@@ -52,7 +55,7 @@ def _at(loc: Loc) -> str:
 # --- causes ---------------------------------------------------------------------------------------
 
 
-def sure_cause(machine, waitable) -> Cause | None:
+def sure_cause(machine: Machine, waitable) -> Cause | None:
     """Why what is waited for cannot come, if that is sure."""
     if isinstance(waitable, Meeting):
         return _membermask(machine, waitable)
@@ -61,7 +64,7 @@ def sure_cause(machine, waitable) -> Cause | None:
     return _left(machine, waitable) if isinstance(waitable, MBarrier) else None
 
 
-def _membermask(machine, meeting: Meeting) -> Cause | None:
+def _membermask(machine: Machine, meeting: Meeting) -> Cause | None:
     """A membermask that names lanes which stand elsewhere."""
     missing = meeting.missing
     elsewhere = [
@@ -83,7 +86,7 @@ def _membermask(machine, meeting: Meeting) -> Cause | None:
     )
 
 
-def _allocations(machine, pool: Pool) -> Cause | None:
+def _allocations(machine: Machine, pool: Pool) -> Cause | None:
     """Several warps of one CTA that allocate, or one that allocates again and frees nothing."""
     waiting = [f for f in _fragments(machine) if f.waits_for is pool]
     for fragment in waiting:
@@ -146,7 +149,7 @@ def _warps(warps: list[int]) -> str:
     return text.replace("all lanes", "warps 0-31").replace("lane", "warp")
 
 
-def _left(machine, barrier: MBarrier) -> Cause | None:
+def _left(machine: Machine, barrier: MBarrier) -> Cause | None:
     """A warp that signalled in earlier phases of an mbarrier, and has left. All that did and have
     not yet in this phase must have left.
     """
@@ -175,7 +178,7 @@ def _left(machine, barrier: MBarrier) -> Cause | None:
     )
 
 
-def _fragments(machine) -> Iterator:
+def _fragments(machine: Machine) -> Iterator:
     for cluster in machine.resident:
         for cta in cluster.ctas:
             for warp in cta.warps:

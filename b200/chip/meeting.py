@@ -39,8 +39,8 @@ class Meeting(Waitable):
         self.done = False
         self.result: Any = None
 
-    def come(self, fragment: Fragment, mask: int, args: tuple) -> None:
-        self.parts.append((fragment, mask, args))
+    def come(self, warp: Fragment, mask: int, args: tuple) -> None:
+        self.parts.append((warp, mask, args))
         self.arrived |= mask
         self.members |= mask
 
@@ -49,27 +49,27 @@ class Meeting(Waitable):
         """Lanes that are to come and have not exited."""
         return self.members & self.state.live & ~self.arrived
 
-    def carry_out(self, fragment: Fragment, run: Run) -> Any:
+    def carry_out(self, warp: Fragment, run: Run) -> Any:
         """Execute the instruction for all lanes that have come. May raise Blocked, and is called
         again then.
         """
         args = self.place.joined([(mask, args) for _, mask, args in self.parts])
-        mine, fragment.mask = fragment.mask, self.arrived
-        fragment.time = max(part.time for part, _, _ in self.parts)
+        mine, warp.mask = warp.mask, self.arrived
+        warp.time = max(part.time for part, _, _ in self.parts)
         try:
-            self.result = run(fragment, self.arrived, *args)
+            self.result = run(warp, self.arrived, *args)
         finally:
-            fragment.mask = mine
+            warp.mask = mine
         self.done = True
-        self._say_who_never_came(fragment)
+        self._say_who_never_came(warp)
         self.touch()
         self.notify()
         return self.result
 
-    def _say_who_never_came(self, fragment: Fragment) -> None:
+    def _say_who_never_came(self, warp: Fragment) -> None:
         gone = self.let_go & ~self.arrived & self.members
         if gone:
-            fragment.machine.undefined(
+            warp.machine.undefined(
                 f"membermask {self.members:#010x} names lanes {gone:#010x}, which have left the"
                 " branch that leads here, or passed by, and do not come before they exit",
                 "a membermask of the lanes that execute it (__activemask is not it: a ballot in"
@@ -104,12 +104,12 @@ def let_others_go(machine: Machine) -> bool:
     return bool(found)
 
 
-def _writers(fragment: Fragment) -> int:
+def _writers(warp: Fragment) -> int:
     """Lanes that stand where they are to meet a fragment that polls, and may write memory from
     there on.
     """
-    found, blocks = 0, fragment.machine.code.structure
-    for join in fragment.joins():
+    found, blocks = 0, warp.machine.code.structure
+    for join in warp.joins():
         if not may_poll(blocks, reachable(blocks, join.at) - reachable(blocks, join.pc)):
             continue  # it reads no memory: the code behind is for all lanes at once (places)
         ops = (op for b in reachable(blocks, join.pc) for op in blocks[b].ops)
@@ -139,8 +139,8 @@ def never_complete(machine: Machine) -> tuple[Fragment, Fault] | None:
     return None
 
 
-def _where(fragment: Fragment) -> str:
-    meeting = fragment.waits_for
+def _where(warp: Fragment) -> str:
+    meeting = warp.waits_for
     assert isinstance(meeting, Meeting)
     ins = meeting.place.ins
     return f"{ins.loc} ({ins.opcode})" if ins.loc else ins.text

@@ -141,120 +141,120 @@ class InOrder:
         """The fragment that runs next, taken from the queue."""
         return self.queue.popleft()
 
-    def enqueue(self, fragment: Fragment) -> None:
+    def enqueue(self, warp: Fragment) -> None:
         """A fragment can run."""
-        if not fragment.queued:
-            fragment.queued = True
-            self.queue.append(fragment)
+        if not warp.queued:
+            warp.queued = True
+            self.queue.append(warp)
 
-    def wake(self, fragment: Fragment, waitable: Waitable) -> None:
+    def wake(self, warp: Fragment, waitable: Waitable) -> None:
         """Let a fragment run again: `waitable`, for which it waited, has happened."""
-        self.enqueue(fragment)
+        self.enqueue(warp)
 
-    def wait_passed(self, fragment: Fragment) -> None:
+    def wait_passed(self, warp: Fragment) -> None:
         """A fragment need not wait for an mbarrier, or not any more. Where all warps of its CTA
         come, those that can run go on first: copies take no time here, so the first warp of a loop
         that all run could pass its waits two phases ahead of the others, which then hang.
         """
         common = self.machine.code.common
-        if any(f.cta is fragment.cta for f in self.queue) and fragment.pc in common:
+        if any(f.cta is warp.cta for f in self.queue) and warp.pc in common:
             self.left.clear()
             self.gives_way = True
 
-    def take_turn(self, f: Fragment, launch: Launch) -> bool:
+    def take_turn(self, warp: Fragment, launch: Launch) -> bool:
         """Run a fragment until it waits, gives way or ends (False) or its turn is over (True)."""
         watchers = self.machine.watchers
         if not watchers:
-            return self._turn(f, launch)
+            return self._turn(warp, launch)
         for watcher in watchers:
-            watcher.turns(f)
+            watcher.turns(warp)
         try:
-            return self._turn(f, launch)
+            return self._turn(warp, launch)
         except BaseException as error:
             if not any(watcher.interrupted(error) for watcher in watchers):
                 raise
             return False
 
-    def _turn(self, f: Fragment, launch: Launch) -> bool:
+    def _turn(self, warp: Fragment, launch: Launch) -> bool:
         machine = self.machine
         spinning = machine.spinning
-        if spinning.stands(f):
-            self.enqueue(f)
+        if spinning.stands(warp):
+            self.enqueue(warp)
             return True
-        f.spin = f.spin or QUIET
+        warp.spin = warp.spin or QUIET
         self.gives_way = False
         try:
-            pc = self.run_blocks(f)
+            pc = self.run_blocks(warp)
         except Blocked as blocked:
             spinning.progress()
-            machine.hits[f.pc] -= f.counted
+            machine.hits[warp.pc] -= warp.counted
             if blocked.waitable is None:
-                self.enqueue(f)
+                self.enqueue(warp)
                 return False
-            f.waits_for = blocked.waitable
-            blocked.waitable.waiters.append(f)
+            warp.waits_for = blocked.waitable
+            blocked.waitable.waiters.append(warp)
             return False
         except EmulatorError:
             raise
         except Exception as error:
-            self.raise_failed(f, launch, error)
-        if f.spin is not QUIET:
+            self.raise_failed(warp, launch, error)
+        if warp.spin is not QUIET:
             spinning.progress()
         if pc is None:
-            spinning.joins[f.state] += 1
+            spinning.joins[warp.state] += 1
             return False
-        f.pc = pc
-        self.enqueue(f)
+        warp.pc = pc
+        self.enqueue(warp)
         return not self.gives_way
 
-    def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
+    def raise_failed(self, warp: Fragment, launch: Launch, error: Exception) -> NoReturn:
         """An instruction has failed."""
         machine = self.machine
         if not isinstance(error, Fault):
-            said = describe.internal(machine, launch, f, error)
+            said = describe.internal(machine, launch, warp, error)
             raise EmulatorError("internal", said) from error
         kind = "unsupported" if isinstance(error, Unsupported) else "fault"
-        raise EmulatorError(kind, describe.fault(machine, launch, f, error)) from None
+        raise EmulatorError(kind, describe.fault(machine, launch, warp, error)) from None
 
-    def run_blocks(self, f: Fragment) -> int | None:
+    def run_blocks(self, warp: Fragment) -> int | None:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
         if it has ended or another fragment of its warp goes on.
         """
-        spinning, pc = self.machine.spinning, f.pc
-        count = spinning.before_look(f)
+        spinning, pc = self.machine.spinning, warp.pc
+        count = spinning.before_look(warp)
         quiet = left = self.turn
         while True:
             count = min(count, left)
-            pc = self.run_some(f, pc, count)
+            pc = self.run_some(warp, pc, count)
             left -= count
             if pc is None or not left or self.gives_way:
                 return pc
-            if f.spin is QUIET:
-                f.pc = pc
-                pc = spinning.look(f)
-                if pc is None or self.gives_way or f.spin is QUIET and spinning.stands(f):
+            if warp.spin is QUIET:
+                warp.pc = pc
+                pc = spinning.look(warp)
+                if pc is None or self.gives_way or warp.spin is QUIET and spinning.stands(warp):
                     return pc
                 left = max(0, left - LOOK)
-            if f.spin is not None:
+            if warp.spin is not None:
                 break
             spinning.progress()  # it has changed something, and may poll from here on
-            f.spin, count, quiet = QUIET, FIRST, left
-        pc = self.run_some(f, pc, left)
-        if pc is not None and f.spin is QUIET:
-            f.pc = pc
-            return spinning.went_on(f, quiet)
+            warp.spin, count, quiet = QUIET, FIRST, left
+        pc = self.run_some(warp, pc, left)
+        if pc is not None and warp.spin is QUIET:
+            warp.pc = pc
+            return spinning.went_on(warp, quiet)
         return pc
 
-    def run_some(self, f: Fragment, pc: int, count: int) -> int | None:
+    def run_some(self, warp: Fragment, pc: int, count: int) -> int | None:
         """`count` blocks of run_blocks."""
-        blocks, hits, R = self.machine.code.blocks, self.machine.hits, f.R
+        blocks, hits, R = self.machine.code.blocks, self.machine.hits, warp.R
         self.left = left = bytearray(count)
         for _ in left:
-            f.pc = pc
-            hits[pc] += f.ctas
-            pc = blocks[pc](f, R)
-            if pc == EXIT or pc == f.reconv:
-                after = f.arrive_or_exit(pc)
+            warp.pc = pc
+            hits[pc] += warp.ctas
+            pc = blocks[pc](warp, R)
+            if pc == EXIT or pc == warp.reconv:
+                after = warp.arrive_or_exit(pc)
                 if after is None:
                     return None
                 pc = after

@@ -22,6 +22,7 @@ from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.machine import Machine
 
 ROUND = 4096  # blocks of a loop, at most
 SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -104,13 +105,15 @@ class Step:
     variables: dict[str, Any]
 
 
-def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], Fragment | None]:
+def one_round(
+    machine: Machine, warp: Fragment, follow: bool = False
+) -> tuple[list[Step], Fragment | None]:
     """Execute a fragment until it comes back to the block where it is now.
 
     Returns the steps and the fragment at that time. That is None if the fragment has ended; with
     `follow` it is then another fragment of its warp that can run.
     """
-    start, steps = (f.pc, f.mask), []
+    start, steps = (warp.pc, warp.mask), []
     filename = f"<{machine.code.kernel.name}>"
     done: dict[str, Any] = {}
 
@@ -121,11 +124,11 @@ def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], F
 
     blocks, before = machine.code.blocks, sys.getprofile()
     for _ in range(ROUND):
-        pc, mask = f.pc, f.mask
+        pc, mask = warp.pc, warp.mask
         machine.hits[pc] += 1
         sys.setprofile(profile)
         try:
-            after = blocks[pc](f, f.R)
+            after = blocks[pc](warp, warp.R)
         except Blocked:  # it waits for lanes of its own warp
             if not follow:
                 raise
@@ -133,32 +136,32 @@ def one_round(machine, f: Fragment, follow: bool = False) -> tuple[list[Step], F
         finally:
             sys.setprofile(before)
         steps.append(Step(pc, mask, dict(done)))
-        if after == EXIT or after == f.reconv:
-            after = f.arrive_or_exit(after)
+        if after == EXIT or after == warp.reconv:
+            after = warp.arrive_or_exit(after)
         if after is not None:
-            f.pc = after
+            warp.pc = after
         else:
-            others = [g for g in f.state.fragments if g.waits_for is None] if follow else []
+            others = [g for g in warp.state.fragments if g.waits_for is None] if follow else []
             if not others:
                 return steps, None
-            f = others[0]
-        if (f.pc, f.mask) == start:
+            warp = others[0]
+        if (warp.pc, warp.mask) == start:
             break
-    return steps, f
+    return steps, warp
 
 
-def reads_of(machine, f: Fragment, steps: list[Step]) -> list[Read]:
+def reads_of(machine: Machine, warp: Fragment, steps: list[Step]) -> list[Read]:
     """The reads of a fragment in one round of its loop."""
     names = _names(machine)
     found = []
     for step in steps:
         for op in machine.code.structure[step.pc].ops:
-            if (read := _read(names, step, op, f, _lowest(step.mask))) is not None:
+            if (read := _read(names, step, op, warp, _lowest(step.mask))) is not None:
                 found.append(read)
     return found
 
 
-def name_polls(machine) -> None:
+def name_polls(machine: Machine) -> None:
     """Make each polling fragment wait for a Poll; fragments that poll alike share one object."""
     alike: dict[tuple, Poll] = {}
     for f in list(machine.order.queue):
@@ -167,19 +170,19 @@ def name_polls(machine) -> None:
             f.waits_for = alike.setdefault((poll.ins, poll.describe()), poll)
 
 
-def _poll_of(machine, f: Fragment) -> tuple[Poll, Fragment]:
+def _poll_of(machine: Machine, warp: Fragment) -> tuple[Poll, Fragment]:
     """The poll of a fragment that goes round, and what is the fragment after another round."""
-    steps, now = one_round(machine, f, follow=True)
-    read, test, clocks = condition_of(machine, f, steps)
+    steps, now = one_round(machine, warp, follow=True)
+    read, test, clocks = condition_of(machine, warp, steps)
     if read is None and clocks:
         test = f" but %{', %'.join(sorted(clocks))}, which stands still where no time is modelled"
-    ins = read.ins if read is not None else machine.code.structure[f.pc].ops[0].ins
+    ins = read.ins if read is not None else machine.code.structure[warp.pc].ops[0].ins
     visited = frozenset(step.pc for step in steps)
     place = _place(machine, read) if read is not None else ""
-    return Poll(read, ins, test, visited, place), now or f
+    return Poll(read, ins, test, visited, place), now or warp
 
 
-def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
+def condition_of(machine: Machine, warp: Fragment, steps: list[Step]) -> Condition:
     """The condition of a loop, from the steps of one round."""
     names, tainted = _names(machine), {}
     read, lane = None, None
@@ -187,7 +190,7 @@ def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
     clocks: set[str] = set()
     for step in steps * 2:  # a value may come to its comparison in the next round
         for op in machine.code.structure[step.pc].ops:
-            if (new := _read(names, step, op, f, _lowest(step.mask))) is not None:
+            if (new := _read(names, step, op, warp, _lowest(step.mask))) is not None:
                 tainted.update({r.name: (op, step) for r in op.dsts})
                 read = read or new
                 continue
@@ -202,7 +205,7 @@ def condition_of(machine, f: Fragment, steps: list[Step]) -> Condition:
     if compared is None:
         return Condition(read, "", clocks)
     lane = _lowest(compared.step.mask) if lane is None else lane
-    read = _read(names, compared.read_in, compared.read, f, lane)
+    read = _read(names, compared.read_in, compared.read, warp, lane)
     return Condition(read, _comparison(names, compared.step, compared.ins, lane), clocks)
 
 
@@ -225,7 +228,7 @@ def _holding(names, step: Step, ins: Instr) -> int | None:
     return _lowest(held) if yes and no else None
 
 
-def _names(machine) -> dict[str, str]:
+def _names(machine: Machine) -> dict[str, str]:
     """Register -> variable of the generated functions."""
     return {name: f"r{i}" for i, name in enumerate(machine.code.kernel.registers)}
 
@@ -254,7 +257,7 @@ def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-def _read(names, step: Step, op: Op, f: Fragment, lane: int) -> Read | None:
+def _read(names, step: Step, op: Op, warp: Fragment, lane: int) -> Read | None:
     """The read of memory that an instruction is, as a lane makes it."""
     ins = op.ins
     if ins.mods[0] not in ("ld", "ldu", "atom") or len(ins.operands) < 2:
@@ -266,8 +269,8 @@ def _read(names, step: Step, op: Op, f: Fragment, lane: int) -> Read | None:
         return None
     base = _value(names, step, at.base, lane)
     if isinstance(at.base, Sym):
-        shared = at.base.name in f.machine.code.symbols
-        base = f.machine.code.symbols[at.base.name] if shared else f.symbols[at.base.name]
+        shared = at.base.name in warp.machine.code.symbols
+        base = warp.machine.code.symbols[at.base.name] if shared else warp.symbols[at.base.name]
     if base is None:
         return None
     address = base + at.offset
@@ -282,9 +285,9 @@ def _read(names, step: Step, op: Op, f: Fragment, lane: int) -> Read | None:
     seen = tuple(_all_lanes(names, step, operand) for operand in (at.base, *targets))
     if not space.startswith("shared"):
         return Read(ins, "global", address, None, values, seen)
-    cta, offset = f.cta.cluster.locate(address, 1)
+    cta, offset = warp.cta.cluster.locate(address, 1)
     if address >> 24 == 0 and space != "shared::cluster":
-        cta = f.cta
+        cta = warp.cta
     return Read(ins, "shared", offset, cta, values, seen)
 
 
@@ -314,7 +317,7 @@ def _comparison(names, step: Step, ins: Instr, lane: int) -> str:
     return f", and {values}{truth} ({ins.opcode}{where})"
 
 
-def _place(machine, read: Read) -> str:
+def _place(machine: Machine, read: Read) -> str:
     """Where a read reads, in words."""
     if read.cta is not None:
         return f"shared memory at {read.address:#x} of CTA {read.cta.index}"

@@ -113,7 +113,7 @@ class Scheduled(InOrder):
         self._complete(self.random.choice(queues) if self.schedule.kind == "random" else queues[-1])
         return True
 
-    def wait_passed(self, fragment: Fragment) -> None:
+    def wait_passed(self, warp: Fragment) -> None:
         """Whoever runs, runs as far as it can."""
 
     def next_fragment(self) -> Fragment:

@@ -76,55 +76,55 @@ class Spinning:
             self.blocks.clear()
             self.reads.clear()
 
-    def stands(self, f: Fragment) -> bool:
-        return self.standing.get(f.state, 0) & f.mask == f.mask
+    def stands(self, warp: Fragment) -> bool:
+        return self.standing.get(warp.state, 0) & warp.mask == warp.mask
 
     def all_stand(self) -> bool:
         """Whether all fragments that could run stand."""
         return bool(self.standing) and all(map(self.stands, self.machine.order.queue))
 
-    def before_look(self, f: Fragment) -> int:
+    def before_look(self, warp: Fragment) -> int:
         """How many blocks of a turn a fragment executes before `look` is called."""
-        return 0 if f.state in self.stood or self.joins[f.state] >= JOINS else FIRST
+        return 0 if warp.state in self.stood or self.joins[warp.state] >= JOINS else FIRST
 
-    def look(self, f: Fragment) -> int | None:
+    def look(self, warp: Fragment) -> int | None:
         """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
-        order, R, pc = self.machine.order, f.R, f.pc
+        order, R, pc = self.machine.order, warp.R, warp.pc
         for _ in range(LOOK):
-            key = f.state, f.mask
+            key = warp.state, warp.mask
             loop = self.loops.get(key)
             if loop is None:
                 self.loops[key] = Loop(pc, R)
-            elif pc == loop.pc and self._same(R, loop.registers, f.mask):
-                self.standing[f.state] = self.standing.get(f.state, 0) | f.mask
-                self.stood.add(f.state)
+            elif pc == loop.pc and self._same(R, loop.registers, warp.mask):
+                self.standing[warp.state] = self.standing.get(warp.state, 0) | warp.mask
+                self.stood.add(warp.state)
                 return pc
             else:
                 loop.steps += 1
                 if loop.steps >= loop.limit:
                     loop.limit *= 2
                     loop.take(pc, R)
-            after = order.run_some(f, pc, 1)
+            after = order.run_some(warp, pc, 1)
             if after is None:
                 return None
             pc = after
-            if f.spin is not QUIET or order.gives_way:
+            if warp.spin is not QUIET or order.gives_way:
                 return pc
         return pc
 
-    def went_on(self, f: Fragment, blocks: int) -> int | None:
+    def went_on(self, warp: Fragment, blocks: int) -> int | None:
         """A fragment has executed `blocks` without any effect. Returns what run_blocks returns."""
-        done = self.blocks[f.state] = self.blocks.get(f.state, 0) + blocks
-        before = self.reads.get(f.state)
+        done = self.blocks[warp.state] = self.blocks.get(warp.state, 0) + blocks
+        before = self.reads.get(warp.state)
         if done < LONG // 2 or before is not None and done < LONG:
-            return f.pc
-        steps, goes_on = one_round(self.machine, f)
-        now = self.reads[f.state] = [r.what for r in reads_of(self.machine, f, steps)]
+            return warp.pc
+        steps, goes_on = one_round(self.machine, warp)
+        now = self.reads[warp.state] = [r.what for r in reads_of(self.machine, warp, steps)]
         if before is not None:
-            self.blocks[f.state] = LONG // 2
-            if now and now == before and condition_of(self.machine, f, steps).test:
-                self.standing[f.state] = self.standing.get(f.state, 0) | f.mask
-        return f.pc if goes_on is not None else None
+            self.blocks[warp.state] = LONG // 2
+            if now and now == before and condition_of(self.machine, warp, steps).test:
+                self.standing[warp.state] = self.standing.get(warp.state, 0) | warp.mask
+        return warp.pc if goes_on is not None else None
 
     def _same(self, registers: list, before: list, mask: int) -> bool:
         """Whether the lanes of a mask have the same values."""

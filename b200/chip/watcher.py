@@ -110,7 +110,7 @@ class Watcher:
         """Its view of the next CTAs, if they may run abreast; None if they may not."""
         return None
 
-    def turns(self, fragment: Fragment) -> None:
+    def turns(self, warp: Fragment) -> None:
         """A fragment's turn begins."""
 
     def interrupted(self, error: BaseException) -> bool:

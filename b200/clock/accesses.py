@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
 from b200.clock.stores import alone, in_part
 from b200.clock.timeline import Timeline
+
+if TYPE_CHECKING:
+    from b200.clock.timed import TimedFragment
 
 LINE = 128
 BANKS = 32
@@ -85,13 +89,13 @@ class Accesses:
         """clk from an SM to the L2: half of a load's way there and back."""
         return self.c.ldg_l2 / 2
 
-    def stored(self, warp, nbytes: int, done: float) -> None:
+    def stored(self, warp: TimedFragment, nbytes: int, done: float) -> None:
         membar.asked(warp.cta.sm, nbytes, done)
         self.last_store = max(self.last_store, done)
         self.record.stored(warp, done)
 
     def access_global(
-        self, warp, kind: str, addresses: np.ndarray, nbytes: int, cached: bool
+        self, warp: TimedFragment, kind: str, addresses: np.ndarray, nbytes: int, cached: bool
     ) -> None:
         """Time an ld, st, atom or red (`kind`) of the active lanes, `nbytes` a lane at global
         `addresses`.
@@ -126,7 +130,7 @@ class Accesses:
         warp.state.load_done = done
         self.record.landed(warp, done, len(sectors) * 32)
 
-    def _pass_on(self, warp, sectors: np.ndarray, at: float, part: int, each: float):
+    def _pass_on(self, warp: TimedFragment, sectors: np.ndarray, at: float, part: int, each: float):
         """Sectors, some of them written in part, go from a warp to the L2, which takes `each` times
         as long for one as for a store's; the warp waits for room.
         """
@@ -159,7 +163,7 @@ class Accesses:
         return next((at for at in within if self.memory.find(at, 1) is not None), within[-1])
 
     def access_shared(
-        self, warp, kind: str, addresses: np.ndarray, nbytes: int, remote: bool
+        self, warp: TimedFragment, kind: str, addresses: np.ndarray, nbytes: int, remote: bool
     ) -> None:
         """Time an ld, st, atom or red (`kind`) at shared addresses: one wavefront for each word
         that the busiest bank must deliver.
@@ -175,7 +179,7 @@ class Accesses:
         elif begin - warp.time > c.lsu_queue:
             warp.time = begin - c.lsu_queue
 
-    def access_local(self, warp, kind: str) -> None:
+    def access_local(self, warp: TimedFragment, kind: str) -> None:
         begin = warp.cta.sm.lsu.serve(warp.time, 1.0)
         if kind == "ld":
             warp.state.load_done = begin + self.c.l1_hit

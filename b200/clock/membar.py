@@ -8,9 +8,14 @@ the accesses that the SM has made so far are answered (docs/lab/hopper.md).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.effects import ArrivesInCluster, FencesProxy, FencesTensormap, Ordered
 from b200.program.module import Instr
 from b200.registry import Clock
+
+if TYPE_CHECKING:
+    from b200.clock.timed import TimedFragment
 
 LINE = 128
 WIDE = ("cluster", "gpu", "sys")
@@ -34,14 +39,14 @@ def asked(sm, nbytes: int, answered: float) -> None:
     sm.answered = max(sm.answered, answered)
 
 
-def wait(w, ins: Instr) -> None:
+def wait(warp: TimedFragment, ins: Instr) -> None:
     """Stall a warp at a fence, until the fence is done."""
-    c, sm = w.clock.constants, w.cta.sm
-    done = w.time + c.fence_gpu
+    c, sm = warp.clock.constants, warp.cta.sm
+    done = warp.time + c.fence_gpu
     if sm.unfenced:
         lines = min(sm.unfenced / LINE, c.fence_lines)
         done = max(done + c.fence_asked + c.fence_line * lines, sm.answered)
         sm.unfenced = 0
     sm.fenced = max(sm.fenced, done)  # a fence beside it waits for the same answers
-    w.clock.stall(w, sm.fenced, ins, "a fence of all memory")
-    Clock.now = w.time
+    warp.clock.stall(warp, sm.fenced, ins, "a fence of all memory")
+    Clock.now = warp.time

@@ -13,6 +13,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment, WarpState
@@ -38,6 +39,9 @@ from b200.errors import EmulatorError, Fault
 from b200.program.analysis import EXIT
 from b200.program.translated import Translated
 from b200.registry import Clock, Waitable
+
+if TYPE_CHECKING:
+    from b200.program.module import Instr
 
 WAITS = {
     "MBarrier": "an mbarrier",
@@ -99,7 +103,7 @@ class TimedFragment(Fragment):
             busy[pipe] += width
         self.time = Clock.now = time + wait + clk
 
-    def need(self, registers: tuple[int, ...], ins) -> None:
+    def need(self, registers: tuple[int, ...], ins: Instr) -> None:
         """Wait for loads whose results `ins` is about to read."""
         ready = self.state.ready
         at = max(ready.get(r, 0.0) for r in registers)
@@ -209,35 +213,35 @@ class Timed(InOrder):
     def cancel_next(self) -> None:
         """Every cluster starts: what it takes to ask is not modelled."""
 
-    def wait_passed(self, fragment: Fragment) -> None:
+    def wait_passed(self, warp: Fragment) -> None:
         """Time decides who runs."""
 
     # --- the queue --------------------------------------------------------------------------------
-    def enqueue(self, fragment: Fragment) -> None:
-        if not fragment.queued:
-            fragment.queued = True
-            heapq.heappush(self.heap, (fragment.time, next(self.numbers), fragment))
+    def enqueue(self, warp: Fragment) -> None:
+        if not warp.queued:
+            warp.queued = True
+            heapq.heappush(self.heap, (warp.time, next(self.numbers), warp))
 
     def at(self, time: float, action: Action) -> None:
         """Call `action()` at a simulated time."""
         heapq.heappush(self.heap, (time, next(self.numbers), action))
 
-    def wake(self, fragment: TimedFragment, waitable: Waitable) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def wake(self, warp: TimedFragment, waitable: Waitable) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Let the fragment look again, at the time when it can have noticed the event."""
-        fragment.woken_by = waitable
-        if waitable.time > fragment.time:
-            ins = self.machine.code.structure[fragment.pc].ops[0].ins
+        warp.woken_by = waitable
+        if waitable.time > warp.time:
+            ins = self.machine.code.structure[warp.pc].ops[0].ins
             what = WAITS.get(type(waitable).__name__, "another warp")
             barrier = waitable if isinstance(waitable, MBarrier) else None
-            self.stall(fragment, waitable.time, ins, what, barrier)
-        self.enqueue(fragment)
+            self.stall(warp, waitable.time, ins, what, barrier)
+        self.enqueue(warp)
 
     def stall(
-        self, fragment: Fragment, until: float, ins, what: str, barrier: MBarrier | None = None
+        self, warp: Fragment, until: float, ins: Instr, what: str, barrier: MBarrier | None = None
     ) -> None:
         """Stop the fragment at an instruction until a time, and record the wait for `what`."""
-        self.record.stalled(fragment, fragment.time, until, ins, what, barrier)
-        fragment.time = until
+        self.record.stalled(warp, warp.time, until, ins, what, barrier)
+        warp.time = until
 
     # --- CTAs -------------------------------------------------------------------------------------
     def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
@@ -308,24 +312,24 @@ class Timed(InOrder):
         self._start_clusters(Clock.now + relaunch, launch)
 
     # --- a turn -----------------------------------------------------------------------------------
-    def run_blocks(self, f: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def run_blocks(self, warp: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run blocks of a fragment until another fragment or an event is earlier."""
-        machine, R, heap = self.machine, f.R, self.heap
+        machine, R, heap = self.machine, warp.R, self.heap
         blocks, hits = machine.code.blocks, machine.hits
-        seen = self.record.blocks[f.index]
-        pc = f.pc
+        seen = self.record.blocks[warp.index]
+        pc = warp.pc
         while True:
-            f.pc = pc
+            warp.pc = pc
             hits[pc] += 1
             seen.add(pc)
-            Clock.now = Server.now = f.time
-            pc = blocks[pc](f, R)
-            if pc == EXIT or pc == f.reconv:
-                Clock.now = f.time
-                pc = f.arrive_or_exit(pc)
+            Clock.now = Server.now = warp.time
+            pc = blocks[pc](warp, R)
+            if pc == EXIT or pc == warp.reconv:
+                Clock.now = warp.time
+                pc = warp.arrive_or_exit(pc)
                 if pc is None:
                     return None
-            if heap and heap[0][0] < f.time:
+            if heap and heap[0][0] < warp.time:
                 return pc
 
 

@@ -16,8 +16,10 @@ from b200.effects import SetsRegisters
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
     from b200.chip.launch import Launch
-    from b200.clock.timed import Timed
+    from b200.chip.state import CTA
+    from b200.clock.timed import Timed, TimedFragment
 
 
 @dataclass(frozen=True)
@@ -98,38 +100,40 @@ class Timeline:
             if cta.traced:
                 self.exits |= {(cta.number, warp.index): warp.end for warp in cta.warps}
 
-    def stalled(self, fragment, start: float, end: float, ins, what: str, barrier=None) -> None:
+    def stalled(
+        self, warp: Fragment, start: float, end: float, ins: Instr, what: str, barrier=None
+    ) -> None:
         """A warp waited for `what` at an instruction, from `start` to `end`; barrier: MBarrier."""
-        key = (fragment.index, id(ins))
+        key = (warp.index, id(ins))
         self.stalls[key] += end - start
         if key not in self.places:
             self.places[key] = (ins, what)
-        if fragment.cta.traced:
+        if warp.cta.traced:
             place = barrier.place() if barrier is not None else ""
-            number, index = fragment.cta.number, fragment.index
+            number, index = warp.cta.number, warp.index
             self.spans.append(Wait(number, index, start, end, ins, what, place))
 
-    def unit(self, cta, name: str, start: float, end: float, what: str) -> None:
+    def unit(self, cta: CTA, name: str, start: float, end: float, what: str) -> None:
         if cta.traced:
             self.units.append((cta.number, name, start, end, what))
 
-    def committed(self, cta) -> None:
+    def committed(self, cta: CTA) -> None:
         """A tcgen05.commit behind the MMAs so far."""
         if cta.traced:
             self.commits.append((cta.number, len(self.units)))
 
-    def loads(self, warp, at: float, source: int, mbarrier: int) -> None:
+    def loads(self, warp: TimedFragment, at: float, source: int, mbarrier: int) -> None:
         """A copy from the tensor or address `source` is issued."""
         self.first_issue.setdefault(warp.cta.number, at)
         self._loads[warp.cta.number] += 1
         self.signalled[warp.cta.number, source].add(mbarrier)
 
-    def landed(self, warp, at: float, nbytes: int) -> None:
+    def landed(self, warp: TimedFragment, at: float, nbytes: int) -> None:
         number = warp.cta.number
         if number not in self.first_data or at < self.first_data[number]:
             self.first_data[number] = at
 
-    def mma(self, warp, start: float, done: float) -> None:
+    def mma(self, warp: TimedFragment, start: float, done: float) -> None:
         number = warp.cta.number
         self.first_mma.setdefault(number, start)
         self.last_mma[number] = done
@@ -140,7 +144,7 @@ class Timeline:
             if len(batches) < 2:
                 batches.append(loads)
 
-    def read_tmem(self, warp) -> None:
+    def read_tmem(self, warp: TimedFragment) -> None:
         self._readers.add(warp.cta.number)
 
     def sends(self, asked: int, sectors: int) -> None:
@@ -150,13 +154,13 @@ class Timeline:
         self.asked_bytes += asked
         self.sent_bytes += sectors
 
-    def stored(self, warp, done: float) -> None:
+    def stored(self, warp: TimedFragment, done: float) -> None:
         number = warp.cta.number
         self.last_store[number] = done
         if number in self._readers:
             self.first_result.setdefault(number, warp.time)
 
-    def depends(self, warp, waits: bool) -> None:
+    def depends(self, warp: TimedFragment, waits: bool) -> None:
         """A warp executes griddepcontrol.wait, or .launch_dependents."""
         (self.waited if waits else self.triggered).setdefault(warp.cta.number, warp.time)
 

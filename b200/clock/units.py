@@ -141,7 +141,7 @@ class Units:
             self.at(when, lambda n=nbytes: arrived(self.chip.outside(Clock.now, sm, n, latency)))
             when += self._row_clk(nbytes)
 
-    def _issue(self, warp, clk: float, what: str) -> float:
+    def _issue(self, warp: TimedFragment, clk: float, what: str) -> float:
         """When a warp's copy begins: `clk` after the one that it issued before."""
         begin = max(warp.time, warp.state.tma_free)
         warp.state.tma_free = begin + clk
@@ -154,7 +154,7 @@ class Units:
         fetch = self.c.descriptor_fetch if self.chip.cold else 0.0
         return max(at, sm.descriptors.setdefault(key, at + fetch))
 
-    def _tensormap_prefetch(self, prefetch: TensormapPrefetch, warp, apply: Action):
+    def _tensormap_prefetch(self, prefetch: TensormapPrefetch, warp: TimedFragment, apply: Action):
         self._descriptor(warp.cta.sm, prefetch.tensormap, warp.time)
 
     def _row_clk(self, row_bytes: int) -> float:
@@ -165,7 +165,15 @@ class Units:
         return whole * c.row128_clk + last
 
     def _land(
-        self, warp, apply, places, first: float, last: float, width: float, nbytes: int, what: str
+        self,
+        warp: TimedFragment,
+        apply,
+        places,
+        first: float,
+        last: float,
+        width: float,
+        nbytes: int,
+        what: str,
     ):
         """Rows arrive: the fill of each destination takes `width` clk from `first` on, and waits
         for the last.
@@ -185,7 +193,7 @@ class Units:
 
         self.at(max(Clock.now, first + extra), arrive)
 
-    def _tma_load(self, load: TmaLoad, warp, apply: Action):
+    def _tma_load(self, load: TmaLoad, warp: TimedFragment, apply: Action):
         sm, c, access = warp.cta.sm, self.c, load.access
         begin = self._issue(warp, c.tma_issue, "load")
         self.record.loads(warp, begin, access.tensormap.address, load.places[0].mbarrier)
@@ -200,7 +208,7 @@ class Units:
         outside = nbytes - sum(len(starts) * size for starts, size in spans)
         self._request(sm, at, spans, c.tma_l2, land, len(load.places) > 1, outside)
 
-    def _bulk_load(self, load: BulkLoad, warp, apply: Action):
+    def _bulk_load(self, load: BulkLoad, warp: TimedFragment, apply: Action):
         sm, c, nbytes = warp.cta.sm, self.c, load.nbytes
         begin = self._issue(warp, c.bulk_issue, "bulk load")
         source = self.memory.region(load.source).base if nbytes else 0
@@ -213,7 +221,7 @@ class Units:
 
         self._request(sm, begin, spans, c.tma_l2, land, len(load.places) > 1)
 
-    def _tma_prefetch(self, prefetch: TmaPrefetch, warp, apply: Action):
+    def _tma_prefetch(self, prefetch: TmaPrefetch, warp: TimedFragment, apply: Action):
         sm, access = warp.cta.sm, prefetch.access
         operands = access.address, *map(tuple, access.boxes)
         if self.asked.before(warp, operands) is not None:
@@ -223,7 +231,7 @@ class Units:
         at = self._descriptor(sm, access.tensormap, begin)
         self._request(sm, at, access.spans(), self.c.tma_l2, lambda first, last: None)
 
-    def _bulk_prefetch(self, prefetch: BulkPrefetch, warp, apply: Action):
+    def _bulk_prefetch(self, prefetch: BulkPrefetch, warp: TimedFragment, apply: Action):
         operands = prefetch.source, prefetch.nbytes
         if self.asked.before(warp, operands) is not None:
             return
@@ -237,7 +245,7 @@ class Units:
         width = nbytes / self.c.bulk_read_bytes
         return sm.stores.serve(at, width) + width + self.c.bulk_read_smem
 
-    def _store(self, warp, apply: Action, spans, nbytes: int, operands: tuple = ()):
+    def _store(self, warp: TimedFragment, apply: Action, spans, nbytes: int, operands: tuple = ()):
         """operands: of a copy that lanes which have them in common issue once."""
         sm = warp.cta.sm
         if operands and (read := self.asked.before(warp, operands)) is not None:
@@ -255,24 +263,26 @@ class Units:
             self.record.unit(warp.cta, "stores", begin, done, f"{len(starts)} rows of {size} bytes")
         self.at(read, apply)
 
-    def _tma_store(self, store: TmaStore, warp, apply: Action):
+    def _tma_store(self, store: TmaStore, warp: TimedFragment, apply: Action):
         access = store.access
         operands = access.address, store.offset, *map(tuple, access.boxes)
         self._store(warp, apply, access.spans(), access.tx_bytes, operands)
 
-    def _tma_reduce(self, reduction: TmaReduce, warp, apply: Action):
+    def _tma_reduce(self, reduction: TmaReduce, warp: TimedFragment, apply: Action):
         self._store(warp, apply, reduction.access.spans(), reduction.access.tx_bytes)
 
-    def _bulk_store(self, store: BulkStore, warp, apply: Action):
+    def _bulk_store(self, store: BulkStore, warp: TimedFragment, apply: Action):
         spans = [(np.array([store.destination], np.int64), store.nbytes)]
         operands = store.source, store.destination, store.nbytes
         self._store(warp, apply, spans, store.nbytes, operands)
 
-    def _bulk_reduce(self, reduction: BulkReduce | BulkReduceToPeer, warp, apply: Action):
+    def _bulk_reduce(
+        self, reduction: BulkReduce | BulkReduceToPeer, warp: TimedFragment, apply: Action
+    ):
         read = self._read_out(warp.cta.sm, warp.time, reduction.nbytes)
         self.at(read + self.accesses.store_path(), apply)
 
-    def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp, apply: Action):
+    def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp: TimedFragment, apply: Action):
         """A copy into another CTA's shared memory: the SM that sends and the one that takes in can
         do so at the same rate.
         """
@@ -281,10 +291,10 @@ class Units:
         taken = copy.place.cta.sm.dsmem_in.serve(sent, width)
         self.at(taken + width + self.c.dsmem_way, apply)
 
-    def _try_cancel(self, cancel: TryCancel, warp, apply: Action):
+    def _try_cancel(self, cancel: TryCancel, warp: TimedFragment, apply: Action):
         self.at(warp.time + self.c.tma_l2, apply)
 
-    def _cp_async(self, copy: CpAsync, warp, apply: Action):
+    def _cp_async(self, copy: CpAsync, warp: TimedFragment, apply: Action):
         """cp.async of a warp: a load, as SASS has it (one LDGSTS), into shared memory."""
         if not copy.nbytes:
             self._behind_loads(copy, warp, apply)
@@ -294,12 +304,12 @@ class Units:
         done, warp.state.load_done = warp.state.load_done, max(warp.state.load_done, before)
         self.at(done, apply)
 
-    def _behind_loads(self, operation: CpAsync | CpAsyncArrive, warp, apply: Action):
+    def _behind_loads(self, operation: CpAsync | CpAsyncArrive, warp: TimedFragment, apply: Action):
         """When the warp's loads so far have come."""
         self.at(max(warp.state.load_done, warp.time), apply)
 
     # --- tensor core ------------------------------------------------------------------------------
-    def _mma(self, operation: Mma, warp, apply: Action):
+    def _mma(self, operation: Mma, warp: TimedFragment, apply: Action):
         c, mma, members = self.c, operation.mma, operation.members
         pipes = [cta.sm.pipe for cta in members]
         shape = mma.d.m, mma.d.n, len(members), mma.a_in_tmem
@@ -323,13 +333,15 @@ class Units:
                 pipe.effect = at
             self.at(at, apply)
 
-    def _tmem_copy(self, copy: TmemCopy, warp, apply: Action):
+    def _tmem_copy(self, copy: TmemCopy, warp: TimedFragment, apply: Action):
         self._move(copy, warp, apply, copy.shape.rows * copy.shape.nbytes)
 
-    def _tmem_shift(self, shift: TmemShift, warp, apply: Action):
+    def _tmem_shift(self, shift: TmemShift, warp: TimedFragment, apply: Action):
         self._move(shift, warp, apply, SHIFTED)
 
-    def _move(self, operation: TmemCopy | TmemShift, warp, apply: Action, nbytes: int):
+    def _move(
+        self, operation: TmemCopy | TmemShift, warp: TimedFragment, apply: Action, nbytes: int
+    ):
         """Bytes that come to tensor memory through the queue of the tensor core."""
         c, members = self.c, operation.members
         pipes = [cta.sm.pipe for cta in members]
@@ -342,7 +354,7 @@ class Units:
             self.record.unit(cta, "tcgen05.cp", start, start + width, "cp")
         self._take_effect(pipes, start + width, apply)
 
-    def _commit(self, commit: Commit, warp, apply: Action):
+    def _commit(self, commit: Commit, warp: TimedFragment, apply: Action):
         for cta in commit.members:
             self.record.committed(cta)
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from b200.program.module import Instr
 from b200.properties import properties
 from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.clock.timed import TimedFragment
 
 Clk = Callable[[Constants], float]
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
@@ -79,9 +83,9 @@ def _wrap(ins: Instr, run):
 
 
 def _after_fence(ins: Instr, run):
-    def timed(w, *args):
-        membar.wait(w, ins)
-        return run(w, *args)
+    def timed(warp: TimedFragment, *args):
+        membar.wait(warp, ins)
+        return run(warp, *args)
 
     return timed
 
@@ -90,11 +94,11 @@ def _after_fence_of_a_warp(ins: Instr, run):
     """MEMBAR.ALL.GPU is of the warp, however many lanes what comes after it is carried out for."""
     lanes = LanesOfAWarp()
 
-    def timed(w, lane, *args):
-        if lanes.first(w, lane):
-            membar.wait(w, ins)
-        got = run(w, lane, *args)
-        lanes.done(w, lane)
+    def timed(warp: TimedFragment, lane: int, *args):
+        if lanes.first(warp, lane):
+            membar.wait(warp, ins)
+        got = run(warp, lane, *args)
+        lanes.done(warp, lane)
         return got
 
     return timed
@@ -111,28 +115,28 @@ class LanesOfAWarp:
         self.last: tuple = (None, 0, 0.0)
         self.addresses: set[int] = set()
 
-    def first(self, w, lane: int) -> bool:
-        warp, before, time = self.last
-        if warp is w and lane > before and w.time == time:
+    def first(self, warp: TimedFragment, lane: int) -> bool:
+        last, before, time = self.last
+        if last is warp and lane > before and warp.time == time:
             return False
         self.addresses.clear()
         return True
 
-    def done(self, w, lane: int) -> None:
-        self.last = (w, lane, w.time)
+    def done(self, warp: TimedFragment, lane: int) -> None:
+        self.last = (warp, lane, warp.time)
 
 
 def _once_a_warp(run, clk: Callable[[Constants], float]):
     """Lanes that name one address share an issue."""
     lanes = LanesOfAWarp()
 
-    def timed(w, lane, address, *rest):
-        lanes.first(w, lane)
-        got = run(w, lane, address, *rest)
+    def timed(warp: TimedFragment, lane: int, address, *rest):
+        lanes.first(warp, lane)
+        got = run(warp, lane, address, *rest)
         if address not in lanes.addresses:
             lanes.addresses.add(address)
-            w.time += clk(w.clock.constants)
-        lanes.done(w, lane)
+            warp.time += clk(warp.clock.constants)
+        lanes.done(warp, lane)
         return got
 
     return timed
@@ -143,22 +147,22 @@ def _over_the_cluster(ins: Instr, run):
     a branch has parted from others of their warp meet them the later for it.
     """
 
-    def timed(w, lane, address, *rest):
-        if address >> RANK_SHIFT == w.cta.rank:
-            return run(w, lane, address, *rest)
-        c = w.clock.constants
-        if w.mask != w.live:
-            w.held = c.arrive_parted
-        w.clock.at(w.time + c.dsmem_way, lambda: run(w, lane, address, *rest))
+    def timed(warp: TimedFragment, lane: int, address, *rest):
+        if address >> RANK_SHIFT == warp.cta.rank:
+            return run(warp, lane, address, *rest)
+        c = warp.clock.constants
+        if warp.mask != warp.live:
+            warp.held = c.arrive_parted
+        warp.clock.at(warp.time + c.dsmem_way, lambda: run(warp, lane, address, *rest))
         return None
 
     return timed
 
 
 def _fixed(run, clk: Callable[[Constants], float]):
-    def timed(w, *args):
-        got = run(w, *args)
-        w.time += clk(w.clock.constants)
+    def timed(warp: TimedFragment, *args):
+        got = run(warp, *args)
+        warp.time += clk(warp.clock.constants)
         return got
 
     return timed
@@ -171,56 +175,56 @@ def _mbarrier_wait(ins: Instr, run):
     """
     barrier_at = barrier_operand(ins)
 
-    def timed(w, mask, address, *rest):
-        done = run(w, mask, address, *rest)
-        c = w.clock.constants
+    def timed(warp: TimedFragment, mask: int, address, *rest):
+        done = run(warp, mask, address, *rest)
+        c = warp.clock.constants
         if done:
             lanes = address[as_bools(mask & done)] if isinstance(address, np.ndarray) else [address]
-            passed = {barrier_at(w, int(at)) for at in lanes}
+            passed = {barrier_at(warp, int(at)) for at in lanes}
             barrier, wake = max(passed, key=attrgetter("time")), c.mbarrier_wake
-            if w.woken_by is barrier:
-                wake = c.mbarrier_asleep if w.mask == w.live else c.mbarrier_asleep_parted
-            w.woken_by = None
+            if warp.woken_by is barrier:
+                wake = c.mbarrier_asleep if warp.mask == warp.live else c.mbarrier_asleep_parted
+            warp.woken_by = None
             at = barrier.time + wake - c.mbarrier_try
-            if at > w.time:
-                w.clock.stall(w, at, ins, "an mbarrier", barrier)
-        w.time += c.mbarrier_try
+            if at > warp.time:
+                warp.clock.stall(warp, at, ins, "an mbarrier", barrier)
+        warp.time += c.mbarrier_try
         return done
 
     return timed
 
 
-def _cta_barrier(ins, run):
-    def timed(w, mask, number, *rest):
-        got = run(w, mask, number, *rest)
+def _cta_barrier(ins: Instr, run):
+    def timed(warp: TimedFragment, mask: int, number, *rest):
+        got = run(warp, mask, number, *rest)
         number = number if isinstance(number, int) else int(number[active(mask)[0]])
-        barrier, c = w.cta.named_barriers[number], w.clock.constants
-        if barrier.time > w.time:
-            w.clock.stall(w, barrier.time, ins, "a CTA barrier")
+        barrier, c = warp.cta.named_barriers[number], warp.clock.constants
+        if barrier.time > warp.time:
+            warp.clock.stall(warp, barrier.time, ins, "a CTA barrier")
         threads = rest[0] if rest and isinstance(rest[0], int) else 0
-        w.time += c.bar_base + c.bar_warp * ((threads or w.cta.threads) // 32)
+        warp.time += c.bar_base + c.bar_warp * ((threads or warp.cta.threads) // 32)
         return got
 
     return timed
 
 
-def _cluster_wait(ins, run):
-    def timed(w, *args):
-        run(w, *args)
-        at = w.cta.cluster.barrier.time
-        if at > w.time:
-            w.clock.stall(w, at, ins, "the cluster barrier")
-        w.time += w.clock.constants.cluster_sync
+def _cluster_wait(ins: Instr, run):
+    def timed(warp: TimedFragment, *args):
+        run(warp, *args)
+        at = warp.cta.cluster.barrier.time
+        if at > warp.time:
+            warp.clock.stall(warp, at, ins, "the cluster barrier")
+        warp.time += warp.clock.constants.cluster_sync
 
     return timed
 
 
 def _alloc(ins: Instr, run):
-    def timed(w, *args):
-        run(w, *args)
-        w.time += w.clock.constants.tmem_alloc
-        record = w.clock.record
-        record.tmem_columns = max(record.tmem_columns, sum(w.cta.tmem_allocations.values()))
+    def timed(warp: TimedFragment, *args):
+        run(warp, *args)
+        warp.time += warp.clock.constants.tmem_alloc
+        record = warp.clock.record
+        record.tmem_columns = max(record.tmem_columns, sum(warp.cta.tmem_allocations.values()))
 
     return timed
 
@@ -229,18 +233,18 @@ def _grid_dependency(ins: Instr, run):
     """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
     waits = ins.has("wait")
 
-    def timed(w, *args):
-        w.clock.record.depends(w, waits)
-        return run(w, *args)
+    def timed(warp: TimedFragment, *args):
+        warp.clock.record.depends(warp, waits)
+        return run(warp, *args)
 
     return timed
 
 
-def _tmem_wait(ins, run):
-    def timed(w, *args):
-        run(w, *args)
-        if w.state.tmem_done > w.time:
-            w.clock.stall(w, w.state.tmem_done, ins, "tensor memory")
+def _tmem_wait(ins: Instr, run):
+    def timed(warp: TimedFragment, *args):
+        run(warp, *args)
+        if warp.state.tmem_done > warp.time:
+            warp.clock.stall(warp, warp.state.tmem_done, ins, "tensor memory")
 
     return timed
 
@@ -251,18 +255,18 @@ def _tmem_access(ins: Instr, run):
     assert isinstance(effect, (e.TensorLoads, e.TensorStores))
     columns, load = effect.registers, isinstance(effect, e.TensorLoads)
 
-    def timed(w, *args):
-        got = run(w, *args)
-        c = w.clock.constants
+    def timed(warp: TimedFragment, *args):
+        got = run(warp, *args)
+        c = warp.clock.constants
         width = columns * (c.tmem_ld_column if load else c.tmem_st_column)
-        port = w.core.tmem
-        start = port.serve(w.time, width)
+        port = warp.core.tmem
+        start = port.serve(warp.time, width)
         done = start + width + (c.tmem_ld if load else c.tmem_st)
-        w.state.tmem_done = max(w.state.tmem_done, done)
+        warp.state.tmem_done = max(warp.state.tmem_done, done)
         end = start + width
-        w.clock.record.unit(w.cta, "tensor memory", start, end, "ld" if load else "st")
+        warp.clock.record.unit(warp.cta, "tensor memory", start, end, "ld" if load else "st")
         if load:
-            w.clock.record.read_tmem(w)
+            warp.clock.record.read_tmem(warp)
         return got
 
     return timed
@@ -280,35 +284,35 @@ def _memory_access(run, effect: e.Access):
         space = "shared"
     kind = _kind(effect)
 
-    def timed_in(w, where: str, addresses: np.ndarray):
+    def timed_in(warp: TimedFragment, where: str, addresses: np.ndarray):
         if where == "global":
-            w.clock.accesses.access_global(w, kind, addresses, nbytes, effect.cached)
+            warp.clock.accesses.access_global(warp, kind, addresses, nbytes, effect.cached)
         elif where.startswith("shared"):
-            far = addresses >> RANK_SHIFT != w.cta.rank
+            far = addresses >> RANK_SHIFT != warp.cta.rank
             if where != "shared::cluster" or far.all() or not far.any():
                 remote = where == "shared::cluster" and bool(far[0])
-                w.clock.accesses.access_shared(w, kind, addresses, nbytes, remote)
+                warp.clock.accesses.access_shared(warp, kind, addresses, nbytes, remote)
                 return
             for remote in (False, True):
                 part = addresses[far == remote]
-                w.clock.accesses.access_shared(w, kind, part, nbytes, remote)
+                warp.clock.accesses.access_shared(warp, kind, part, nbytes, remote)
         else:
-            w.clock.accesses.access_local(w, kind)
+            warp.clock.accesses.access_local(warp, kind)
 
-    def timed(w, mask, *args):
-        got = run(w, mask, *args)
+    def timed(warp: TimedFragment, mask: int, *args):
+        got = run(warp, mask, *args)
         address = args[0]
         if isinstance(address, np.ndarray):
             addresses = address[as_bools(mask)].astype(np.int64)
         else:
             addresses = np.array([address], np.int64)
         if space != "generic":
-            timed_in(w, space, addresses)
+            timed_in(warp, space, addresses)
             return got
         windows = addresses & ~WINDOW_MASK
         for window in dict.fromkeys(windows.tolist()):
             inside = addresses[windows == window] & WINDOW_MASK
-            timed_in(w, _WINDOWS.get(window, "param"), inside)
+            timed_in(warp, _WINDOWS.get(window, "param"), inside)
         return got
 
     return timed
@@ -319,11 +323,11 @@ def _fill(ins: Instr, run):
     after the other. Nobody has measured it: grade "unknown".
     """
 
-    def timed(w, mask, address, size, *rest):
-        run(w, mask, address, size, *rest)
+    def timed(warp: TimedFragment, mask: int, address, size, *rest):
+        run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)
-            w.clock.accesses.access_shared(w, "st", where, nbytes, remote=False)
+            warp.clock.accesses.access_shared(warp, "st", where, nbytes, remote=False)
 
     return timed
 

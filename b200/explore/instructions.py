@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
 from b200.program.module import Instr
 from b200.registry import FULL, QUIET, Run, active, lanes
+
+if TYPE_CHECKING:
+    from b200.explore.record import RecordedFragment
 
 
 class RecordingWriter(CheckedWriter):
@@ -61,9 +65,9 @@ class RecordingWriter(CheckedWriter):
 def _written(ins: Instr, effect: e.Access, run):
     """Note who writes which words (words.py)."""
 
-    def noted(w, mask, address, *rest):
-        result = run(w, mask, address, *rest)
-        w.recorder.words.written(w, mask, address, ins, effect)
+    def noted(warp: RecordedFragment, mask: int, address, *rest):
+        result = run(warp, mask, address, *rest)
+        warp.recorder.words.written(warp, mask, address, ins, effect)
         return result
 
     return noted
@@ -72,11 +76,11 @@ def _written(ins: Instr, effect: e.Access, run):
 def _filled(ins: Instr, effect: e.Fills, run):
     """Likewise of st.bulk: a weak store of as many bytes as each range has."""
 
-    def noted(w, mask, address, size, *rest):
-        run(w, mask, address, size, *rest)
+    def noted(warp: RecordedFragment, mask: int, address, size, *rest):
+        run(warp, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
             store = e.Stores(order="weak", space=effect.space, nbytes=nbytes, bits=64)
-            w.recorder.words.written(w, lanes_, at, ins, store)
+            warp.recorder.words.written(warp, lanes_, at, ins, store)
 
     return noted
 
@@ -84,9 +88,9 @@ def _filled(ins: Instr, effect: e.Fills, run):
 def _read(ins: Instr, effect: e.Access, run):
     """Note the words of a read whose value decides over synchronisation."""
 
-    def noted(w, mask, address, *rest):
-        w.recorder.words.read(w, mask, address, ins, effect)
-        return run(w, mask, address, *rest)
+    def noted(warp: RecordedFragment, mask: int, address, *rest):
+        warp.recorder.words.read(warp, mask, address, ins, effect)
+        return run(warp, mask, address, *rest)
 
     return noted
 
@@ -101,11 +105,11 @@ def _place(mbarrier: MBarrier) -> Place:
 def _init(ins: Instr, effect: e.InitsMbarrier, run):
     find = barrier_operand(ins)
 
-    def recorded(w, lane, address, count):
-        run(w, lane, address, count)
-        place, recorder = _place(find(w, address)), w.recorder
-        if recorder.one_more(w, kinds.INIT, place, ins) is None:
-            recorder.step(w.state, w.mask, kinds.INIT, place, ins, count=count)
+    def recorded(warp: RecordedFragment, lane: int, address, count):
+        run(warp, lane, address, count)
+        place, recorder = _place(find(warp, address)), warp.recorder
+        if recorder.one_more(warp, kinds.INIT, place, ins) is None:
+            recorder.step(warp.state, warp.mask, kinds.INIT, place, ins, count=count)
 
     return recorded
 
@@ -113,10 +117,10 @@ def _init(ins: Instr, effect: e.InitsMbarrier, run):
 def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run):
     find = barrier_operand(ins)
 
-    def recorded(w, lane, address):
-        place = _place(find(w, address))
-        run(w, lane, address)
-        w.recorder.step(w.state, w.mask, kinds.INVAL, place, ins)
+    def recorded(warp: RecordedFragment, lane: int, address):
+        place = _place(find(warp, address))
+        run(warp, lane, address)
+        warp.recorder.step(warp.state, warp.mask, kinds.INVAL, place, ins)
 
     return recorded
 
@@ -125,17 +129,17 @@ def _arrive(ins: Instr, effect: e.Arrives, run):
     find, with_bytes = barrier_operand(ins), effect.expects
     what = {"drop": effect.drops}
 
-    def recorded(w, lane, address, count=1):
-        place = _place(find(w, address))
-        result = run(w, lane, address, count)
-        recorder = w.recorder
+    def recorded(warp: RecordedFragment, lane: int, address, count=1):
+        place = _place(find(warp, address))
+        result = run(warp, lane, address, count)
+        recorder = warp.recorder
         arrivals, nbytes = (1, count) if with_bytes else (count, 0)
-        have = recorder.one_more(w, kinds.ARRIVE, place, ins)
+        have = recorder.one_more(warp, kinds.ARRIVE, place, ins)
         if have is not None and (have.count, have.tx) == (arrivals, nbytes):
             have.times += 1
         else:
             recorder.step(
-                w.state, w.mask, kinds.ARRIVE, place, ins, count=arrivals, tx=nbytes, **what
+                warp.state, warp.mask, kinds.ARRIVE, place, ins, count=arrivals, tx=nbytes, **what
             )
         return result
 
@@ -148,10 +152,10 @@ def _bytes(kind: str):
     def make(ins: Instr, effect: e.Effect, run):
         find = barrier_operand(ins)
 
-        def recorded(w, lane, address, nbytes):
-            place = _place(find(w, address))
-            run(w, lane, address, nbytes)
-            w.recorder.step(w.state, w.mask, kind, place, ins, tx=nbytes)
+        def recorded(warp: RecordedFragment, lane: int, address, nbytes: int):
+            place = _place(find(warp, address))
+            run(warp, lane, address, nbytes)
+            warp.recorder.step(warp.state, warp.mask, kind, place, ins, tx=nbytes)
 
         return recorded
 
@@ -162,11 +166,11 @@ def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run):
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     find = barrier_operand(ins)
 
-    def recorded(w, lane, address):
+    def recorded(warp: RecordedFragment, lane: int, address):
         if not effect.counted:
-            place = _place(find(w, address))
-            w.recorder.step(w.state, w.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
-        run(w, lane, address)
+            place = _place(find(warp, address))
+            warp.recorder.step(warp.state, warp.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
+        run(warp, lane, address)
 
     return recorded
 
@@ -178,14 +182,14 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run):
     """
     find, shift = barrier_operand(ins), effect.shift
 
-    def recorded(w, mask, address, phase, hint=None):
+    def recorded(warp: RecordedFragment, mask: int, address, phase, hint=None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
-            w.recorder.trace(w.cta).not_followed.append(text)
-            return run(w, mask, address, phase, hint)
-        over = run(w, mask, address, phase, hint)
-        place = _place(find(w, address))
-        w.recorder.looks_at(w, place, phase >> shift & 1, ins, bool(over))
+            warp.recorder.trace(warp.cta).not_followed.append(text)
+            return run(warp, mask, address, phase, hint)
+        over = run(warp, mask, address, phase, hint)
+        place = _place(find(warp, address))
+        warp.recorder.looks_at(warp, place, phase >> shift & 1, ins, bool(over))
         return 0
 
     return recorded
@@ -197,43 +201,43 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
     """
     find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
-    def one(w, mask, address, phase, hint):
+    def one(warp: RecordedFragment, mask: int, address, phase, hint):
         """All lanes wait for one phase."""
-        recorder, parity = w.recorder, phase >> shift & 1
-        place = _place(find(w, address))
-        peek = recorder.look_before(w, looks, place, parity) if looks else None
+        recorder, parity = warp.recorder, phase >> shift & 1
+        place = _place(find(warp, address))
+        peek = recorder.look_before(warp, looks, place, parity) if looks else None
         if peek is not None and peek.over:
-            w.spin, done = w.spin and QUIET, FULL
+            warp.spin, done = warp.spin and QUIET, FULL
         else:
-            done = run(w, mask, address, phase, hint)
+            done = run(warp, mask, address, phase, hint)
         if done:
             of = ()
             if peek is not None:
-                recorder.looks[w.state].remove(peek)
+                recorder.looks[warp.state].remove(peek)
                 of = (peek.step.number,)
             recorder.step(
-                *(w.state, w.mask, kinds.WAIT, place, ins), parity=parity, token=token, of=of
+                *(warp.state, warp.mask, kinds.WAIT, place, ins), parity=parity, token=token, of=of
             )
         return done
 
-    def recorded(w, mask, address, phase, hint=None):
+    def recorded(warp: RecordedFragment, mask: int, address, phase, hint=None):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            return one(w, mask, address, phase, hint)
-        done = run(w, mask, address, phase, hint)
+            return one(warp, mask, address, phase, hint)
+        done = run(warp, mask, address, phase, hint)
         if not done:
             return done
-        recorder = w.recorder
-        for peek in recorder.looks.get(w.state, ()):
+        recorder = warp.recorder
+        for peek in recorder.looks.get(warp.state, ()):
             if id(peek.ins) in looks and peek.lanes & mask & done:
-                recorder.not_waited_for(w.cta, peek)
+                recorder.not_waited_for(warp.cta, peek)
         where, phases = lanes(address, np.uint64), lanes(phase, np.uint64)
         groups: dict[tuple[int, int], int] = {}
         for i in active(mask & done):
             key = int(where[i]), int(phases[i]) >> shift & 1
             groups[key] = groups.get(key, 0) | 1 << i
         for (at, parity), mine in groups.items():
-            place = _place(find(w, at))
-            recorder.step(w.state, mine, kinds.WAIT, place, ins, parity=parity, token=token)
+            place = _place(find(warp, at))
+            recorder.step(warp.state, mine, kinds.WAIT, place, ins, parity=parity, token=token)
         return done
 
     return recorded
@@ -250,20 +254,20 @@ def _named(ins: Instr, effect: e.MeetsInCta, run):
     """Record bar.sync, bar.red and bar.arrive."""
     waits, counted = effect.waits, effect.counted
 
-    def recorded(w, mask, number, *rest):
-        recorder = w.recorder
-        place = Place("barrier", w.cta.rank, _operand(number, mask))
+    def recorded(warp: RecordedFragment, mask: int, number, *rest):
+        recorder = warp.recorder
+        place = Place("barrier", warp.cta.rank, _operand(number, mask))
         threads = _operand(rest[0], mask) if rest and counted else 0
-        here = 32 if w.mask == w.state.live else w.mask.bit_count()
-        if w.token is None:  # it arrives; noted first, since it may have to wait then
+        here = 32 if warp.mask == warp.state.live else warp.mask.bit_count()
+        if warp.token is None:  # it arrives; noted first, since it may have to wait then
             met = recorder.step(
-                w.state, w.mask, kinds.MEET, place, ins, count=here, threads=threads
+                warp.state, warp.mask, kinds.MEET, place, ins, count=here, threads=threads
             )
-            recorder.met[w, place] = [met.number]
-        result = run(w, mask, number, *rest)
+            recorder.met[warp, place] = [met.number]
+        result = run(warp, mask, number, *rest)
         if waits:
-            mine = tuple(recorder.met.pop((w, place)))
-            recorder.step(w.state, w.mask, kinds.PASS, place, ins, of=mine)
+            mine = tuple(recorder.met.pop((warp, place)))
+            recorder.step(warp.state, warp.mask, kinds.PASS, place, ins, of=mine)
         return result
 
     return recorded
@@ -272,11 +276,11 @@ def _named(ins: Instr, effect: e.MeetsInCta, run):
 def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
     place = Place("cluster")
 
-    def recorded(w, mask):
-        recorder = w.recorder
-        run(w, mask)
-        step = recorder.step(w.state, w.mask, kinds.MEET, place, ins, count=mask.bit_count())
-        recorder.met.setdefault((w.state, place), []).append(step.number)
+    def recorded(warp: RecordedFragment, mask: int):
+        recorder = warp.recorder
+        run(warp, mask)
+        step = recorder.step(warp.state, warp.mask, kinds.MEET, place, ins, count=mask.bit_count())
+        recorder.met.setdefault((warp.state, place), []).append(step.number)
 
     return recorded
 
@@ -284,12 +288,12 @@ def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
 def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run):
     place = Place("cluster")
 
-    def recorded(w, mask):
-        recorder = w.recorder
-        run(w, mask)
-        met = recorder.met.get((w.state, place), [])
-        recorder.step(w.state, w.mask, kinds.PASS, place, ins, of=tuple(met))
-        if not w.state.cluster_arrived:
+    def recorded(warp: RecordedFragment, mask: int):
+        recorder = warp.recorder
+        run(warp, mask)
+        met = recorder.met.get((warp.state, place), [])
+        recorder.step(warp.state, warp.mask, kinds.PASS, place, ins, of=tuple(met))
+        if not warp.state.cluster_arrived:
             met.clear()
 
     return recorded
@@ -306,29 +310,29 @@ def _alloc(ins: Instr, effect: e.AllocatesTensor, run):
     pair = effect.pair
     locate = resolver(space_of(ins))
 
-    def recorded(w, mask, address, columns):
-        run(w, mask, address, columns)
-        recorder, rank = w.recorder, w.cta.rank
+    def recorded(warp: RecordedFragment, mask: int, address, columns):
+        run(warp, mask, address, columns)
+        recorder, rank = warp.recorder, warp.cta.rank
         kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
         n = _operand(columns, mask)
-        step = recorder.step(w.state, w.mask, kind, _pool(w.cta), ins, count=n, rank=rank)
-        target, at = locate(w, _operand(address, mask), 4, 4)
+        step = recorder.step(warp.state, warp.mask, kind, _pool(warp.cta), ins, count=n, rank=rank)
+        target, at = locate(warp, _operand(address, mask), 4, 4)
         first = int(target.smem.u32[at // 4])  # which the instruction has written there
-        recorder.allocated[w.cta, first] = step.number
+        recorder.allocated[warp.cta, first] = step.number
 
     return recorded
 
 
 def _dealloc(ins: Instr, effect: e.FreesTensor, run):
-    def recorded(w, mask, taddr, columns):
-        run(w, mask, taddr, columns)
-        recorder = w.recorder
-        of = recorder.allocated.pop((w.cta, _operand(taddr, mask)), None)
+    def recorded(warp: RecordedFragment, mask: int, taddr, columns):
+        run(warp, mask, taddr, columns)
+        recorder = warp.recorder
+        of = recorder.allocated.pop((warp.cta, _operand(taddr, mask)), None)
         n = _operand(columns, mask)
         recorder.step(
-            *(w.state, w.mask, kinds.DEALLOC, _pool(w.cta), ins),
+            *(warp.state, warp.mask, kinds.DEALLOC, _pool(warp.cta), ins),
             count=n,
-            rank=w.cta.rank,
+            rank=warp.cta.rank,
             of=() if of is None else (of,),
         )
 
@@ -336,10 +340,10 @@ def _dealloc(ins: Instr, effect: e.FreesTensor, run):
 
 
 def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
-    def recorded(w, mask):
-        run(w, mask)
-        place = _pool(w.cta)
-        w.recorder.step(w.state, w.mask, kinds.RELINQUISH, place, ins, rank=w.cta.rank)
+    def recorded(warp: RecordedFragment, mask: int):
+        run(warp, mask)
+        place = _pool(warp.cta)
+        warp.recorder.step(warp.state, warp.mask, kinds.RELINQUISH, place, ins, rank=warp.cta.rank)
 
     return recorded
 
@@ -350,15 +354,16 @@ def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
 def _registers(ins: Instr, effect: e.SetsRegisters, run):
     """Record setmaxnreg when it is carried out."""
 
-    def recorded(w, mask, n):
-        entry, pool = w.machine.budget.registers, w.cta.registers
-        had = pool.of(w.index) if pool is not None else entry
-        run(w, mask, n)
-        have = w.cta.registers.of(w.index) if entry is not None else had
-        if have != had:
+    def recorded(warp: RecordedFragment, mask: int, n):
+        entry, pool = warp.machine.budget.registers, warp.cta.registers
+        had = pool.of(warp.index) if pool is not None else entry
+        run(warp, mask, n)
+        pool = warp.cta.registers
+        have = pool.of(warp.index) if pool is not None and entry is not None else had
+        if have is not None and had is not None and have != had:
             kind = kinds.TAKE if have > had else kinds.GIVE
-            place, count = Place("registers", w.cta.rank), 32 * abs(have - had)
-            w.recorder.step(w.state, w.mask, kind, place, ins, count=count)
+            place, count = Place("registers", warp.cta.rank), 32 * abs(have - had)
+            warp.recorder.step(warp.state, warp.mask, kind, place, ins, count=count)
 
     return recorded
 

@@ -149,7 +149,7 @@ class Recorder:
         if text not in trace.not_followed:
             trace.not_followed.append(text)
 
-    def one_more(self, warp: Fragment, kind: str, place: Place, ins) -> Step | None:
+    def one_more(self, warp: Fragment, kind: str, place: Place, ins: Instr) -> Step | None:
         """The step of the previous lane of this instruction, if there is one: lanes
         make one step.
         """

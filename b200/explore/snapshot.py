@@ -225,5 +225,5 @@ class _Look:
         return id(x)  # what never changes: instructions, the machine, operands
 
 
-def _place(fragment: Fragment) -> tuple:
-    return fragment.cta.rank, fragment.index, fragment.mask, fragment.pc
+def _place(warp: Fragment) -> tuple:
+    return warp.cta.rank, warp.index, warp.mask, warp.pc

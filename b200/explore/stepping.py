@@ -137,17 +137,17 @@ class Steps:
         here: list[Fragment | Pending] = [f for f in self.queue if f.cta.cluster is near]
         return here, [who for who in every if who not in here]
 
-    def is_quiet(self, fragment: Fragment) -> bool:
+    def is_quiet(self, warp: Fragment) -> bool:
         """Whether nobody else can tell its next step: it executes nothing visible, or finds that
         all have come to its barrier.
         """
-        ins = self.cut.visible.get(fragment.pc)
+        ins = self.cut.visible.get(warp.pc)
         if ins is None:
             return True
         if ins.pred is not None and not isinstance(ins.effect, Jumps):
-            guard = fragment.R[self.register[ins.pred.name]]
-            return not (guard ^ (FULL if ins.negated else 0)) & fragment.mask
-        token = fragment.token
+            guard = warp.R[self.register[ins.pred.name]]
+            return not (guard ^ (FULL if ins.negated else 0)) & warp.mask
+        token = warp.token
         waits = isinstance(token, tuple) and isinstance(token[0], NamedBarrier)
         return waits and token[0].generation != token[1]
 
@@ -171,16 +171,16 @@ class Steps:
         if goes_on and not who.queued:
             self.machine.enqueue(who)
 
-    def _run(self, f: Fragment) -> bool:
+    def _run(self, warp: Fragment) -> bool:
         """Run a fragment up to its next visible instruction. False if it has ended."""
         blocks = self.machine.code.blocks
         for _ in range(BLOCKS):
-            pc = blocks[f.pc](f, f.R)
-            if pc == EXIT or pc == f.reconv:
-                pc = f.arrive_or_exit(pc)
+            pc = blocks[warp.pc](warp, warp.R)
+            if pc == EXIT or pc == warp.reconv:
+                pc = warp.arrive_or_exit(pc)
                 if pc is None:
                     return False
-            f.pc = pc
+            warp.pc = pc
             if pc in self.cut.visible:
                 return True
         raise Declined(f"a step of more than {BLOCKS:,} blocks")

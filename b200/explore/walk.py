@@ -145,15 +145,15 @@ class _Walk(InOrder):
         self.complete = True
 
     # --- what the machine asks --------------------------------------------------------------------
-    def enqueue(self, fragment: Fragment) -> None:
-        if not fragment.queued:
-            fragment.queued = True
-            self.steps.queue.append(fragment)
+    def enqueue(self, warp: Fragment) -> None:
+        if not warp.queued:
+            warp.queued = True
+            self.steps.queue.append(warp)
 
     def issue(self, operation: Operation, warp: Fragment, apply: Action) -> None:
         self.steps.issue(operation, warp, apply)
 
-    def wait_passed(self, fragment: Fragment) -> None:
+    def wait_passed(self, warp: Fragment) -> None:
         """No turn ends because of it: a turn is a step."""
 
     # --- the walk ---------------------------------------------------------------------------------
@@ -174,10 +174,10 @@ class _Walk(InOrder):
         self.camera = Camera(self.far, self._live)
         self._walk()
 
-    def _live(self, fragment: Fragment) -> int:
+    def _live(self, warp: Fragment) -> int:
         live = self.cut.code.live
-        found = live[fragment.pc]
-        for join in fragment.joins():
+        found = live[warp.pc]
+        for join in warp.joins():
             found |= live[join.pc] if join.pc >= 0 else 0
         return found
 
@@ -261,10 +261,10 @@ class _Walk(InOrder):
             ins = self.cut.code.structure[f.pc].ops[0].ins
         return Taken(f.cta.index, f.index, f.mask, name, ins, quiet)
 
-    def _waits(self, f: Fragment) -> str:
-        if f.waits_for is not None:
-            return getattr(f.waits_for, "describe", lambda: "others")()
-        effect = self.cut.code.structure[f.pc].ops[0].ins.effect
+    def _waits(self, warp: Fragment) -> str:
+        if warp.waits_for is not None:
+            return getattr(warp.waits_for, "describe", lambda: "others")()
+        effect = self.cut.code.structure[warp.pc].ops[0].ins.effect
         phase = isinstance(effect, WaitsForPhase)
         return "the phase of an mbarrier, which is not over" if phase else "what it reads to change"
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,10 @@ from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import active, lanes
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+    from b200.explore.record import RecordedFragment
 
 NOBODY, SEVERAL = -1, -2
 WORD = 4  # bytes
@@ -92,18 +96,20 @@ class Words:
         self.grown: dict[tuple[int, int], int] = {}  # (a set, a store) -> the set with it
 
     # --- what the launch does ---------------------------------------------------------------------
-    def written(self, w, mask: int, address, ins: Instr, effect: Access) -> None:
+    def written(
+        self, warp: RecordedFragment, mask: int, address, ins: Instr, effect: Access
+    ) -> None:
         """Lanes of a warp have stored, or have updated."""
         strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
-        for memory, words in self._accessed(w, mask, address, effect):
-            self._write(memory, words, w.state, ins, strong)
+        for memory, words in self._accessed(warp, mask, address, effect):
+            self._write(memory, words, warp.state, ins, strong)
 
-    def read(self, w, mask: int, address, ins: Instr, effect: Access) -> None:
+    def read(self, warp: RecordedFragment, mask: int, address, ins: Instr, effect: Access) -> None:
         """Lanes of a warp have loaded."""
-        for memory, words in self._accessed(w, mask, address, effect):
-            self._note(ins, memory, w.state, words)
+        for memory, words in self._accessed(warp, mask, address, effect):
+            self._note(ins, memory, warp.state, words)
 
-    def issued(self, operation: Operation, warp, ins: Instr | None) -> None:
+    def issued(self, operation: Operation, warp: Fragment, ins: Instr | None) -> None:
         """A warp has issued an asynchronous operation."""
         for address, nbytes, cta in _sources(operation, warp.cta):
             for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
@@ -157,14 +163,18 @@ class Words:
                 self.reads[key] = np.zeros(memory.writers.size, bool)
             self.reads[key][words] = True
 
-    def _span(self, w, address: np.ndarray, nbytes: int, cta: CTA | None) -> Iterator[tuple]:
+    def _span(
+        self, warp: Fragment, address: np.ndarray, nbytes: int, cta: CTA | None
+    ) -> Iterator[tuple]:
         """(memory, words) of bytes at each of some addresses, of shared memory if there is a CTA"""
         if cta is None:
-            yield from self._global(w, address, nbytes)
+            yield from self._global(warp, address, nbytes)
         elif address.size:
             yield self._shared(cta), _words(address, nbytes)
 
-    def _accessed(self, w, mask: int, address, effect: Access) -> Iterator[tuple]:
+    def _accessed(
+        self, warp: RecordedFragment, mask: int, address, effect: Access
+    ) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
         matrix = isinstance(effect, (MatrixLoads, MatrixStores))
         chosen = active(mask & (1 << effect.addresses) - 1) if matrix else active(mask)
@@ -180,24 +190,26 @@ class Words:
             near = near[near | (window == 0)]
         at = at.astype(np.int64)
         if near.any():
-            yield from self._of_cluster(w, at[near], nbytes, effect.space)
-        yield from self._global(w, at[~near], nbytes)
+            yield from self._of_cluster(warp, at[near], nbytes, effect.space)
+        yield from self._global(warp, at[~near], nbytes)
 
-    def _of_cluster(self, w, at: np.ndarray, nbytes: int, space: str) -> Iterator[tuple]:
+    def _of_cluster(
+        self, warp: RecordedFragment, at: np.ndarray, nbytes: int, space: str
+    ) -> Iterator[tuple]:
         ranks = (at & (1 << 32) - 1) >> RANK_SHIFT
         for rank in np.unique(ranks):
             own = rank == 0 and space not in ("shared::cluster", "generic")
-            cta = w.cta if own else w.cta.cluster.ctas[int(rank)]
+            cta = warp.cta if own else warp.cta.cluster.ctas[int(rank)]
             yield self._shared(cta), _words(at[ranks == rank] & OFFSET_MASK, nbytes)
 
-    def _shared(self, cta) -> Memory:
+    def _shared(self, cta: CTA) -> Memory:
         if cta not in self.memories:
             self.memories[cta] = Memory.of(cta.smem.size, far=False)
         return self.memories[cta]
 
-    def _global(self, w, at: np.ndarray, nbytes: int) -> Iterator[tuple]:
+    def _global(self, warp: Fragment, at: np.ndarray, nbytes: int) -> Iterator[tuple]:
         while at.size:
-            region = w.machine.memory.region(int(at[0]), nbytes)
+            region = warp.machine.memory.region(int(at[0]), nbytes)
             inside = (at >= region.base) & (at < region.base + region.size)
             if region.base not in self.memories:
                 self.memories[region.base] = Memory.of(region.size, far=True)

@@ -29,8 +29,8 @@ class ApartAbreast(FollowAbreast):
     def differ(self) -> bool:
         return False
 
-    def _take(self, ins: Instr, w: Fragment, lanes: int, operands: tuple) -> None:
-        self.trail.meet(ins, w, lanes, operands)
+    def _take(self, ins: Instr, warp: Fragment, lanes: int, operands: tuple) -> None:
+        self.trail.meet(ins, warp, lanes, operands)
 
     def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:
         words, at = self.machine.words(mask), place.at
@@ -44,9 +44,9 @@ class ApartAbreast(FollowAbreast):
         rows[owner, np.arange(at.size) - begins[owner]] = at
         return lanes, ctas, rows
 
-    def _own(self, ins: Instr, w: Fragment, mask: int, place: Place, varies: bool) -> None:
+    def _own(self, ins: Instr, warp: Fragment, mask: int, place: Place, varies: bool) -> None:
         if place.space == "shared":
-            self._in_order(ins, w, mask, place)
+            self._in_order(ins, warp, mask, place)
 
     def _step_global(self, access: GlobalAccess) -> None:
         """An access is no step here."""

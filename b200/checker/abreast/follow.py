@@ -65,18 +65,18 @@ class FollowAbreast(Abreast):
         return ThreadOrder(machine.n, len(machine.lead.warps), smallest_access(machine.code))
 
     # --- steps ------------------------------------------------------------------------------------
-    def _take(self, ins: Instr, w: Fragment, lanes: int, operands: tuple) -> None:
+    def _take(self, ins: Instr, warp: Fragment, lanes: int, operands: tuple) -> None:
         try:
-            self.trail.take(ins, w, lanes, operands)
+            self.trail.take(ins, warp, lanes, operands)
         except Departed:
             raise CtasDiffer("a step that no checked cluster has taken") from None
 
-    def takes(self, ins: Instr, w: Fragment, mask: int, rows: list[tuple]) -> None:
+    def takes(self, ins: Instr, warp: Fragment, mask: int, rows: list[tuple]) -> None:
         """An instruction is about to be executed. rows: (kind, operand of all CTAs, whether it is
         the same in all lanes of one) for each operand of its step.
         """
         lanes = self.machine.alike(mask)
-        self._take(ins, w, lanes, tuple(self._common(lanes, *row) for row in rows))
+        self._take(ins, warp, lanes, tuple(self._common(lanes, *row) for row in rows))
 
     def _common(self, lanes: int, kind, value, uniform: bool):
         """An operand as each CTA has it, in the form of a step."""
@@ -89,23 +89,23 @@ class FollowAbreast(Abreast):
         return plain(mine)
 
     # --- what orders threads ----------------------------------------------------------------------
-    def waits(self, w: Fragment, number: int) -> None:
+    def waits(self, warp: Fragment, number: int) -> None:
         """A warp of all CTAs begins to wait at a barrier."""
         barrier = self.machine.lead.named_barriers.get(number)
-        self.order.waits(w.index, number, barrier.generation if barrier is not None else 0)
+        self.order.waits(warp.index, number, barrier.generation if barrier is not None else 0)
 
-    def passes(self, w: Fragment) -> None:
+    def passes(self, warp: Fragment) -> None:
         """It has waited."""
-        self.order.passes(w.index)
+        self.order.passes(warp.index)
 
-    def together(self, w: Fragment, mask: int) -> None:
+    def together(self, warp: Fragment, mask: int) -> None:
         """Lanes of a warp have met at bar.warp.sync."""
-        if mask == w.live:
-            self.order.together(w.index)
+        if mask == warp.live:
+            self.order.together(warp.index)
 
     # --- accesses ---------------------------------------------------------------------------------
     def access(
-        self, ins: Instr, w: Fragment, mask: int, place: Place, values: tuple, varies: bool
+        self, ins: Instr, warp: Fragment, mask: int, place: Place, values: tuple, varies: bool
     ) -> None:
         """A load, store or atomic is about to be executed. values: what is stored. varies: whether
         lanes of one CTA have addresses of their own.
@@ -114,13 +114,13 @@ class FollowAbreast(Abreast):
         if values and place.space != "local" and not update:
             self._look_at_values(ins, mask, place, values)
         if place.region is None:
-            return self._own(ins, w, mask, place, varies)
+            return self._own(ins, warp, mask, place, varies)
         if place.region.base in self.in_place:
-            self._in_order(ins, w, mask, place)
+            self._in_order(ins, warp, mask, place)
         lanes, ctas, at = self._rows(mask, place)
         at = at if varies else at[:, :1]
         changed = self._changed(mask, values) if update else None
-        made = GlobalAccess(ins, w, lanes, ctas, at, place.nbytes, place.region, changed)
+        made = GlobalAccess(ins, warp, lanes, ctas, at, place.nbytes, place.region, changed)
         self._global(made)
         if update and not values:
             self.later.append(made)
@@ -164,16 +164,16 @@ class FollowAbreast(Abreast):
             if lanes and differ(lanes, at, part_of(None, values, i), bits):
                 raise NotAbreast("lanes store different values at one address")
 
-    def _own(self, ins: Instr, w: Fragment, mask: int, place: Place, varies: bool) -> None:
+    def _own(self, ins: Instr, warp: Fragment, mask: int, place: Place, varies: bool) -> None:
         """An access of a CTA's or a thread's own memory."""
         lanes, _, at = self._rows(mask, place)
         if place.space == "local":
-            return self._take(ins, w, lanes, (None,))
+            return self._take(ins, warp, lanes, (None,))
         if len(at) > 1 and (at != at[0]).any():
             raise CtasDiffer("other places in shared memory", at)
-        self._take(ins, w, lanes, ((at[0] if varies else at[0, :1]).tobytes(),))
+        self._take(ins, warp, lanes, ((at[0] if varies else at[0, :1]).tobytes(),))
 
-    def _in_order(self, ins: Instr, w: Fragment, mask: int, place: Place) -> None:
+    def _in_order(self, ins: Instr, warp: Fragment, mask: int, place: Place) -> None:
         """The threads' accesses must be in order with those before."""
         machine, order, region = self.machine, self.order, place.region
         index, size = place.index, place.items.itemsize
@@ -191,7 +191,7 @@ class FollowAbreast(Abreast):
         index = (index * size // order.unit) + np.arange(place.nbytes // order.unit)[:, None]
         memory = machine.smem if region is None else region
         cells = order.cells(0 if region is None else region.base, memory.size)
-        order.access(w.index, cells, index, who, way_of(ins.effect), shared=region is None)
+        order.access(warp.index, cells, index, who, way_of(ins.effect), shared=region is None)
 
     def _global(self, access: GlobalAccess) -> None:
         """The step, and what the rules for all clusters are to be told."""
@@ -209,7 +209,7 @@ class FollowAbreast(Abreast):
     def issued(self, operation: Operation, warp: Fragment) -> None:
         self.operations.setdefault(warp, []).append(operation)
 
-    def has_issued(self, ins: Instr, w: Fragment, mask: int) -> None:
+    def has_issued(self, ins: Instr, warp: Fragment, mask: int) -> None:
         """An instruction has issued copies of threads in all CTAs."""
         self.machine.alike(mask)
         steps = {
@@ -220,7 +220,7 @@ class FollowAbreast(Abreast):
         if len(steps) > 1:
             raise CtasDiffer("other copies")
         for operands in steps.pop():
-            self._take(ins, w, -1, operands)
+            self._take(ins, warp, -1, operands)
 
     def _copy(self, ins: Instr, seat: Fragment, copy: Operation) -> tuple:
         """What makes the step of a CTA's copy (steps.py)."""

@@ -21,6 +21,7 @@ from b200.registry import Run
 
 if TYPE_CHECKING:
     from b200.checker.abreast.follow import FollowAbreast
+    from b200.checker.checked import CheckedFragment
 
 
 class CheckedAbreastWriter(AbreastWriter):
@@ -43,8 +44,8 @@ class CheckedAbreastWriter(AbreastWriter):
         address = ins.operands[0 if isinstance(ins.effect, Stores) or ins.mods[0] == "red" else 1]
         varies = self.alone.operand_varies(address)
 
-        def seen(w: Fragment, mask: int, place: Place, values: tuple) -> None:
-            view_of(w).access(ins, w, mask, place, values, varies)
+        def seen(warp: Fragment, mask: int, place: Place, values: tuple) -> None:
+            view_of(warp).access(ins, warp, mask, place, values, varies)
 
         return seen
 
@@ -56,9 +57,9 @@ class CheckedAbreastWriter(AbreastWriter):
         count = 1 if address_only else len(operands)
         uniform = [not self.alone.operand_varies(o) for o in operands[:count]]
 
-        def step(w, mask, *args):
-            view_of(w).takes(ins, w, mask, list(zip(kinds, args, uniform)))
-            return run(w, mask, *args)
+        def step(warp: CheckedFragment, mask: int, *args):
+            view_of(warp).takes(ins, warp, mask, list(zip(kinds, args, uniform)))
+            return run(warp, mask, *args)
 
         if isinstance(ins.effect, MeetsInCta) and ins.effect.waits:
             return _waiting(step)
@@ -75,11 +76,11 @@ class CheckedAbreastWriter(AbreastWriter):
 def _waiting(run: Run) -> Run:
     """The run function of a barrier of the CTA, which orders what comes before and after it."""
 
-    def wait(w, mask, number, *rest):
-        if w.token is None:
-            view_of(w).waits(w, number)
-        run(w, mask, number, *rest)
-        view_of(w).passes(w)
+    def wait(warp: CheckedFragment, mask: int, number, *rest):
+        if warp.token is None:
+            view_of(warp).waits(warp, number)
+        run(warp, mask, number, *rest)
+        view_of(warp).passes(warp)
 
     return wait
 
@@ -87,9 +88,9 @@ def _waiting(run: Run) -> Run:
 def _together(run: Run) -> Run:
     """The run function of bar.warp.sync, which does so for the lanes of a warp."""
 
-    def meet(w, mask, *args):
-        run(w, mask, *args)
-        view_of(w).together(w, mask)
+    def meet(warp: Fragment, mask: int, *args):
+        run(warp, mask, *args)
+        view_of(warp).together(warp, mask)
 
     return meet
 
@@ -97,15 +98,15 @@ def _together(run: Run) -> Run:
 def _issuing(ins: Instr, run: Run) -> Run:
     """The run function with the steps of what each CTA issues behind it."""
 
-    def step(w, mask, *args):
-        run(w, mask, *args)
-        view_of(w).has_issued(ins, w, mask)
+    def step(warp: CheckedFragment, mask: int, *args):
+        run(warp, mask, *args)
+        view_of(warp).has_issued(ins, warp, mask)
 
     return step
 
 
-def view_of(w: Fragment) -> FollowAbreast:
-    machine: Any = w.machine
+def view_of(warp: Fragment) -> FollowAbreast:
+    machine: Any = warp.machine
     return machine.view
 
 

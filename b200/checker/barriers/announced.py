@@ -8,12 +8,17 @@ and who waits for them goes on too early.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Barrier
 from b200.checker.vector_clocks import ORDER, Agent
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
 def announces(barrier: Barrier, agent: Agent, ins: Instr) -> None:
@@ -33,7 +38,7 @@ def arrives(barrier: Barrier, agent: Agent, clock: np.ndarray) -> None:
     barrier.unheld = [each for each in barrier.unheld if not before(*each[:2])]
 
 
-def completed(observer, barrier: Barrier, last: Instr) -> None:
+def completed(observer: Observer, barrier: Barrier, last: Instr) -> None:
     """A phase is over: report what no arrival of it comes after."""
     for agent, _, ins in barrier.unheld:
         observer.found(

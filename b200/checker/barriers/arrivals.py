@@ -14,11 +14,19 @@ waiters learn no less, and the late arrival fills its place.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Barrier
 from b200.effects import Commits
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+    from b200.chip.state import CTA
+    from b200.program.module import Instr
 
 
 class Uses:
@@ -33,7 +41,7 @@ class Uses:
         self.lanes: dict = {}
         self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
 
-    def add(self, agent, lane: int | None, phases: int) -> None:
+    def add(self, agent: Agent, lane: int | None, phases: int) -> None:
         """Count an arrival of a lane. Lanes of one execution come in order: a lane that is not
         higher begins another execution.
         """
@@ -59,12 +67,14 @@ class Arrivals:
     whose tensor cores they commit, as words.
     """
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.abroad: dict[int, str] = {}
         self.early: dict[Barrier, tuple] = {}
 
-    def comes(self, barrier: Barrier, agent, ins, lane: int | None, clock: np.ndarray) -> None:
+    def comes(
+        self, barrier: Barrier, agent: Agent, ins, lane: int | None, clock: np.ndarray
+    ) -> None:
         """A warp is about to arrive, with the clock that the arrival publishes."""
         uses = barrier.uses.get(ins.key)
         if uses is None:
@@ -75,7 +85,7 @@ class Arrivals:
         if barrier.phases != uses.phases or not barrier.explained(clock):
             self.too_many(barrier, agent, ins)
 
-    def commits(self, cta, commit, ins) -> None:
+    def commits(self, cta: CTA, commit, ins) -> None:
         """A commit arrives at mbarriers. One that leaves out the issuer's own CTA, or pair, is
         legal; where arrivals do not add up it is the first thing to look at.
         """
@@ -91,7 +101,7 @@ class Arrivals:
                 f"cluster, and rank {cta.rank} issues it"
             )
 
-    def too_many(self, barrier: Barrier, agent, ins) -> None:
+    def too_many(self, barrier: Barrier, agent: Agent, ins) -> None:
         self.early.setdefault(barrier, (agent, ins))
 
     def finish(self) -> None:
@@ -100,7 +110,7 @@ class Arrivals:
             self._tell(barrier, agent, ins)
         self.early.clear()
 
-    def _tell(self, barrier: Barrier, agent, ins):
+    def _tell(self, barrier: Barrier, agent: Agent, ins: Instr):
         count = barrier.object.expected
         every = barrier.uses.values()
         here = barrier.uses[ins.key]

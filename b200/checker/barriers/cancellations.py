@@ -7,6 +7,8 @@ between the two.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
@@ -14,24 +16,28 @@ from b200.checker.vector_clocks import ASYNC
 from b200.chip.operations import Place, TryCancel
 from b200.program.module import Instr
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+
 
 class Cancellations:
     """The rule for one launch. failures: for each cluster, the reads that found
     a failed response.
     """
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.failures: dict[object, list[Record]] = {}
 
-    def failed(self, agent, ins: Instr) -> None:
+    def failed(self, agent: Agent, ins: Instr) -> None:
         """A warp has found that a request failed."""
         record = Record(agent, ins, agent.component, 0, "generic", "finds that a request failed")
         record.step = record.epoch
         seen = self.failures.setdefault(agent.cta.cluster, [])
         seen[:] = [old for old in seen if old.agent is not agent] + [record]
 
-    def requested(self, agent, ins: Instr, cancel: TryCancel) -> None:
+    def requested(self, agent: Agent, ins: Instr, cancel: TryCancel) -> None:
         """A warp asks for a cluster's work."""
         for old in self.failures.get(agent.cta.cluster, ()):
             if known(agent, old):
@@ -40,7 +46,7 @@ class Cancellations:
         for place in cancel.places:
             self._reused(agent, ins, place, cancel.nbytes)
 
-    def _again(self, agent, ins: Instr, old: Record):
+    def _again(self, agent: Agent, ins: Instr, old: Record):
         self.observer.found(
             "protocol",
             "a cluster's launch is requested again after a response has said that none is left: "
@@ -56,7 +62,7 @@ class Cancellations:
             ERROR,
         )
 
-    def _reused(self, agent, ins: Instr, place: Place, nbytes: int):
+    def _reused(self, agent: Agent, ins: Instr, place: Place, nbytes: int):
         """Report generic reads of the previous response that no proxy fence follows."""
         rules = self.observer.shared(place.cta)
         low, high = place.offset // 4, (place.offset + nbytes) // 4
@@ -69,7 +75,7 @@ class Cancellations:
                     self._unfenced(agent, ins, old)
                     return
 
-    def _unfenced(self, agent, ins: Instr, old: Record):
+    def _unfenced(self, agent: Agent, ins: Instr, old: Record):
         self.observer.found(
             "proxy",
             "a response of cluster launch control is asked for anew where the one before was read, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from b200.checker.memory.heard import part_of
 from b200.checker.observer import Observer
@@ -25,17 +26,20 @@ from b200.effects import (
 from b200.program.module import Instr
 from b200.registry import Run
 
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
+
 Act = Callable[[Observer, Agent, int], None]  # of the lanes that execute the fence
 
 
 def _fenced(ins: Instr, run, *acts: Act) -> Run:
     """Observe a fence, which does some things for its warp."""
 
-    def observed(w, mask, *operands):
-        run(w, mask, *operands)
-        observer = w.observer
-        agent = observer.agent(w)
-        agent.hearing, agent.lanes = part_of(w, mask, ins), mask
+    def observed(warp: CheckedFragment, mask: int, *operands):
+        run(warp, mask, *operands)
+        observer = warp.observer
+        agent = observer.agent(warp)
+        agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
         for act in acts:
             act(observer, agent, mask)
         agent.hearing = None

@@ -110,7 +110,7 @@ class Mbarriers:
         return WaitedTwice(barrier.name(), words.name(agent), parity, call(ins), other)
 
     def _slipped(
-        self, agent: Agent, fragment: Fragment, mbarrier: MBarrier
+        self, agent: Agent, warp: Fragment, mbarrier: MBarrier
     ) -> list[SlippedWait | None]:
         """Why a warp waits for ever, if its waits have lost count of the phases, or those of the
         warp that overtakes it have.
@@ -118,7 +118,7 @@ class Mbarriers:
         barrier = self.known(mbarrier)
         if barrier is None:
             return []
-        ins = self.observer.machine.code.structure[fragment.pc].ops[0].ins
+        ins = self.observer.machine.code.structure[warp.pc].ops[0].ins
         name, who, parity = barrier.name(), words.name(agent), mbarrier.phase
         last, phases, before = agent.waits.get(barrier, (1, 0, None))
         if before is not None and last == parity and phases:  # none is over: it passed at once
@@ -283,14 +283,15 @@ class Mbarriers:
             self.overtaken.completed(barrier, ins)
             announced.completed(self.observer, barrier, ins)
 
-    def _published(self, agent: Agent, target, ins, lanes: int) -> np.ndarray:
+    def _published(self, agent: Agent, target, ins: Instr, lanes: int) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
         it. PTX ISA 9.7.13.15: an arrival without .sem releases; without .scope it releases to its
         CTA; expect_tx and complete_tx release nothing.
         """
         far = distance(agent.cta, target)
-        arrives = isinstance(ins.effect, Arrives)
-        if arrives and ins.effect.releases and scope_of(ins, CTA) >= far:
+        effect = ins.effect
+        arrives = isinstance(effect, Arrives)
+        if arrives and effect.releases and scope_of(ins, CTA) >= far:
             return agent.release(lanes, ins)
         clock = agent.release_relaxed(far, lanes, ins)
         if not self.observer.strict:

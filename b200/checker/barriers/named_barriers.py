@@ -8,13 +8,26 @@ the barrier.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.accesses import Meeting
 from b200.checker.vector_clocks import HB
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+    from b200.program.module import Instr
+
 
 def arrived(
-    observer, agent, ins, number: int, threads: int, now: Meeting, before: Meeting | None
+    observer: Observer,
+    agent: Agent,
+    ins: Instr,
+    number: int,
+    threads: int,
+    now: Meeting,
+    before: Meeting | None,
 ) -> None:
     """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA)."""
     now.arrivals.append((agent, agent.epoch, ins, threads))
@@ -26,7 +39,16 @@ def arrived(
             return
 
 
-def _tell(observer, agent, ins, number, threads, first, before: Meeting, now: Meeting):
+def _tell(
+    observer: Observer,
+    agent: Agent,
+    ins: Instr,
+    number,
+    threads,
+    first,
+    before: Meeting,
+    now: Meeting,
+):
     other, where, count = first
     users = {a for a, *_ in (*before.arrivals, *now.arrivals)}
     alone = len({i.text for _, _, i, _ in (*before.arrivals, *now.arrivals)}) == 1

@@ -30,6 +30,8 @@ from b200.checker.vector_clocks import ORDER
 if TYPE_CHECKING:
     from b200.checker.accesses import Barrier
     from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+    from b200.program.module import Instr
 
 
 class Overtaken:
@@ -41,7 +43,7 @@ class Overtaken:
         self.observer = observer
         self.seen: dict[tuple, tuple] = {}
 
-    def passes(self, barrier: Barrier, agent, parity: int, ins) -> None:
+    def passes(self, barrier: Barrier, agent: Agent, parity: int, ins: Instr) -> None:
         """A wait of a warp is about to pass, and to learn what the latest phase hands over."""
         latest = barrier.phases - 1
         before, due, _ = agent.waits.get(barrier, (1, 0, None))
@@ -52,7 +54,7 @@ class Overtaken:
         if latest >= 0:
             barrier.waited.add(latest)
 
-    def _tell_late(self, barrier: Barrier, agent, ins, due: int, latest: int) -> None:
+    def _tell_late(self, barrier: Barrier, agent: Agent, ins: Instr, due: int, latest: int) -> None:
         completed = [event for event in barrier.events if event[4] == latest]
         last = f", the latest by {completed[-1][2]} at {completed[-1][3]}" if completed else ""
         self.observer.found(
@@ -91,7 +93,7 @@ class Overtaken:
                 self._tell(barrier, agent, ins, last, led)
         self.seen.clear()
 
-    def _tell(self, barrier: Barrier, agent, ins, last, led: bool) -> None:
+    def _tell(self, barrier: Barrier, agent: Agent, ins: Instr, last, led: bool) -> None:
         by = ", by a warp that falls a phase behind another one that waits" if led else ""
         self.observer.found(
             "protocol",
@@ -112,7 +114,7 @@ class Overtaken:
         )
 
 
-def _knows(agent, clock: np.ndarray) -> bool:
+def _knows(agent: Agent, clock: np.ndarray) -> bool:
     """Whether a warp knows all of a clock."""
     mine = agent.clock[ORDER]
     n = min(mine.size, clock.size)

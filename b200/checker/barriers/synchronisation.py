@@ -6,6 +6,8 @@ function of the form of `run`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200 import effects as e
@@ -20,13 +22,16 @@ from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, active, lanes
 
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
+
 
 @followed(all_operands)
 def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(w, mask, members, *args):
-        agent, live = w.observer.agent(w), w.state.live
+    def observed(warp: CheckedFragment, mask: int, members, *args):
+        agent, live = warp.observer.agent(warp), warp.state.live
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
             named = set(lanes(members, members.dtype)[active(mask)].tolist())
@@ -34,7 +39,7 @@ def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
             agent.together()
         else:
             agent.together_in({group & live for group in named})
-        return run(w, mask, members, *args)
+        return run(warp, mask, members, *args)
 
     return observed
 
@@ -44,11 +49,11 @@ def meets(ins: Instr, effect: e.Effect, run) -> Run:
     It is no step (steps.py): all it changes is how grave a finding is.
     """
 
-    def observed(w, mask, *args):
-        agent = w.observer.agents.get(w.state)
+    def observed(warp: CheckedFragment, mask: int, *args):
+        agent = warp.observer.agents.get(warp.state)
         if agent is not None and agent.touched:
             agent.met = agent.epoch
-        return run(w, mask, *args)
+        return run(warp, mask, *args)
 
     return observed
 
@@ -60,25 +65,25 @@ def meets(ins: Instr, effect: e.Effect, run) -> Run:
 def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
     find = barrier_operand(ins)
 
-    def observed(w, lane, address, count):
-        observer = w.observer
+    def observed(warp: CheckedFragment, lane: int, address, count):
+        observer = warp.observer
         observer.ins = ins
-        before = observer.mbarriers.known_at(w, address)
-        run(w, lane, address, count)
-        observer.mbarriers.initialised(w, find(w, address), before, lane)
+        before = observer.mbarriers.known_at(warp, address)
+        run(warp, lane, address, count)
+        observer.mbarriers.initialised(warp, find(warp, address), before, lane)
 
     return observed
 
 
 @followed(all_operands)
 def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
-    def observed(w, lane, address):
-        observer = w.observer
+    def observed(warp: CheckedFragment, lane: int, address):
+        observer = warp.observer
         observer.ins = ins
-        barrier = observer.mbarriers.known_at(w, address)
-        run(w, lane, address)
+        barrier = observer.mbarriers.known_at(warp, address)
+        run(warp, lane, address)
         if barrier is not None:
-            observer.mbarriers.invalidated(observer.agent(w), barrier)
+            observer.mbarriers.invalidated(observer.agent(warp), barrier)
             of = barrier.object
             observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
 
@@ -100,20 +105,20 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
     """Observe a signal of a thread to an mbarrier. what: names it."""
     find = barrier_operand(ins)
 
-    def observed(w, lane, address, count=1):
-        observer = w.observer
+    def observed(warp: CheckedFragment, lane: int, address, count=1):
+        observer = warp.observer
         observer.ins = ins
-        mbarriers, mbarrier = observer.mbarriers, find(w, address)
+        mbarriers, mbarrier = observer.mbarriers, find(warp, address)
         phase = mbarrier.phase
         if arrives:
-            mbarriers.comes(w, mbarrier, lane)
+            mbarriers.comes(warp, mbarrier, lane)
         try:
-            result = run(w, lane, address, count)
+            result = run(warp, lane, address, count)
         except Fault:
-            mbarriers.refused(w, mbarrier)
+            mbarriers.refused(warp, mbarrier)
             raise
         text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
-        mbarriers.arrived(w, mbarrier, phase, text, count if expects else 0, 1 << lane)
+        mbarriers.arrived(warp, mbarrier, phase, text, count if expects else 0, 1 << lane)
         return result
 
     return observed
@@ -123,13 +128,13 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
 def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
     find = barrier_operand(ins)
 
-    def observed(w, lane, address, nbytes):
-        observer = w.observer
+    def observed(warp: CheckedFragment, lane: int, address, nbytes: int):
+        observer = warp.observer
         observer.ins = ins
-        mbarriers, mbarrier = observer.mbarriers, find(w, address)
+        mbarriers, mbarrier = observer.mbarriers, find(warp, address)
         phase = mbarrier.phase
-        run(w, lane, address, nbytes)
-        mbarriers.arrived(w, mbarrier, phase, f"complete_tx of {nbytes} bytes")
+        run(warp, lane, address, nbytes)
+        mbarriers.arrived(warp, mbarrier, phase, f"complete_tx of {nbytes} bytes")
         if (barrier := mbarriers.known(mbarrier)) is not None:
             barrier.signalled += nbytes
             barrier.copies[id(ins)] = ins, nbytes
@@ -142,23 +147,23 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
     relaxed = effect.order == "relaxed"
 
-    def observed(w, mask, address, phase, hint=None):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, address, phase, hint=None):
+        observer = warp.observer
         observer.ins = ins
-        done = run(w, mask, address, phase, hint)
+        done = run(warp, mask, address, phase, hint)
         if done:
             if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
                 where, parity = lanes(address, np.uint64), lanes(phase, np.uint64)
                 pairs = {(int(where[i]), int(parity[i]) >> shift & 1) for i in active(mask & done)}
             else:
                 pairs = ((address, phase >> shift & 1),)
-            agent = observer.agent(w)
-            agent.hearing = part_of(w, mask & done, ins)
+            agent = observer.agent(warp)
+            agent.hearing = part_of(warp, mask & done, ins)
             for at, parity in pairs:
-                observer.mbarriers.waited(w, find(w, at), parity, ins if relaxed else None)
+                observer.mbarriers.waited(warp, find(warp, at), parity, ins if relaxed else None)
             agent.hearing = None
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            observer.mbarriers.looked(w, find(w, address), phase >> shift & 1)
+            observer.mbarriers.looked(warp, find(warp, address), phase >> shift & 1)
         return done
 
     return observed
@@ -172,22 +177,22 @@ def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
-    def observed(w, mask, number, *rest):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, number, *rest):
+        observer = warp.observer
         observer.ins = ins
         if waits:
-            gather(w, mask, ins)
-        first = w.token is None
+            gather(warp, mask, ins)
+        first = warp.token is None
         bar = barrier_of(
-            w,
+            warp,
             number
             if isinstance(number, int)
             else int(lanes(number, number.dtype)[active(mask)[0]]),
         )
         if first:
             generation = bar.generation
-            agent = observer.agent(w)
-            key = ("cta", w.cta.rank, bar.number, generation)
+            agent = observer.agent(warp)
+            key = ("cta", warp.cta.rank, bar.number, generation)
             meeting = agent.state.meeting(key)
             meeting.gather(agent.release())
             before = agent.state.meetings.get((*key[:-1], generation - 1))
@@ -196,11 +201,11 @@ def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
                 threads = int(lanes(threads, threads.dtype)[active(mask)[0]])
             named_barriers.arrived(observer, agent, ins, bar.number, threads, meeting, before)
         else:
-            generation = w.token[1]
-        result = run(w, mask, number, *rest)
+            generation = warp.token[1]
+        result = run(warp, mask, number, *rest)
         if waits:
-            agent = observer.agent(w)
-            meeting = agent.state.meeting(("cta", w.cta.rank, bar.number, generation))
+            agent = observer.agent(warp)
+            meeting = agent.state.meeting(("cta", warp.cta.rank, bar.number, generation))
             agent.acquire_barrier(meeting.clock)
         return result
 
@@ -209,30 +214,30 @@ def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
 
 @followed(all_operands)
 def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
-    def observed(w, mask):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int):
+        observer = warp.observer
         observer.ins = ins
-        agent = observer.agent(w)
-        meeting = agent.state.meeting(("cluster", w.cta.cluster.barrier.phase))
+        agent = observer.agent(warp)
+        meeting = agent.state.meeting(("cluster", warp.cta.cluster.barrier.phase))
         if effect.relaxed:
             clock = agent.release_relaxed(CLUSTER)
             weak_order.orders_only(agent, ins, clock)
         else:
             clock = agent.release()
         meeting.gather(clock)
-        run(w, mask)
+        run(warp, mask)
 
     return observed
 
 
 @followed(all_operands)
 def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
-    def observed(w, mask):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int):
+        observer = warp.observer
         observer.ins = ins
-        run(w, mask)
-        agent = observer.agent(w)
-        agent.acquire_barrier(agent.state.meeting(("cluster", w.state.cluster_phase)).clock)
+        run(warp, mask)
+        agent = observer.agent(warp)
+        agent.acquire_barrier(agent.state.meeting(("cluster", warp.state.cluster_phase)).clock)
 
     return observed
 
@@ -241,9 +246,9 @@ def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
 def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
     """Observe setmaxnreg."""
 
-    def observed(w, mask, n):
-        run(w, mask, n)
-        w.observer.agent(w).registers = n, ins
+    def observed(warp: CheckedFragment, mask: int, n):
+        run(warp, mask, n)
+        warp.observer.agent(warp).registers = n, ins
 
     return observed
 
@@ -251,12 +256,12 @@ def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
 def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
     """Observe clusterlaunchcontrol.query_cancel."""
 
-    def observed(w, lane, response):
-        canceled = run(w, lane, response)
+    def observed(warp: CheckedFragment, lane: int, response):
+        canceled = run(warp, lane, response)
         if not canceled:
-            observer = w.observer
+            observer = warp.observer
             observer.ins = ins
-            observer.cancellations.failed(observer.agent(w), ins)
+            observer.cancellations.failed(observer.agent(warp), ins)
         return canceled
 
     return observed if effect.success else run
@@ -269,14 +274,14 @@ def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
 def grid_dependency(ins: Instr, effect: e.OrdersGrids, run) -> Run:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
 
-    def observed(w, mask):
-        run(w, mask)
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int):
+        run(warp, mask)
+        observer = warp.observer
         observer.ins = ins
         if observer.dependence is not None:
-            agent = observer.agent(w)
+            agent = observer.agent(warp)
             if effect.waits:
-                part = part_of(w, mask, ins)
+                part = part_of(warp, mask, ins)
                 some = part is not None and not part.every
                 observer.dependence.waited(agent, mask if some else None)
             else:
@@ -292,10 +297,10 @@ def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
 
 @followed(all_operands)
 def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
-    def observed(w, mask):
-        run(w, mask)
+    def observed(warp: CheckedFragment, mask: int):
+        run(warp, mask)
         for name in _groups(effect):
-            for stream in w.observer.agent(w).streams_of(name, mask):
+            for stream in warp.observer.agent(warp).streams_of(name, mask):
                 stream.commit()
 
     return observed
@@ -307,9 +312,9 @@ def wait_group(ins: Instr, effect: e.WaitsForGroups, run) -> Run:
     everything, names = effect.everything, _groups(effect)
     waited = names[:1] if effect.sources else names
 
-    def observed(w, mask, n=0):
-        run(w, mask, n) if not everything else run(w, mask)
-        agent = w.observer.agent(w)
+    def observed(warp: CheckedFragment, mask: int, n=0):
+        run(warp, mask, n) if not everything else run(warp, mask)
+        agent = warp.observer.agent(warp)
         for stream in [s for name in waited for s in agent.streams_of(name, mask)]:
             if everything:
                 stream.commit()

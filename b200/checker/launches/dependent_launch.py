@@ -214,7 +214,13 @@ class DependentLaunch:
             self.boxes(agent, operation.access, True, ins)
 
     def lanes(
-        self, agent: Agent, addresses: np.ndarray, nbytes: int, write: bool, ins: Instr, mask=0
+        self,
+        agent: Agent,
+        addresses: np.ndarray,
+        nbytes: int,
+        write: bool,
+        ins: Instr,
+        mask: int = 0,
     ) -> None:
         """Check an access of `nbytes` at each of the addresses (int64). mask: the lanes that make
         it, 0 if it is their warp's.
@@ -264,7 +270,9 @@ class DependentLaunch:
         if self.kept is not None:
             self.kept.add(region, index, write, ins)
 
-    def _other_queues(self, beside: Beside, agent, region: Region, index, write: bool, ins: Instr):
+    def _other_queues(
+        self, beside: Beside, agent: Agent, region: Region, index, write: bool, ins: Instr
+    ):
         for queue, footprint in beside.earlier:
             for old, how in footprint.conflicts(region, index, write):
                 if not other_queues.commute(ins, old):
@@ -273,9 +281,9 @@ class DependentLaunch:
 
     def _tell(
         self,
-        agent,
+        agent: Agent,
         region: Region,
-        ins,
+        ins: Instr,
         write: bool,
         footprint,
         old,

@@ -7,13 +7,18 @@ of its CTAs can (CUDA programming guide, "Grid Synchronization").
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.finding import PORTABILITY
 from b200.checker.memory.sent import Pending
 from b200.effects import Loads
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
-def look(observer, cooperative: bool) -> None:
+
+def look(observer: Observer, cooperative: bool) -> None:
     """Report a launch beside work of other queues whose CTAs have waited for one another."""
     beside = observer.checker.beside
     if beside is None or not beside.earlier or cooperative:

@@ -6,10 +6,15 @@ missing, swapped, or of another type than the kernel's.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.effects import Copies, Stores, Updates
 from b200.program.module import Instr, Kernel
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 SCALARS = (4, 8)  # bytes of a parameter that may be a size
 
@@ -22,7 +27,7 @@ def stores_global(ins: Instr) -> bool:
     return isinstance(effect, Copies) and effect.target == "global"
 
 
-def finish(observer, kernel: Kernel, params: bytes) -> None:
+def finish(observer: Observer, kernel: Kernel, params: bytes) -> None:
     """Report a launch that has ended without a write. observer.wrote: whether it has written
     global memory.
     """

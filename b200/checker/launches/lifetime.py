@@ -8,6 +8,8 @@ not start at once.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
@@ -15,8 +17,13 @@ from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.tensor import pairs, register_moves
 from b200.checker.vector_clocks import HB, NEVER, ORDER, SHARED_ROWS, join
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+    from b200.chip.state import CTA
 
-def warp_exited(observer, warp_state) -> None:
+
+def warp_exited(observer: Observer, warp_state) -> None:
     """All lanes of a warp have exited."""
     cta = warp_state.cta
     state = observer.state(cta)
@@ -33,12 +40,13 @@ def warp_exited(observer, warp_state) -> None:
             _cluster_ended(observer, cta.cluster, state)
 
 
-def _copies(observer, agent):
+def _copies(observer: Observer, agent: Agent):
     """Report copies out of shared memory that this warp issued and never waited for."""
     streams = agent.streams_of("bulk_read")
     if all(agent.knows(HB, stream.component, stream.issued) for stream in streams):
         return
     record = agent.last_copy
+    assert record is not None  # of these streams
     wait = words.too_many_left(record, "cp.async.bulk.wait_group.read")
     wait = wait or "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0"
     observer.found(
@@ -52,7 +60,7 @@ def _copies(observer, agent):
     )
 
 
-def _cta_exited(observer, cta, state):
+def _cta_exited(observer: Observer, cta: CTA, state):
     clock = state.exits.get(cta.rank)
     if clock is None:
         clock = np.zeros((SHARED_ROWS, 1), np.int32)
@@ -72,11 +80,11 @@ def _over(record, clock) -> bool:
     return known and record.step < NEVER
 
 
-def _of(cta, record) -> str:
+def _of(cta: CTA, record) -> str:
     return f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}"
 
 
-def _unseen(observer, cta, record, own: bool):
+def _unseen(observer: Observer, cta: CTA, record, own: bool):
     """Report an access to a CTA that may come after the CTA's exit. own: the CTA
     itself issued it.
     """
@@ -94,7 +102,7 @@ def _unseen(observer, cta, record, own: bool):
     observer.found("lifetime", diagnosis, details, record.ins)
 
 
-def _arrivals(observer, cta, state, clock):
+def _arrivals(observer: Observer, cta: CTA, state, clock):
     """Report arrivals of another CTA's commits that may come after the exit of this CTA. It may
     know, through another mbarrier, that the tensor core is done; that does not say that the arrival
     has come.
@@ -115,7 +123,7 @@ def _arrivals(observer, cta, state, clock):
             )
 
 
-def _outgoing(observer, cta, state, clock):
+def _outgoing(observer: Observer, cta: CTA, state, clock):
     """Report copies to other CTAs that may still read the shared memory of the CTA that exits."""
     for record in state.outgoing[cta.rank]:
         if not _over(record, clock):
@@ -131,7 +139,7 @@ def _outgoing(observer, cta, state, clock):
             )
 
 
-def reached(observer, record, target) -> None:
+def reached(observer: Observer, record, target) -> None:
     """An access reaches another CTA of the cluster, which must have started and must not have
     exited.
     """
@@ -144,7 +152,7 @@ def reached(observer, record, target) -> None:
     state.reach(record, target)
 
 
-def _started(observer, record, target) -> None:
+def _started(observer: Observer, record, target) -> None:
     """Report an access to a CTA that is not known to have started. Order of execution is enough.
     Operations of a CTA pair have a rule of their own (pairs.py).
     """
@@ -165,7 +173,7 @@ def _started(observer, record, target) -> None:
     )
 
 
-def _gone(observer, record, target) -> None:
+def _gone(observer: Observer, record, target) -> None:
     """Report an access that reaches a CTA after it has exited."""
     observer.found(
         "lifetime",
@@ -178,7 +186,7 @@ def _gone(observer, record, target) -> None:
     )
 
 
-def _tensor_memory(observer, cta):
+def _tensor_memory(observer: Observer, cta: CTA):
     for first, columns in cta.tmem_allocations.items():
         record = observer.state(cta).allocations.get((cta.rank, first))
         where = words.act(record) if record is not None else "(unknown)"
@@ -193,7 +201,7 @@ def _tensor_memory(observer, cta):
         )
 
 
-def _bytes(observer, barrier):
+def _bytes(observer: Observer, barrier):
     """Compare the bytes announced on an mbarrier with the bytes of the copies issued to it.
 
     If fewer bytes were issued than announced, the last phase stays open. A warp that waited for
@@ -231,7 +239,7 @@ def _bytes(observer, barrier):
     observer.found("protocol", diagnosis, details, ins)
 
 
-def _cluster_ended(observer, cluster, state):
+def _cluster_ended(observer: Observer, cluster, state):
     for barrier in state.barriers.values():
         _bytes(observer, barrier)
     for cta in cluster.ctas:

@@ -26,6 +26,8 @@ from b200.program.names import readable
 
 if TYPE_CHECKING:
     from b200.checker.launches.dependent_launch import Footprint
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
 
 
 @dataclass
@@ -74,8 +76,8 @@ def _combines(effect: Effect) -> bool:
 
 
 def tell(
-    observer,
-    agent,
+    observer: Observer,
+    agent: Agent,
     region,
     ins: Instr,
     write: bool,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.checker.tensor.partly_written import Partly
 from b200.chip.tensors import LiveTensors
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+    from b200.program.module import Instr
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
 
@@ -50,7 +55,7 @@ class Loads:
         self.alike: tuple | None = None
         self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
 
-    def by(self, agent, ins, box: tuple[int, ...]) -> None:
+    def by(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
         """Note the CTA that loads a box."""
         cta = agent.cta
         cluster, rank = self.loaders.get(box, (None, 0))
@@ -58,7 +63,7 @@ class Loads:
             self.alike = agent, ins, box
         self.loaders[box] = cta.cluster.index, cta.rank
 
-    def add(self, agent, ins, box: tuple[int, ...]) -> None:
+    def add(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
         self.boxes[box] += 1
         if self.boxes[box] > 1:
             return
@@ -141,7 +146,7 @@ def crosses(step: int, count: int, pitches: tuple[int, ...]) -> bool:
 class Coverage:
     """The rules of one launch."""
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.loads: dict[tuple, Loads] = {}
         # Base of an allocation -> what bulk copies read of it: (from, to) -> (agent, instruction).
@@ -152,7 +157,7 @@ class Coverage:
 
         self.partly: list[Partly] = []
 
-    def loaded(self, agent, access, ins) -> None:
+    def loaded(self, agent: Agent, access, ins) -> None:
         """Note a TMA load."""
         t = access.tensormap
         if len(access.boxes) > 1:  # gather4: rows in any order, those not wanted outside
@@ -167,12 +172,12 @@ class Coverage:
         found.add(agent, ins, tuple(access.boxes[0]))
         found.by(agent, ins, tuple(access.boxes[0]))
 
-    def copied(self, agent, address: int, nbytes: int, region, ins) -> None:
+    def copied(self, agent: Agent, address: int, nbytes: int, region, ins: Instr) -> None:
         """Note a bulk copy out of an allocation."""
         spans = self.copies.setdefault(region.base, {})
         spans.setdefault((address, address + nbytes), (agent, ins))
 
-    def _pitch(self, agent, access, ins):
+    def _pitch(self, agent: Agent, access, ins: Instr):
         """Report a tensormap whose strides fit none of the tensors that the program has there."""
         t, region = access.tensormap, access.region
         if (t.address, t.extent) == (region.base, region.size):
@@ -197,7 +202,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _overlap(self, agent, t, ins):
+    def _overlap(self, agent: Agent, t, ins: Instr):
         """Report a tensormap whose rows overlap in memory: its stride is in elements where bytes
         are meant, or half of what it should be.
         """
@@ -216,7 +221,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _extent(self, agent, access, ins):
+    def _extent(self, agent: Agent, access, ins: Instr):
         """Report a tensormap that reaches beyond the end of its tensor's memory: boxes there read
         memory where they should be filled with zeros.
         """
@@ -307,7 +312,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _alike(self, loads: Loads, missed: int, agent, ins, box):
+    def _alike(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
         t = loads.tensormap
         self.observer.found(
             "coverage",
@@ -360,7 +365,7 @@ class Coverage:
             NOTE,
         )
 
-    def _coordinates(self, loads: Loads, missed: int, agent, ins, box):
+    def _coordinates(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
         t = loads.tensormap
         dims = "x".join(map(str, t.dims))
         self.observer.found(

@@ -7,7 +7,7 @@ other. A release publishes the warp's clock at its address; an acquire joins tha
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,12 @@ from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import Run, active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
+    from b200.chip.fragment import Fragment
 
 REPLICAS = 64  # executions of a load that are remembered
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
@@ -110,7 +116,7 @@ def own_lanes(mask: int, at: np.ndarray) -> int:
 
 
 def shared_access(
-    w,
+    warp: CheckedFragment,
     ins: Instr,
     at: np.ndarray,
     nbytes: int,
@@ -123,19 +129,19 @@ def shared_access(
     """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
     each address. own: lanes that access memory each for itself.
     """
-    observer = w.observer
+    observer = warp.observer
     observer.ins = ins
-    agent = observer.agent(w)
+    agent = observer.agent(warp)
     agent.touched |= own
-    agent.in_step = w.mask
-    if len(w.cta.cluster.ctas) == 1:
-        _shared_of(observer, agent, w, ins, 0, at, nbytes, write, lanes, kind, text, own)
+    agent.in_step = warp.mask
+    if len(warp.cta.cluster.ctas) == 1:
+        _shared_of(observer, agent, warp, ins, 0, at, nbytes, write, lanes, kind, text, own)
         return
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
     if (ranks == first).all():
         at = at & OFFSET_MASK
-        _shared_of(observer, agent, w, ins, first, at, nbytes, write, lanes, kind, text, own)
+        _shared_of(observer, agent, warp, ins, first, at, nbytes, write, lanes, kind, text, own)
     else:
         for rank in np.unique(ranks):
             here = ranks == rank
@@ -143,7 +149,7 @@ def shared_access(
             _shared_of(
                 observer,
                 agent,
-                w,
+                warp,
                 ins,
                 int(rank),
                 at[here] & OFFSET_MASK,
@@ -157,10 +163,10 @@ def shared_access(
 
 
 def _shared_of(
-    observer,
-    agent,
-    w,
-    ins,
+    observer: Observer,
+    agent: Agent,
+    warp: CheckedFragment,
+    ins: Instr,
     rank: int,
     at,
     nbytes: int,
@@ -170,7 +176,7 @@ def _shared_of(
     text: str,
     own: int,
 ):
-    cta = w.cta if rank == w.cta.rank else w.cta.cluster.ctas[rank]
+    cta = warp.cta if rank == warp.cta.rank else warp.cta.cluster.ctas[rank]
     index, low, high, lanes = lane_words(at, nbytes, lanes)
     kept = agent.records.get((ins.key, rank))
     if (
@@ -193,23 +199,25 @@ def _shared_of(
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 
 
-def _strong_shared(w, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: int):
+def _strong_shared(
+    warp: CheckedFragment, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: int
+):
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.
     """
-    write, agent = isinstance(effect, Stores), w.observer.agent(w)
+    write, agent = isinstance(effect, Stores), warp.observer.agent(warp)
     flags = agent.state.flags
     if not write:
-        agent.hearing, agent.lanes = part_of(w, mask, ins), mask
+        agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
         flags.read(agent, ins, effect, at)
         agent.hearing = None
-    shared_access(w, ins, at, effect.nbytes, write, lanes, "strong")
+    shared_access(warp, ins, at, effect.nbytes, write, lanes, "strong")
     if write:
         flags.write(agent, ins, effect, at, mask, joins=False)
 
 
 def _global(
-    w,
+    warp: CheckedFragment,
     ins: Instr,
     mask: int,
     at: np.ndarray,
@@ -219,39 +227,39 @@ def _global(
     before: list[Contents] | None = None,
 ):
     """Check a load or store of global memory; strong ones synchronise. before: as contested()."""
-    observer = w.observer
+    observer = warp.observer
     rules = observer.globals
     if not write and observer.replicates:
-        note_loaded(observer.agent(w), ins, at)
+        note_loaded(observer.agent(warp), ins, at)
     if write and observer.stores is not None:
-        observer.stores.lanes(w.machine.memory, observer.agent(w), at, nbytes)
+        observer.stores.lanes(warp.machine.memory, observer.agent(warp), at, nbytes)
     if strong:
         observer.ins = ins
         if write:
-            rules.strongly_stored(observer.agent(w), at, nbytes, ins, mask)
+            rules.strongly_stored(observer.agent(warp), at, nbytes, ins, mask)
         else:
-            agent = observer.agent(w)
-            agent.hearing, agent.lanes = part_of(w, mask, ins), mask
+            agent = observer.agent(warp)
+            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
             rules.strongly_loaded(agent, at, nbytes, ins)
             agent.hearing = None
     elif write:
         observer.ins = ins
         same = before is not None and all((r.u8[i] == old).all() for r, i, old in before)
-        agent = observer.agent(w)
-        agent.in_step, agent.lanes = w.mask, mask
+        agent = observer.agent(warp)
+        agent.in_step, agent.lanes = warp.mask, mask
         rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
         rules.lanes.access(agent, mask, at, nbytes, ins, True)
     else:
         observer.ins = ins
-        agent = observer.agent(w)
-        agent.in_step, agent.lanes = w.mask, mask
+        agent = observer.agent(warp)
+        agent.in_step, agent.lanes = warp.mask, mask
         rules.loaded_lanes(agent, at, nbytes, ins)
         rules.lanes.access(agent, mask, at, nbytes, ins, False)
     if not write:
-        observer.unwritten.lanes(observer.agent(w), at, nbytes, ins)
+        observer.unwritten.lanes(observer.agent(warp), at, nbytes, ins)
 
 
-def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
+def note_loaded(agent: Agent, ins: Instr, at: np.ndarray) -> None:
     """A load of global memory, of which another warp may be a replica (global_memory.py)."""
     kept = agent.loaded.setdefault(ins.key, [])
     if len(kept) >= REPLICAS:
@@ -259,13 +267,15 @@ def note_loaded(agent, ins: Instr, at: np.ndarray) -> None:
     kept.append(at)
 
 
-def _beside_other_launches(w, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool):
+def _beside_other_launches(
+    warp: CheckedFragment, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool
+):
     """Check an access of global memory against earlier launches that may still run."""
-    observer = w.observer
+    observer = warp.observer
     observer.wrote |= write
     if observer.dependence is not None:
         observer.ins = ins
-        observer.dependence.lanes(observer.agent(w), at, nbytes, write, ins, mask)
+        observer.dependence.lanes(observer.agent(warp), at, nbytes, write, ins, mask)
 
 
 def _look_at_access(ins: Instr) -> Looking | None:
@@ -280,26 +290,28 @@ def _look_at_access(ins: Instr) -> Looking | None:
     if effect.strong and not space.startswith("shared"):
         return None
 
-    def look(w, mask, args):
+    def look(warp: CheckedFragment, mask: int, args):
         parts = _parts(space, mask, args[0])
         if len(parts) > 1:
-            w.observer.trail.stop()  # a step has one place
+            trail = warp.observer.trail
+            assert trail is not None  # who looks follows, or is followed
+            trail.stop()  # a step has one place
         where, at = parts[0].where, parts[0].at
         differs = partial(differ, mask, at, args[1], bits) if write and where else None
         if where != "global":
             return Look((at.tobytes() if where else where,), differs=differs)
         tell = note = None
         if write:
-            alone = partial(_global, w, ins, mask, at, nbytes, write, False)
-            tell = FollowedStore(w, ins, at, nbytes, own_lanes(mask, at), alone)
+            alone = partial(_global, warp, ins, mask, at, nbytes, write, False)
+            tell = FollowedStore(warp, ins, at, nbytes, own_lanes(mask, at), alone)
         else:
-            note = partial(_noted, w.observer, w.observer.agent(w), at, nbytes, ins)
+            note = partial(_noted, warp.observer, warp.observer.agent(warp), at, nbytes, ins)
         return Look((where, at.size), Touch(way_of(effect), at, nbytes), tell, note, differs)
 
     return look
 
 
-def _noted(observer, agent, at: np.ndarray, nbytes: int, ins: Instr):
+def _noted(observer: Observer, agent: Agent, at: np.ndarray, nbytes: int, ins: Instr):
     """A load of global memory by a cluster that follows."""
     observer.globals.reads.add(agent, at, nbytes, ins, strong=False)
     observer.unwritten.lanes(agent, at, nbytes, ins)
@@ -314,23 +326,23 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
         return run if write else _named(ins, run)
     bits = (1 << effect.bits) - 1
 
-    def after(w, part: Part, rest: tuple, before: list[Contents] | None):
+    def after(warp: CheckedFragment, part: Part, rest: tuple, before: list[Contents] | None):
         where, mask, at = part.where, part.mask, part.at
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
-            one_address(w, ins, where)
+            one_address(warp, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(w, ins, effect, at, _lanes(mask, at.size == 1, write), mask)
+                _strong_shared(warp, ins, effect, at, _lanes(mask, at.size == 1, write), mask)
             else:
                 own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1, write)
-                w.observer.agent(w).lanes = mask
-                shared_access(w, ins, at, nbytes, write, lanes, own=own)
+                warp.observer.agent(warp).lanes = mask
+                shared_access(warp, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
-            _beside_other_launches(w, ins, mask, at, nbytes, write)
-            _global(w, ins, mask, at, nbytes, write, strong, before)
+            _beside_other_launches(warp, ins, mask, at, nbytes, write)
+            _global(warp, ins, mask, at, nbytes, write, strong, before)
 
-    def observed(w, mask, address, *rest):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, address, *rest):
+        observer = warp.observer
         observer.ins = ins
         parts = _parts(space, mask, address)
         before = None
@@ -339,10 +351,10 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
                 if part.where == "global":
                     observer.unwritten.writes(part.at, nbytes)
                     if not strong and observer.globals.shadows:
-                        before = observer.globals.contested(observer.agent(w), part.at, nbytes)
-        result = run(w, mask, address, *rest)
+                        before = observer.globals.contested(observer.agent(warp), part.at, nbytes)
+        result = run(warp, mask, address, *rest)
         for part in parts:
-            after(w, part, rest, before)
+            after(warp, part, rest, before)
         return result
 
     return observed
@@ -351,14 +363,14 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
 def _named(ins: Instr, run) -> Run:
     """A load that no rule looks at, but that may read what nothing has written."""
 
-    def observed(w, mask, *args):
-        w.observer.ins = ins
-        return run(w, mask, *args)
+    def observed(warp: CheckedFragment, mask: int, *args):
+        warp.observer.ins = ins
+        return run(warp, mask, *args)
 
     return observed
 
 
-def changes(w, at: np.ndarray, old, mask: int) -> bool:
+def changes(warp: Fragment, at: np.ndarray, old, mask: int) -> bool:
     """Whether an atomic has left another value in global memory than it found. If not, it is no
     more than a read. old: the values that the atomic returned.
     """
@@ -368,7 +380,7 @@ def changes(w, at: np.ndarray, old, mask: int) -> bool:
     places = at if at.size == found.size else np.broadcast_to(at, found.shape)
     nbytes = 16 if found.dtype == object else found.itemsize  # ints of 128-bit registers
     for address, value in set(zip(places.tolist(), found.tolist())):
-        region = w.machine.memory.region(address, nbytes)
+        region = warp.machine.memory.region(address, nbytes)
         now = region.u8[address - region.base :][:nbytes].tobytes()
         if int.from_bytes(now, "little") != value:
             return True
@@ -386,11 +398,13 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
     if effect.returns and space == "global":
         return None
 
-    def look(w, mask, args):
+    def look(warp: CheckedFragment, mask: int, args):
         parts = _parts(space, mask, args[0])
         where, at = parts[0].where, parts[0].at
         if len(parts) > 1 or where == "global" and effect.returns:
-            w.observer.trail.stop()
+            trail = warp.observer.trail
+            assert trail is not None  # as above
+            trail.stop()
         if where != "global":
             return Look((at.tobytes() if where else where,))
         return Look((where, at.size), Touch(way_of(effect), at, nbytes))
@@ -404,54 +418,54 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     space, nbytes = effect.space, effect.nbytes
     sums = reductions.is_sum(effect)
 
-    def after(w, mask: int, where: str | None, at: np.ndarray, result):
-        observer = w.observer
+    def after(warp: CheckedFragment, mask: int, where: str | None, at: np.ndarray, result):
+        observer = warp.observer
         if where == "shared":
-            agent, text = observer.agent(w), "updates shared memory atomically"
+            agent, text = observer.agent(warp), "updates shared memory atomically"
             for turn, (lanes, places) in enumerate(in_turn(ins, mask, at)):
-                agent.hearing, agent.lanes = part_of(w, lanes, ins), lanes
+                agent.hearing, agent.lanes = part_of(warp, lanes, ins), lanes
                 agent.state.flags.read(agent, ins, effect, places)
                 agent.hearing = None
                 if turn == 0:
                     agent.lanes = mask
-                    shared_access(w, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
+                    shared_access(warp, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
                 agent.state.flags.write(agent, ins, effect, places, lanes, joins=True)
         elif where == "global":
-            _beside_other_launches(w, ins, mask, at, nbytes, True)
-            agent = observer.agent(w)
+            _beside_other_launches(warp, ins, mask, at, nbytes, True)
+            agent = observer.agent(warp)
             if observer.stores is not None:
-                observer.stores.lanes(w.machine.memory, agent, at, nbytes)
+                observer.stores.lanes(warp.machine.memory, agent, at, nbytes)
             if sums:
                 for region, _ in observer.globals.regions(at, nbytes):
                     reductions.reduced(observer.globals, agent, region.base, ins)
-            changed = result is None or changes(w, at, result, mask)
+            changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals
             for lanes, places in in_turn(ins, mask, at):
-                agent.hearing, agent.lanes = part_of(w, lanes, ins), lanes
+                agent.hearing, agent.lanes = part_of(warp, lanes, ins), lanes
                 if changed:
                     rules.updated(agent, places, nbytes, ins, lanes)
                 else:
                     rules.strongly_loaded(agent, places, nbytes, ins)
             agent.hearing = None
 
-    def observed(w, mask, address, *rest):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, address, *rest):
+        observer = warp.observer
         observer.ins = ins
         parts = _parts(space, mask, address)
         for part in parts:
             if part.where == "global":
                 observer.unwritten.writes(part.at, nbytes)
-                observer.unwritten.lanes(observer.agent(w), part.at, nbytes, ins)
-        result = run(w, mask, address, *rest)
+                observer.unwritten.lanes(observer.agent(warp), part.at, nbytes, ins)
+        result = run(warp, mask, address, *rest)
         for part in parts:
-            after(w, part.mask, part.where, part.at, result)
+            after(warp, part.mask, part.where, part.at, result)
         return result
 
     return observed
 
 
 def _look_at_matrix(ins: Instr) -> Looking:
-    return lambda w, mask, args: Look((plain(args[0]),))
+    return lambda warp, mask, args: Look((plain(args[0]),))
 
 
 @followed(_look_at_matrix)
@@ -461,13 +475,13 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     """
     write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
-    def observed(w, mask, address, *rest):
-        result = run(w, mask, address, *rest)
+    def observed(warp: CheckedFragment, mask: int, address, *rest):
+        result = run(warp, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
         for part in _parts(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
             if part.where == "shared":
-                w.observer.agent(w).lanes = 0  # the warp makes it as one
-                shared_access(w, ins, part.at, effect.nbytes, write, ALL_LANES)
+                warp.observer.agent(warp).lanes = 0  # the warp makes it as one
+                shared_access(warp, ins, part.at, effect.nbytes, write, ALL_LANES)
         return result
 
     return observed
@@ -477,21 +491,21 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
 def fill(ins: Instr, effect: Fills, run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
-    def observed(w, mask, address, size, *rest):
-        w.observer.ins = ins
-        run(w, mask, address, size, *rest)
+    def observed(warp: CheckedFragment, mask: int, address, size, *rest):
+        warp.observer.ins = ins
+        run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]
         if not found:
             return
-        w.observer.agent(w).lanes = mask
+        warp.observer.agent(warp).lanes = mask
         own = sum(lanes for lanes, *_ in found if lanes & lanes - 1 == 0)
         by = [_lanes(lanes, True, True) for lanes, *_ in found]
         if len(found) == 1:
             _, first, nbytes = found[0]
-            shared_access(w, ins, np.array([first]), nbytes, True, by[0], own=own)
+            shared_access(warp, ins, np.array([first]), nbytes, True, by[0], own=own)
             return
         at = np.concatenate([np.arange(first, first + n, UNIT) for _, first, n in found])
         units = np.concatenate([np.repeat(b, n // UNIT) for b, (*_, n) in zip(by, found)])
-        shared_access(w, ins, at, UNIT, True, units, own=own)
+        shared_access(warp, ins, at, UNIT, True, units, own=own)
 
     return observed

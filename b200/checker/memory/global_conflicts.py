@@ -320,7 +320,15 @@ class GlobalConflicts:
         )
 
     def _found(
-        self, kind, diagnosis, agent, old: Write, access: Access, region, missing, severity=ERROR
+        self,
+        kind,
+        diagnosis,
+        agent: Agent,
+        old: Write,
+        access: Access,
+        region,
+        missing,
+        severity=ERROR,
     ):
         done = "written before" if access.writes else "written"
         self.observer.found(

@@ -6,7 +6,7 @@ order for one address. PTX promises it to a lane for its own accesses only (8.9)
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from b200.checker.vector_clocks import Agent
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 from b200.registry import active, lanes_text
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 KEPT = 32  # accesses of a warp that are remembered
 
@@ -45,7 +48,7 @@ class Access(NamedTuple):
 class GlobalLanes:
     """The rule for one launch. latest: warp -> (its turn, what it has accessed in that)."""
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.latest: dict[Agent, tuple[int, list[Access]]] = {}
 

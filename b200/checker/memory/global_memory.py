@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,6 +44,9 @@ from b200.chip.copies.tma_box import Window
 from b200.chip.state import Region
 from b200.program.module import Instr
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
 UNIT = 2  # bytes of an entry
 WIDE = 4 * UNIT  # bytes of four entries, which are written as one
 # What lies in an allocation: numbers of bytes, and the bytes there.
@@ -57,7 +61,7 @@ def _range(count: int) -> np.ndarray:
 class GlobalRules:
     """The rules for the global memory of one launch."""
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         # base of an allocation -> number of the writer of each UNIT
         self.shadows: dict[int, np.ndarray] = {}
@@ -126,7 +130,7 @@ class GlobalRules:
                 self.writes[number] = None
 
     # --- reads ----------------------------------------------------------------------------------
-    def loaded_lanes(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+    def loaded_lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """Reads of `nbytes` at each of the addresses (int64)."""
         self.reads.add(agent, addresses, nbytes, ins, strong=False)
         if not self.shadows:
@@ -140,7 +144,7 @@ class GlobalRules:
                 self.conflicts.check(agent, cells, access, region)
                 self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
 
-    def _without_replicas(self, agent, cells: np.ndarray, addresses: np.ndarray, ins):
+    def _without_replicas(self, agent: Agent, cells: np.ndarray, addresses: np.ndarray, ins: Instr):
         """The cells without those that a warp of the CTA has stored which had loaded them by the
         same instruction. The two are replicas: both hold these elements, one of them stores what
         it makes of its own copy, and what the other one reads now counts for nothing.
@@ -172,7 +176,7 @@ class GlobalRules:
             yield region, addresses[inside] - low
             addresses = addresses[~inside]
 
-    def loaded(self, agent, address: int, nbytes: int, ins) -> None:
+    def loaded(self, agent: Agent, address: int, nbytes: int, ins) -> None:
         """A copy reads contiguous bytes; a bulk copy reads them through the async proxy."""
         region = self.observer.machine.memory.region(address, nbytes)
         bulk = is_bulk(ins)
@@ -188,13 +192,15 @@ class GlobalRules:
             if cells.any() and self.order.has_adds(region.base):
                 self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
-    def loaded_by_threads(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+    def loaded_by_threads(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr
+    ) -> None:
         """Threads copy `nbytes` each, from each of the addresses (int64) in one allocation."""
         region = self.observer.machine.memory.region(int(addresses[0]), nbytes)
         for address in addresses.tolist() if region.base in self.shadows else ():
             self.loaded(agent, address, nbytes, ins)
 
-    def _behind(self, agent, nbytes: int, ins, region):
+    def _behind(self, agent: Agent, nbytes: int, ins: Instr, region):
         self.observer.found(
             "global",
             f"a bulk copy reads {region.name}",
@@ -211,7 +217,7 @@ class GlobalRules:
         if region.within:
             self.observer.undecided["global", words.line(ins), ""] = "behind"
 
-    def loaded_box(self, agent, access, ins) -> None:
+    def loaded_box(self, agent: Agent, access, ins) -> None:
         """A TMA load reads a box."""
         if access.region.base in self.shadows:
             for cells in self._boxes(access):
@@ -225,7 +231,7 @@ class GlobalRules:
         return bool(cells.any()) or self.reads.any(region, offsets, nbytes)
 
     def note_store(
-        self, agent, region: Region, addresses: np.ndarray, nbytes: int, ins, own: int
+        self, agent: Agent, region: Region, addresses: np.ndarray, nbytes: int, ins: Instr, own: int
     ) -> None:
         """Note writes of which there is nothing to find."""
         offsets = (addresses - region.base)[:, None]
@@ -235,7 +241,7 @@ class GlobalRules:
         self.shadow(region)[index] = self.number(agent, ins, WEAK, own)
 
     # --- writes ---------------------------------------------------------------------------------
-    def stored(self, agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
+    def stored(self, agent: Agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
         """A bulk copy or reduction writes contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
         shadow = self.shadow(region)
@@ -257,10 +263,10 @@ class GlobalRules:
 
     def stored_lanes(
         self,
-        agent,
+        agent: Agent,
         addresses: np.ndarray,
         nbytes: int,
-        ins,
+        ins: Instr,
         kind: str = WEAK,
         own: int = 0,
         same: bool = False,
@@ -289,7 +295,9 @@ class GlobalRules:
                 self.observer.given.look(agent, region, at, nbytes, ins, "writes")
             self._store(agent, at, nbytes, number, access, region)
 
-    def _store(self, agent, at: np.ndarray, nbytes: int, number: int, access: Access, region):
+    def _store(
+        self, agent: Agent, at: np.ndarray, nbytes: int, number: int, access: Access, region
+    ):
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """
@@ -322,7 +330,7 @@ class GlobalRules:
         loaded = agent.loaded.get(read.ins.key, ())
         return any(np.isin(addresses, before).any() for before in reversed(loaded))
 
-    def contested(self, agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
+    def contested(self, agent: Agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
         """What lies at the addresses, by allocation; None if no other warp of the CTA has written
         there.
         """
@@ -344,7 +352,7 @@ class GlobalRules:
             found.append((region, at[:, None] + _range(nbytes)))
         return [(region, at, region.u8[at]) for region, at in found] if others else None
 
-    def stored_box(self, agent, access, ins, kind: str = COPY) -> None:
+    def stored_box(self, agent: Agent, access, ins, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
         number, region = self.number(agent, ins, kind), access.region
         new = Access(ins, kind, writes=True)
@@ -361,7 +369,7 @@ class GlobalRules:
                 self.conflicts.against_read(agent, read, new, region)
 
     # --- strong accesses ------------------------------------------------------------------------
-    def strongly_loaded(self, agent, addresses: np.ndarray, nbytes: int, ins) -> None:
+    def strongly_loaded(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
         polled = self.polled.get(agent)
         if polled is not None and addresses.size == 1:
@@ -385,7 +393,9 @@ class GlobalRules:
                     number, lanes = int(shadow[unit]), agent.lanes
                     self.polled[agent] = ins, lanes, address, base, shadow, unit, number, count
 
-    def strongly_stored(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
+    def strongly_stored(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, lanes: int
+    ) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
         if nbytes < UNIT:
             return
@@ -394,7 +404,9 @@ class GlobalRules:
         self._write_of(agent, ins).signal = signal
         agent.release(lanes, ins)
 
-    def updated(self, agent, addresses: np.ndarray, nbytes: int, ins, lanes: int) -> None:
+    def updated(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, lanes: int
+    ) -> None:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
         for region, at in self.regions(addresses, nbytes):

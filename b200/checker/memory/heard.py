@@ -22,6 +22,7 @@ from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
 
 if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
     from b200.program.module import Instr
 
 HB = 0  # as in vector_clocks.py, which stands on this
@@ -83,10 +84,10 @@ class Hearing(NamedTuple):
     every: bool = False
 
 
-def part_of(w, lanes: int, ins: Instr) -> Hearing | None:
+def part_of(warp: CheckedFragment, lanes: int, ins: Instr) -> Hearing | None:
     """What Agent.hearing is while some lanes of a warp acquire; None if all do."""
-    live = w.state.live & ~lanes
-    left = w.observer.agent(w).touched & ~lanes
+    live = warp.state.live & ~lanes
+    left = warp.observer.agent(warp).touched & ~lanes
     return Hearing(lanes, ins, not live) if live or left else None
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 from b200.registry import active
+
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
 
 
 def differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
@@ -27,9 +32,9 @@ def differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
     return any(first.setdefault(place, row) != row for place, row in zip(places, rows))
 
 
-def one_address(w, ins: Instr, where: str) -> None:
-    observer = w.observer
-    agent = observer.agent(w)
+def one_address(warp: CheckedFragment, ins: Instr, where: str) -> None:
+    observer = warp.observer
+    agent = observer.agent(warp)
     observer.found(
         "race",
         f"lanes of one {mnemonic(ins)} write different values to one address: any of them may stay",

@@ -8,7 +8,7 @@ the last granule or word.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from b200.checker.memory.shadow import (
 )
 from b200.checker.words import place
 
+if TYPE_CHECKING:
+    from b200.chip.state import CTA
+
 
 def granules(index) -> slice | np.ndarray:
     """The granules that contain the words of an index."""
@@ -46,7 +49,7 @@ class SharedRules:
     new, old).
     """
 
-    def __init__(self, cta, state, report, shadow: SharedShadow, products):
+    def __init__(self, cta: CTA, state, report, shadow: SharedShadow, products):
         self.cta, self.state, self.report = cta, state, report
         self.shadow, self.products = shadow, products
         self.strict = False
@@ -240,7 +243,7 @@ class SharedRules:
 
     # --- generic proxy --------------------------------------------------------------------------
     def generic_read(
-        self, new: Record, index: np.ndarray, low: int, high: int, lanes: np.ndarray
+        self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes: np.ndarray
     ) -> None:
         """Check and note a generic read. lanes: the lane that reads each word."""
         shadow = self.shadow

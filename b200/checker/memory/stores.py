@@ -8,12 +8,15 @@ result each CTA and each warp has written.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from b200 import sparse
 from b200.chip.copies.tma_box import Window
+
+if TYPE_CHECKING:
+    from b200.checker.vector_clocks import Agent
 
 UNIT = 2  # bytes of an entry
 
@@ -23,7 +26,7 @@ class Writer(NamedTuple):
     out of shared memory, the warp that issued the copy.
     """
 
-    cta: tuple[int, int, int]
+    cta: tuple[int, ...]
     warp: int
 
 
@@ -56,7 +59,7 @@ class Stores:
         return found
 
     # --- called while the launch runs -------------------------------------------------------------
-    def lanes(self, memory, agent, addresses: np.ndarray, nbytes: int) -> None:
+    def lanes(self, memory, agent: Agent, addresses: np.ndarray, nbytes: int) -> None:
         """Note stores of `nbytes` at each of the addresses (int64)."""
         number = self._number(agent)
         while addresses.size:
@@ -69,13 +72,13 @@ class Stores:
                 shadow[np.minimum(first + step, last)] = number
             addresses = addresses[~inside]
 
-    def span(self, region, agent, address: int, nbytes: int) -> None:
+    def span(self, region, agent: Agent, address: int, nbytes: int) -> None:
         """Note a copy out of shared memory to contiguous bytes of an allocation."""
         self.copied = True
         at = address - region.base
         self._shadow(region)[at // UNIT : -(-(at + nbytes) // UNIT)] = self._number(agent)
 
-    def boxes(self, agent, access) -> None:
+    def boxes(self, agent: Agent, access) -> None:
         """Note the boxes that a TMA store or reduction writes."""
         self.copied = True
         region, number = access.region, self._number(agent)
@@ -95,7 +98,7 @@ class Stores:
     def mma(self, m: int, n: int, ctas: int) -> None:
         self.mmas[m // ctas, n, ctas] += 1
 
-    def _number(self, agent) -> int:
+    def _number(self, agent: Agent) -> int:
         writer = Writer(tuple(agent.cta.index), agent.index)
         if writer not in self._numbers:
             self._numbers[writer] = len(self.writers)

@@ -6,6 +6,8 @@ function of the form of `run`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker.memory.generic import WINDOW, lane_addresses, shared_access
@@ -14,20 +16,23 @@ from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run
 
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
+
 
 def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
     in_shared = effect.space == "shared"
 
-    def observed(w, lane, address, *operands):
-        observer = w.observer
+    def observed(warp: CheckedFragment, lane: int, address, *operands):
+        observer = warp.observer
         observer.ins = ins
         if not in_shared and address & WINDOW == 0:
             observer.unwritten.writes(np.array([address], np.int64), 128)
-        result = run(w, lane, address, *operands)
+        result = run(warp, lane, address, *operands)
         if in_shared:
             shared_access(
-                w,
+                warp,
                 ins,
                 np.array([address], np.int64),
                 128,
@@ -36,7 +41,7 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
                 text="edits a tensormap in shared memory",
             )
         elif address & WINDOW == 0:
-            observer.globals.maps.edited(observer.agent(w), address)
+            observer.globals.maps.edited(observer.agent(warp), address)
         return result
 
     return observed
@@ -45,16 +50,16 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
 def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
     """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
-    def observed(w, mask, dst, src, size):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, dst, src, size):
+        observer = warp.observer
         observer.ins = ins
         observer.unwritten.writes(lane_addresses(mask, dst), 128)
-        result = run(w, mask, dst, src, size)
+        result = run(warp, mask, dst, src, size)
         at = np.array([int(lane_addresses(mask, src)[0])], np.int64)
         shared_access(
-            w, ins, at, 128, False, ALL_LANES, text="copies a tensormap out of shared memory"
+            warp, ins, at, 128, False, ALL_LANES, text="copies a tensormap out of shared memory"
         )
-        observer.globals.maps.edited(observer.agent(w), int(lane_addresses(mask, dst)[0]))
+        observer.globals.maps.edited(observer.agent(warp), int(lane_addresses(mask, dst)[0]))
         return result
 
     return observed
@@ -63,10 +68,10 @@ def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
 def fence(ins: Instr, effect: FencesTensormap, run) -> Run:
     """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
 
-    def observed(w, lane, address=None, size=128):
-        run(w, lane, address, size)
+    def observed(warp: CheckedFragment, lane: int, address=None, size=128):
+        run(warp, lane, address, size)
         if address is not None:
-            observer = w.observer
-            observer.globals.maps.fenced(observer.agent(w), address)
+            observer = warp.observer
+            observer.globals.maps.fenced(observer.agent(warp), address)
 
     return observed

@@ -14,13 +14,17 @@ before. The checker sees all other writes by the change of the tensormap's bytes
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.copies.tensormap import BYTES
 from b200.spaces import WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.checker.vector_clocks import Agent
 
 ACQUIRE = "fence.proxy.tensormap::generic.acquire.SCOPE [address], 128"
 
@@ -43,13 +47,13 @@ class Acquire(NamedTuple):
 class TensorMaps:
     """Uses and edits of each tensormap, by the tensormap's address."""
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.uses: dict[int, list[Record]] = {}
         self.edits: dict[int, Edit] = {}
         self.acquired: dict[tuple, list[Acquire]] = {}  # (CTA, address) -> fences there
 
-    def used(self, agent, address: int, record: Record) -> None:
+    def used(self, agent: Agent, address: int, record: Record) -> None:
         """A TMA operation reads the tensormap at a generic address. Only tensormaps in global
         memory can change, so others are not checked.
         """
@@ -90,7 +94,7 @@ class TensorMaps:
         edit = self.edits.get(address)
         return edit.record if edit is not None and edit.content == content else None
 
-    def _used_as_written(self, agent, address: int, content: bytes, record: Record):
+    def _used_as_written(self, agent: Agent, address: int, content: bytes, record: Record):
         """Check the use of a tensormap whose bytes come from plain writes."""
         region = self.observer.machine.memory.region(address, BYTES)
         if region.constant or self._acquired(agent, address, None, content):
@@ -124,14 +128,14 @@ class TensorMaps:
             ERROR if writer is not None or changed else PORTABILITY,
         )
 
-    def _elsewhere(self, agent) -> str:
+    def _elsewhere(self, agent: Agent) -> str:
         """Text about the tensormaps for which the CTA did execute a fence: it begins with "; its
         CTA has fenced"; "" if there are none.
         """
         other = [f"{address:#x}" for cta, address in self.acquired if cta is agent.cta]
         return f"; its CTA has fenced the {BYTES} bytes at {', '.join(other)}" if other else ""
 
-    def _acquired(self, agent, address: int, edit: Record | None, content: bytes) -> bool:
+    def _acquired(self, agent: Agent, address: int, edit: Record | None, content: bytes) -> bool:
         """Whether a fence of the CTA lies between an edit and what `agent` does now. A fence by
         any thread counts: PTX ISA 8.9.5 (proxy-preserved base causality order) asks for one along
         the path.
@@ -141,7 +145,7 @@ class TensorMaps:
             for fence in self.acquired.get((agent.cta, address), ())
         )
 
-    def stored(self, agent, low: int, high: int) -> None:
+    def stored(self, agent: Agent, low: int, high: int) -> None:
         """Plain writes somewhere in bytes [low, high): note those that change a tensormap."""
         for address in self.uses:
             if low < address + BYTES and address < high:
@@ -150,7 +154,7 @@ class TensorMaps:
                 if self._content(address) != before:
                     self.edited(agent, address)
 
-    def edited(self, agent, address: int) -> None:
+    def edited(self, agent: Agent, address: int) -> None:
         """The device writes the tensormap at a global address."""
         edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
         edit.step = edit.epoch
@@ -167,7 +171,7 @@ class TensorMaps:
                 )
         self.edits[address] = Edit(edit, self._content(address))
 
-    def _of_another_cta(self, agent, new: Record, edit: Record, how: str):
+    def _of_another_cta(self, agent: Agent, new: Record, edit: Record, how: str):
         """Report a use or an edit of a tensormap that another CTA edits, if no flag in global
         memory and no barrier orders the two.
         """
@@ -180,7 +184,7 @@ class TensorMaps:
             "missing: a tensormap of its own for each CTA (a slot by its index), or an order",
         )
 
-    def fenced(self, agent, address: int) -> None:
+    def fenced(self, agent: Agent, address: int) -> None:
         """fence.proxy.tensormap::generic.acquire of the tensormap at a generic address."""
         if address & ~WINDOW_MASK:
             return

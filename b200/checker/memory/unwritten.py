@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from b200.chip.state import GlobalMemory, Region
 from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 UNIT = unwritten.UNIT
 REPLACEMENTS = (0x0000, 0x4B4B)  # values of a unit. 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
@@ -71,7 +74,7 @@ class Unwritten:
     allocations that it reads, with the first instruction that does.
     """
 
-    def __init__(self, observer, memory: GlobalMemory, whole: dict[int, Region]):
+    def __init__(self, observer: Observer, memory: GlobalMemory, whole: dict[int, Region]):
         self.observer, self.memory, self.whole = observer, memory, whole
         self.reads: dict[tuple[int, int], Read] = {}
         self.units: dict[int, np.ndarray] = {}

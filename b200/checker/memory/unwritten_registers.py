@@ -8,7 +8,7 @@ values there (unwritten.py).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
 from b200.program.translated import Translated
 from b200.registry import FULL
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
 def read_first(code: Translated) -> list[str]:
@@ -41,7 +44,7 @@ def _set(value: Any, kind: str, byte: int) -> Any:
     return int.from_bytes(bytes([byte]) * (TYPE_BITS[kind] // 8), "little")
 
 
-def tell(observer, code: Translated, reached: str) -> None:
+def tell(observer: Observer, code: Translated, reached: str) -> None:
     """Report what reads them first. reached: a result that depends on one of them, in words."""
     names = read_first(code)
     first = next(op.ins for op in _executed(observer, code) if {r.name for r in op.srcs} & {*names})
@@ -58,6 +61,6 @@ def tell(observer, code: Translated, reached: str) -> None:
     )
 
 
-def _executed(observer, code: Translated) -> list[Op]:
+def _executed(observer: Observer, code: Translated) -> list[Op]:
     hits = observer.machine.hits
     return [op for block in code.structure if hits[block.index] for op in block.ops]

@@ -11,6 +11,7 @@ pipelines of the CuTe DSL and of CUTLASS for pairs of CTAs hand over in this way
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from b200.chip.describe import mnemonic
 from b200.effects import Arrives, ArrivesBehindCopies, ArrivesInCluster
 from b200.program.module import Instr
 from b200.registry import FULL
+
+if TYPE_CHECKING:
+    from b200.chip.state import CTA
 
 IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way after the instruction
 
@@ -77,7 +81,7 @@ def edge_of(state, record: Record) -> Edge | None:
     return next((edge for edge in state.edges if edge.covers(record)), None)
 
 
-def severity(state, cta, old: Record, reads: bool) -> str:
+def severity(state, cta: CTA, old: Record, reads: bool) -> str:
     """The severity of a conflict with `old` in the shared memory of `cta`. reads: whether
     `old` reads.
     """

@@ -27,6 +27,7 @@ from b200.chip.tensor.tmem import split
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip.state import CTA
 
 
 class CoreOperations:
@@ -81,7 +82,7 @@ class CoreOperations:
         if half:
             tensor.read(record, LOWER_HALVES, slice(last, last + 1))
 
-    def _read_operand(self, record: Record, cta, operand, members):
+    def _read_operand(self, record: Record, cta: CTA, operand, members):
         if isinstance(operand, SharedOperand):
             others = [self.observer.shared(member) for member in members if member is not cta]
             rows = None if operand.mn_major else others
@@ -92,7 +93,7 @@ class CoreOperations:
             self.observer.tensor(cta).read(record, halves, slice(column, column + 8))
 
     def _read_tile(
-        self, record: Record, cta, matrix, tile, rows: Sequence[SharedRules] | None = ()
+        self, record: Record, cta: CTA, matrix, tile, rows: Sequence[SharedRules] | None = ()
     ):
         origin = matrix.start - matrix.start % PERIOD
         observer = self.observer

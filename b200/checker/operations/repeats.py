@@ -12,6 +12,7 @@ Commits are arrivals, which arrivals.py checks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.accesses import ClusterState
@@ -37,6 +38,10 @@ from b200.chip.tensor.mma_operands import SharedOperand
 from b200.effects import Copies
 from b200.program.module import Instr
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.chip.fragment import Fragment
+
 IDEMPOTENT = ("min", "max", "and", "or")  # reductions
 
 
@@ -55,14 +60,14 @@ class Repeat:
 class Repeats:
     """The rule for one launch. found: instruction -> the repeats seen so far."""
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.found: dict[int, Repeat] = {}
         self.execution: tuple = (None, None, 0)  # instruction, fragment, executions of its block
         self.first: Operation | None = None
         self.counts: dict[tuple, int] = {}
 
-    def issued(self, warp, operation: Operation) -> None:
+    def issued(self, warp: Fragment, operation: Operation) -> None:
         """A lane issues an operation. The lanes of one execution come one after the other."""
         ins, fragment, hits = self.execution
         now = warp.machine.hits[warp.pc]
@@ -77,6 +82,7 @@ class Repeats:
         lanes = self.counts[key] = self.counts.get(key, 0) + 1
         if lanes > 1 and key[0] is not None:
             ins = self.observer.ins
+            assert ins is not None  # whatever issues an operation is observed
             repeat = self.found.setdefault(
                 id(ins), Repeat(ins, self.observer.agent(warp), operation)
             )

@@ -9,10 +9,15 @@ differ as their ranks do. In CTA rank 0 there is nothing to see.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.tensor.descriptors import MatrixDescriptor
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 RANK_AT = 4  # bit of the leading byte offset where a rank begins: 24 - 4 - 16
 
@@ -30,7 +35,7 @@ class DescriptorRanks:
     offset, in units of 16 bytes; None if the rank has several.
     """
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.fields: dict[tuple, dict[int, int | None]] = {}
 

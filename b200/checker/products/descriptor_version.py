@@ -6,11 +6,16 @@ their kernels ran on B200s (docs/reference/semantics.md). So it is told once in 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import PORTABILITY
 from b200.chip.tensor.descriptors import VERSION, MatrixDescriptor
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
 class DescriptorVersions:
@@ -18,7 +23,7 @@ class DescriptorVersions:
     and operand whose version is not 1.
     """
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.others: dict[tuple, Instr] = {}
 

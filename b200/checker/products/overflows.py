@@ -22,6 +22,7 @@ from b200.program.module import Instr
 from b200.registry import Pure, as_bools
 
 if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
     from b200.checker.observer import Observer
 
 
@@ -77,7 +78,7 @@ def watched(
     source, target = FLOATS[narrows.source], FLOATS[narrows.target]
     magnitude, infinity = target.bits_dtype(target.sign - 1), target.bits_dtype(target.infinity)
 
-    def convert(w, mask: int, *args: np.ndarray) -> np.ndarray:
+    def convert(warp: CheckedFragment, mask: int, *args: np.ndarray) -> np.ndarray:
         result = vector(*args)
         infinite = result.view(target.bits_dtype) & magnitude == infinity
         if np.count_nonzero(infinite):  # quicker than any()
@@ -88,16 +89,18 @@ def watched(
             hits &= as_bools(mask, hits.shape[1])[:, None]
             for ins, hit, of in zip(instructions, hits, values.reshape(hits.shape), strict=True):
                 if hit.any():
-                    (note or _note)(w, ins, target.name, hit, of)
+                    (note or _note)(warp, ins, target.name, hit, of)
         return result
 
     return convert
 
 
-def _note(w, ins: Instr, target: str, hit: np.ndarray, values: np.ndarray) -> None:
+def _note(
+    warp: CheckedFragment, ins: Instr, target: str, hit: np.ndarray, values: np.ndarray
+) -> None:
     """Count what one instruction has made. hit, values: [lane, value of the lane]."""
-    observer: Observer = w.observer
-    who = f"{words.name(observer.agent(w))}, lane {int(hit.any(1).argmax())}"
+    observer: Observer = warp.observer
+    who = f"{words.name(observer.agent(warp))}, lane {int(hit.any(1).argmax())}"
     first = Overflow(ins, target, float(values[hit][0]), who)
     count = partial(observer.overflows.add, first, int(hit.sum()))
     trail = observer.trail

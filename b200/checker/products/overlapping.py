@@ -8,10 +8,14 @@ read what the earlier ones wrote (13.0 to 13.4; inclusionAI/humming pull 87, see
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from b200.checker.finding import PORTABILITY
 from b200.effects import MultipliesInWarp
 from b200.program.module import Instr, Reg, Vec
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
 def overlapping(ins: Instr) -> list[Reg]:
@@ -23,7 +27,7 @@ def overlapping(ins: Instr) -> list[Reg]:
     return [register for i, register in enumerate(d) if register in c[i + 1 :]]
 
 
-def finish(observer, executed: Iterable[Instr]) -> None:
+def finish(observer: Observer, executed: Iterable[Instr]) -> None:
     """Report such instructions of a launch that has ended."""
     for ins in executed:
         if registers := overlapping(ins):

@@ -7,6 +7,8 @@ away, bytes in another layout than the operand's descriptor says.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, Finding
@@ -16,6 +18,10 @@ from b200.chip.copies.tensormap import SPANS
 from b200.chip.tensor.descriptors import SWIZZLES
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.chip.state import CTA
 
 GROUP = 8  # rows that a stride byte offset steps over
 NEW_SUM = " starts a new sum over one that nobody has read"  # ends a diagnosis
@@ -30,7 +36,7 @@ class Products:
     whether some load was found of which a part is never read.
     """
 
-    def __init__(self, observer):
+    def __init__(self, observer: Observer):
         self.observer = observer
         self.steps: dict[tuple, dict] = {}
         self.latest: dict[tuple, tuple] = {}
@@ -56,7 +62,7 @@ class Products:
         self.observer.report("product", diagnosis, details, new, old, severity)
 
     # --- tcgen05.mma ----------------------------------------------------------------------------
-    def multiplied(self, record: Record, cta, op) -> None:
+    def multiplied(self, record: Record, cta: CTA, op) -> None:
         """Check an MMA. To be called before the shadow of `cta`, the issuing CTA, records it."""
         tensor, shared = self.observer.tensor(cta), self.observer.shared(cta)
         for operand in (op.a, op.b):
@@ -120,7 +126,7 @@ class Products:
             ERROR,
         )
 
-    def _step(self, record: Record, cta, op, places, key: tuple, scales: tuple):
+    def _step(self, record: Record, cta: CTA, op, places, key: tuple, scales: tuple):
         accumulator = cta, op.acc.taddr
         if not op.accumulate:
             self.steps[accumulator] = {}
@@ -231,7 +237,7 @@ class Products:
         return None
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
-    def copied(self, record: Record, cta, start: int, columns: slice) -> None:
+    def copied(self, record: Record, cta: CTA, start: int, columns: slice) -> None:
         """Check a copy of scale factors at offset `start` of shared memory. To be called before the
         shadow records it.
         """
@@ -265,7 +271,7 @@ class Products:
                 )
 
     # --- operands in shared memory --------------------------------------------------------------
-    def _layout(self, record: Record, cta, shared, operand: SharedOperand):
+    def _layout(self, record: Record, cta: CTA, shared, operand: SharedOperand):
         """Compare an operand's descriptor with the tensormap of the load that brought its bytes."""
         matrix = operand.matrix
         number = int(shared.shadow.written[matrix.start // GRANULE])

@@ -10,6 +10,7 @@ does not go through the scale.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.finding import NOTE
@@ -17,6 +18,9 @@ from b200.chip.describe import mnemonic
 from b200.effects import Converts
 from b200.program.analysis import Block, Op
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 SCALES = ("e4m3", "ue8m0")
 
@@ -60,7 +64,7 @@ def _reached(names: list[str], feeds: dict[str, list[Op]]) -> set[int]:
     return reached
 
 
-def finish(observer, executed: Iterable[Instr]) -> None:
+def finish(observer: Observer, executed: Iterable[Instr]) -> None:
     """Report such conversions of a launch that has ended."""
     ran = {id(ins) for ins in executed}
     for element, scale in unrounded_scales(observer.machine.code.structure):

@@ -8,10 +8,15 @@ otherwise the launch fails on a B300). Order of execution, without memory, is en
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.vector_clocks import ORDER, Agent
 from b200.chip.state import CTA
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
 def peer_of(cta: CTA) -> CTA:
@@ -25,7 +30,7 @@ def runs(agent: Agent, cta: CTA) -> bool:
     return any(agent.knows(ORDER, other.component, 1) for other in agent.state.agents_of(cta))
 
 
-def allocates(observer, agent: Agent) -> None:
+def allocates(observer: Observer, agent: Agent) -> None:
     """A warp is about to execute tcgen05.alloc.cta_group::2."""
     peer = peer_of(agent.cta)
     if runs(agent, peer):
@@ -56,7 +61,7 @@ def allocated(record: Record, first: int) -> None:
         record.agent.learn_order(other.component, other.step)
 
 
-def frees(observer, record: Record, first: int) -> None:
+def frees(observer: Observer, record: Record, first: int) -> None:
     """A warp is about to free a pair's columns: the peer's part of this allocation must
     come before.
     """

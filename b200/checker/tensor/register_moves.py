@@ -6,13 +6,19 @@ rule (chip/sync/registers.py).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.checker import words
 from b200.chip.describe import mnemonic
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+    from b200.chip.state import CTA
 
 WARPGROUP = 4  # warps
 
 
-def cta_exited(observer, cta) -> None:
+def cta_exited(observer: Observer, cta: CTA) -> None:
     """Check a CTA of which every warp has exited."""
     moves = dict.fromkeys(range(len(cta.warps)))
     moves |= {agent.index: agent.registers for agent in observer.state(cta).agents_of(cta)}
@@ -25,7 +31,7 @@ def cta_exited(observer, cta) -> None:
             _part(observer, cta, done, sorted(set(group) - set(done)))
 
 
-def _part(observer, cta, done: dict, left: list[int]):
+def _part(observer: Observer, cta: CTA, done: dict, left: list[int]):
     index, (n, ins) = next(iter(done.items()))
     observer.found(
         "protocol",

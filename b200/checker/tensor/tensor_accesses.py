@@ -6,6 +6,8 @@ of the form of `run`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker.accesses import Record
@@ -21,36 +23,39 @@ from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
 from b200.registry import Run
 
+if TYPE_CHECKING:
+    from b200.checker.checked import CheckedFragment
+
 
 @followed(all_operands)
 def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
-    def observed(w, mask, address, columns):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, address, columns):
+        observer = warp.observer
         observer.ins = ins
         if effect.pair:
-            pairs.allocates(observer, observer.agent(w))
-        run(w, mask, address, columns)
+            pairs.allocates(observer, observer.agent(warp))
+        run(warp, mask, address, columns)
         columns = columns if isinstance(columns, int) else int(columns[0])
-        _allocated(observer, w, address, columns, effect.pair)
+        _allocated(observer, warp, address, columns, effect.pair)
 
     return observed
 
 
 @followed(all_operands)
 def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
-    def observed(w, mask, taddr, columns):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, taddr, columns):
+        observer = warp.observer
         observer.ins = ins
-        run(w, mask, taddr, columns)
+        run(warp, mask, taddr, columns)
         first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
-        _freed(observer, w, first, n, effect.pair)
+        _freed(observer, warp, first, n, effect.pair)
 
     return observed
 
 
-def _allocated(observer: Observer, w: Fragment, address, columns: int, pair: bool) -> None:
+def _allocated(observer: Observer, warp: Fragment, address, columns: int, pair: bool) -> None:
     """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
-    agent, cta = observer.agent(w), w.cta
+    agent, cta = observer.agent(warp), warp.cta
     text = f"allocates {columns} columns of tensor memory"
     record = Record(agent, observer.ins, agent.component, 0, "generic", text)
     record.step = record.epoch
@@ -74,8 +79,8 @@ def _slot(observer: Observer, agent: Agent, address) -> int:
     return int(agent.cta.smem.u32[word])
 
 
-def _freed(observer: Observer, w: Fragment, first: int, columns: int, pair: bool) -> None:
-    agent, cta = observer.agent(w), w.cta
+def _freed(observer: Observer, warp: Fragment, first: int, columns: int, pair: bool) -> None:
+    agent, cta = observer.agent(warp), warp.cta
     text = f"frees {columns} columns of tensor memory"
     record = Record(agent, observer.ins, agent.component, 0, "dealloc", text)
     record.step = record.epoch
@@ -92,7 +97,7 @@ def _place_of_tensor_access(ins: Instr):
     everything = all_operands(ins)
     if isinstance(ins.effect, TensorLoads):
         return everything
-    return lambda w, mask, args: everything(w, mask, args[:-1])
+    return lambda warp, mask, args: everything(warp, mask, args[:-1])
 
 
 @followed(_place_of_tensor_access)
@@ -103,21 +108,21 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
-    def observed(w, mask, taddr, *rest):
-        observer = w.observer
+    def observed(warp: CheckedFragment, mask: int, taddr, *rest):
+        observer = warp.observer
         observer.ins = ins
-        result = run(w, mask, taddr, *rest)
+        result = run(warp, mask, taddr, *rest)
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
         row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
-        row = 32 * (w.index % 4) + row % 32
+        row = 32 * (warp.index % 4) + row % 32
         spans = access.spans(column, second)
-        agent = observer.agent(w)
+        agent = observer.agent(warp)
         stream = agent.stream(stream_name)
         places = " and ".join(f"[{columns.start}, {columns.stop})" for columns in spans)
         text = f"{'reads' if is_load else 'writes'} tensor-memory columns {places}"
         record = Record(agent, ins, stream.component, stream.next(), kind, text)
         agent.state.add(record)
-        rules = observer.tensor(w.cta)
+        rules = observer.tensor(warp.cta)
         if is_load:
             agent.roles.add("epilogue")
             agent.loads[id(ins)] = record
@@ -136,26 +141,26 @@ def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
     """Observe tcgen05.wait: the warp's own loads or stores of tensor memory are complete."""
     name = "tmem_load" if effect.loads else "tmem_store"
 
-    def observed(w, mask):
-        run(w, mask)
-        agent = w.observer.agent(w)
+    def observed(warp: CheckedFragment, mask: int):
+        run(warp, mask)
+        agent = warp.observer.agent(warp)
         stream = agent.stream(name)
         agent.learn(stream.component, stream.issued)
 
     return observed
 
 
-def registers_read(w, loads) -> None:
+def registers_read(warp: CheckedFragment, loads) -> None:
     """An instruction reads registers that tcgen05.ld instructions fill: those loads are
     now complete.
     """
-    observer = w.observer
+    observer = warp.observer
     trail = observer.trail
     if trail is not None:
-        trail.step(("registers", id(loads), w.cta.rank, w.index))
+        trail.step(("registers", id(loads), warp.cta.rank, warp.index))
         if trail.follows:
             return
-    agent = observer.agent(w)
+    agent = observer.agent(warp)
     for load in loads:
         record = agent.loads.get(id(load))
         if record is not None and not agent.knows(HB, record.component, record.step):

@@ -8,6 +8,7 @@ else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,10 @@ from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
 from b200.checker.tensor.partly_written import Partly
 from b200.checker.vector_clocks import HB, NEVER, TENSOR
 from b200.chip.describe import mnemonic
+
+if TYPE_CHECKING:
+    from b200.checker.vector_clocks import Agent
+    from b200.chip.state import CTA
 
 ALL = slice(0, 8)
 LOWER_HALVES = slice(0, 8, 2)  # lanes 0 to 15 of each quarter
@@ -36,7 +41,7 @@ class TensorRules:
     (the MMA that starts a sum, one of the sum before): that nobody reads the latter is not so.
     """
 
-    def __init__(self, cta, state, report, coverage, taken_back):
+    def __init__(self, cta: CTA, state, report, coverage, taken_back):
         self.cta, self.state, self.report, self.coverage = cta, state, report, coverage
         self.taken_back = taken_back
         self.shadow = TensorShadow()
@@ -238,7 +243,7 @@ class TensorRules:
         return False
 
     @staticmethod
-    def _ordered(agent, new: Record, old: Record, how: str) -> bool:
+    def _ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
         handed_over = old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
         if old.agent is agent:
             if old.kind in words.CORE and new.kind in words.CORE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from b200.hardware import SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, Run, as_bools
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.chip.abreast.machine import AbreastFragment
 
 WINDOWS = {0: "global", SHARED_WINDOW: "shared", LOCAL_WINDOW: "local"}
 SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}
@@ -46,11 +50,11 @@ def chosen_lanes(mask: int, width: int) -> np.ndarray | None:
     return None if mask == (1 << width) - 1 else np.flatnonzero(as_bools(mask, width))
 
 
-def place_of(w, space: str, address, chosen, nbytes: int, size: int) -> Place:
+def place_of(warp: AbreastFragment, space: str, address, chosen, nbytes: int, size: int) -> Place:
     """The place of an access of `nbytes` a lane, as items of `size` bytes. Raises NotAbreast where
     it is not aligned, and where it is not inside one allocation; Fault where it is in none.
     """
-    machine = w.machine
+    machine = warp.machine
     if not isinstance(address, np.ndarray):
         address = np.full(machine.width, address, np.uint64)
     at = (address if chosen is None else address[chosen]).astype(np.int64)
@@ -68,7 +72,7 @@ def place_of(w, space: str, address, chosen, nbytes: int, size: int) -> Place:
             raise NotAbreast("an access outside of shared memory")
         offset, memory, region = machine.smem_offset, machine.smem, None
     elif space == "local":
-        memory, region = machine.local_of(w), None
+        memory, region = machine.local_of(warp), None
         if low < 0 or high > machine.local_bytes:
             raise NotAbreast("an access outside of local memory")
         offset = machine.local_offset
@@ -106,43 +110,43 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
     n, dtype, nbytes = len(items), DTYPES[8 * size], effect.nbytes
     widths = [TYPE_BITS.get(r.type, 32) if r is not None else 8 * size for r in items]
 
-    def common(w, mask: int, address: int):
+    def common(warp: AbreastFragment, mask: int, address: int):
         """All lanes of all CTAs read one address of global memory."""
-        region = w.machine.memory.region(address, nbytes)
+        region = warp.machine.memory.region(address, nbytes)
         if region.behind:
             raise NotAbreast("an access that is not inside one allocation")
-        w.machine.ledger.reads(region)
+        warp.machine.ledger.reads(region)
         if seen is not None:
             at = np.array([address], np.int64)
-            seen(w, mask, Place(space, region, region.u8, at - region.base, at, nbytes), ())
-        return narrow(w, mask, address)
+            seen(warp, mask, Place(space, region, region.u8, at - region.base, at, nbytes), ())
+        return narrow(warp, mask, address)
 
-    def own(w, mask: int, address: int):
+    def own(warp: AbreastFragment, mask: int, address: int):
         """All lanes read one address of the shared memory of their CTA."""
-        machine = w.machine
+        machine = warp.machine
         if address < SMEM_BASE or address + nbytes > machine.lead.smem_end or address % nbytes:
             raise NotAbreast("an access outside of shared memory, or one that is not aligned")
         items, first = machine.smem_items[size], address // size
         if seen is not None:
             index = machine.smem_begins[size] + first
-            seen(w, mask, Place(space, None, items, index, np.array([address]), nbytes), ())
+            seen(warp, mask, Place(space, None, items, index, np.array([address]), nbytes), ())
         return results(np.repeat(items[:, first : first + n].T, 32, 1))
 
     def results(found: np.ndarray):
         columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]
         return tuple(columns) if isinstance(dst, Vec) else columns[0]
 
-    def run(w, mask, address, policy=None):
-        machine = w.machine
+    def run(warp: AbreastFragment, mask: int, address, policy=None):
+        machine = warp.machine
         if not isinstance(address, np.ndarray) and space in ("global", "shared"):
-            return common(w, mask, address) if space == "global" else own(w, mask, address)
+            return common(warp, mask, address) if space == "global" else own(warp, mask, address)
         chosen = chosen_lanes(mask, machine.width)
-        place = place_of(w, space, address, chosen, nbytes, size)
+        place = place_of(warp, space, address, chosen, nbytes, size)
         index = _elements(place.index, n)
         if place.region is not None:
             machine.ledger.reads(place.region, size, index, chosen)
         if seen is not None:
-            seen(w, mask, place, ())
+            seen(warp, mask, place, ())
         found = place.items[index]
         if chosen is not None:
             whole = np.zeros((n, machine.width), dtype)
@@ -160,13 +164,13 @@ def store(ins: Instr, seen: Seen | None) -> Run:
     _, size = _size_of(ins)
     dtype, ones, nbytes = DTYPES[8 * size], (1 << 8 * size) - 1, effect.nbytes
 
-    def run(w, mask, address, value, policy=None):
-        machine = w.machine
+    def run(warp: AbreastFragment, mask: int, address, value, policy=None):
+        machine = warp.machine
         items = value if isinstance(value, tuple) else (value,)
         chosen = chosen_lanes(mask, machine.width)
-        place = place_of(w, space, address, chosen, nbytes, size)
+        place = place_of(warp, space, address, chosen, nbytes, size)
         if seen is not None:
-            seen(w, mask, place, items)
+            seen(warp, mask, place, items)
         index = _elements(place.index, len(items))
         if place.region is not None:
             machine.ledger.writes(place.region, place.items, index, chosen)

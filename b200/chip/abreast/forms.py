@@ -8,7 +8,7 @@ for each of them, with its part of the operands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from b200.program.analysis import Op, destination_count
 from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
 from b200.registry import DTYPES, FULL, Run, active, as_mask
+
+if TYPE_CHECKING:
+    from b200.chip.abreast.machine import AbreastFragment
 
 Form = Callable[[Op, Seen | None], Run]
 
@@ -69,17 +72,17 @@ def each(op: Op, seen: Seen | None = None) -> Run:
         for lane in active(m):
             narrow(seat, lane, *(_of_lane(k, a, lane) for k, a in zip(kinds, args)))
 
-    def run(w, mask, *args):
+    def run(warp: AbreastFragment, mask: int, *args):
         found = []
-        for i, seat, m in w.machine.seats(w, mask):
+        for i, seat, m in warp.machine.seats(warp, mask):
             result = of_one(seat, m, [part_of(k, a, i) for k, a in zip(kinds, args)])
             found.append((i, result if whole else (result,)))
             if seat.spin is None:
-                w.spin = None
+                warp.spin = None
         if not outs:
             return None
         columns = [
-            _joined(reg, [(i, row[j]) for i, row in found], w.machine.width)
+            _joined(reg, [(i, row[j]) for i, row in found], warp.machine.width)
             for j, reg in enumerate(outs)
         ]
         return tuple(columns) if whole else columns[0]
@@ -121,9 +124,9 @@ def _parameters(op: Op) -> Run:
     """All CTAs have the same parameters; lanes may read different ones."""
     common, alone = op.made, each(op)
 
-    def run(w, mask, address, *rest):
+    def run(warp: AbreastFragment, mask: int, address, *rest):
         differ = isinstance(address, np.ndarray)
-        return (alone if differ else common)(w, mask, address, *rest)
+        return (alone if differ else common)(warp, mask, address, *rest)
 
     return run
 
@@ -144,12 +147,12 @@ def _barrier(op: Op, seen: Seen | None) -> Run:
     if "red" in op.ins.mods:
         raise NotAbreast("bar.red")
 
-    def run(w, mask, *args):
+    def run(warp: AbreastFragment, mask: int, *args):
         if not all(isinstance(x, int) for x in args):
             raise NotAbreast("a barrier whose operands differ")
-        if mask != w.state.live or w.mask != mask:
+        if mask != warp.state.live or warp.mask != mask:
             raise NotAbreast("a part of a warp comes to a barrier")
-        return narrow(w, mask, *args)
+        return narrow(warp, mask, *args)
 
     return run
 
@@ -162,9 +165,9 @@ def _exchange(op: Op, seen: Seen | None) -> Run:
     return each(op)
 
 
-def _whole_ctas(w, mask: int, members) -> bool:
+def _whole_ctas(warp: AbreastFragment, mask: int, members) -> bool:
     """Whether all lanes of each CTA that is here take part."""
-    return isinstance(members, int) and members & FULL == FULL and w.machine.has_whole_ctas(mask)
+    return isinstance(members, int) and members & FULL == FULL and warp.machine.has_whole_ctas(mask)
 
 
 def _shuffle(op: Op) -> Run:
@@ -172,16 +175,16 @@ def _shuffle(op: Op) -> Run:
     ins, alone = op.ins, each(op)
     mode = ins.one("up", "down", "bfly", "idx")
 
-    def run(w, mask, a, b, c, members):
-        n = w.machine.n
+    def run(warp: AbreastFragment, mask: int, a, b, c, members):
+        n = warp.machine.n
         lanes = _same_row(b, n)
-        if lanes is None or isinstance(c, np.ndarray) or not _whole_ctas(w, mask, members):
-            return alone(w, mask, a, b, c, members)
+        if lanes is None or isinstance(c, np.ndarray) or not _whole_ctas(warp, mask, members):
+            return alone(warp, mask, a, b, c, members)
         source, valid = shuffle_sources(mode, lanes, c)
         if not isinstance(a, np.ndarray):
-            a = np.full(w.machine.width, a, np.uint32)
+            a = np.full(warp.machine.width, a, np.uint32)
         d = a.reshape(n, 32)[:, source].reshape(-1)
-        return (d, as_mask(valid) * w.machine.every_cta) if ins.dual else d
+        return (d, as_mask(valid) * warp.machine.every_cta) if ins.dual else d
 
     return run
 
@@ -198,10 +201,10 @@ def _vote(op: Op) -> Run:
     """A word for each CTA, where all its lanes take part."""
     mode, alone = op.ins.mods[2], each(op)
 
-    def run(w, mask, p, members):
-        if not _whole_ctas(w, mask, members):
-            return alone(w, mask, p, members)
-        machine = w.machine
+    def run(warp: AbreastFragment, mask: int, p, members):
+        if not _whole_ctas(warp, mask, members):
+            return alone(warp, mask, p, members)
+        machine = warp.machine
         words = machine.words(p & mask)
         if mode == "ballot":
             return np.repeat(words, 32)

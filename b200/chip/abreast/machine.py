@@ -59,13 +59,13 @@ class AbreastOrder(InOrder):
 
     machine: Any  # an AbreastMachine
 
-    def raise_failed(self, f: Fragment, launch: Launch, error: Exception) -> NoReturn:
+    def raise_failed(self, warp: Fragment, launch: Launch, error: Exception) -> NoReturn:
         """A fault of the program is one of CTAs that run one after the other, too. A failure of
         the emulator is told as one.
         """
         if isinstance(error, Fault):
             raise NotAbreast(f"{type(error).__name__}: {error}") from None
-        super().raise_failed(f, launch, error)
+        super().raise_failed(warp, launch, error)
 
     def go(self, launch: Launch) -> None:
         """Run all warps to their end."""
@@ -85,12 +85,12 @@ class AbreastOrder(InOrder):
 class _Turns(Spinning):
     """Tells who polls, but for loops with a counter: who goes on for very long is given up."""
 
-    def went_on(self, f: Fragment, blocks: int) -> int | None:
-        done = self.blocks[f.state] = self.blocks.get(f.state, 0) + blocks
+    def went_on(self, warp: Fragment, blocks: int) -> int | None:
+        done = self.blocks[warp.state] = self.blocks.get(warp.state, 0) + blocks
         machine: Any = self.machine
         if done > POLLS and machine.ledger.read:
             raise NotAbreast("a warp may poll")
-        return f.pc
+        return warp.pc
 
 
 class AbreastMachine(Machine):
@@ -173,25 +173,25 @@ class AbreastMachine(Machine):
                 self.in_step = False
 
     # --- what instructions use --------------------------------------------------------------------
-    def seats(self, w: Fragment, mask: int) -> list[tuple[int, Fragment, int]]:
+    def seats(self, warp: Fragment, mask: int) -> list[tuple[int, Fragment, int]]:
         """(number of a CTA, its own fragment, the lanes of it) for each CTA in a mask."""
         parts = self._parts.get(mask)
         if parts is None:
             parts = [(i, m) for i, m in enumerate(self.words(mask).tolist()) if m]
             if len(self._parts) < 1024:
                 self._parts[mask] = parts
-        state: Any = w.state
+        state: Any = warp.state
         live = self.words(state.live).tolist()
         found = []
         for i, m in parts:
             seat = state.seats[i]
-            seat.mask, seat.state.live, seat.spin = m, live[i], w.spin
+            seat.mask, seat.state.live, seat.spin = m, live[i], warp.spin
             found.append((i, seat, m))
         return found
 
-    def local_of(self, w: Fragment) -> Region:
+    def local_of(self, warp: Fragment) -> Region:
         """Local memory of the lanes of a warp."""
-        state: Any = w.state
+        state: Any = warp.state
         if state.memory is None:
             data = np.full(self.width * self.local_bytes, 0xFF, np.uint8)
             state.memory = Region(0, data, "local memory")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from b200.effects import Updates
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
 from b200.registry import DTYPES, FULL, Run, as_bools
+
+if TYPE_CHECKING:
+    from b200.chip.abreast.machine import AbreastFragment
 
 # Operations of integers that commute -> what carries them out; of others, the order shows
 UFUNCS: dict[str, np.ufunc] = {
@@ -103,35 +106,35 @@ def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
     if at_once:
         way = effect.operation, kind if effect.operation in ("min", "max") else ""
 
-    def run(w, mask: int, address, *args):
-        machine = w.machine
+    def run(warp: AbreastFragment, mask: int, address, *args):
+        machine = warp.machine
         chosen = chosen_lanes(mask, machine.width)
-        place = place_of(w, space, address, chosen, nbytes, size)
+        place = place_of(warp, space, address, chosen, nbytes, size)
         if place.space == "local":
             raise NotAbreast("an atomic in local memory")
         if place.region is None:
             if seen is not None:
-                seen(w, mask, place, ())
+                seen(warp, mask, place, ())
             if wide is None or effect.returns:
-                return alone(w, mask, address, *args)
+                return alone(warp, mask, address, *args)
         else:
             if effect.returns:
                 raise NotAbreast(f"{ins.opcode}: its result depends on which CTA comes first")
             if seen is not None:
-                seen(w, mask, place, args[:1] if at_once else ())
+                seen(warp, mask, place, args[:1] if at_once else ())
             index = place.index + np.arange(nbytes // size)[:, None]
             machine.ledger.updates(place.region, place.items, index, way)
             if not at_once:
-                later = _Later(narrow, kinds, w, mask, (address, *args), place.at, nbytes)
+                later = _Later(narrow, kinds, warp, mask, (address, *args), place.at, nbytes)
                 machine.in_turn.kept.append(later)
-                w.spin = None
+                warp.spin = None
                 return None
         assert wide is not None
         value = args[0]
         if isinstance(value, np.ndarray) and chosen is not None:
             value = value[chosen]
         if wide(place, value):
-            w.spin = None
+            warp.spin = None
         return None
 
     return run

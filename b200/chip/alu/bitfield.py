@@ -64,7 +64,7 @@ def bfind(ins: Instr) -> Pure:
 def fns(ins: Instr) -> Pure:
     """fns.b32 d, mask, base, offset: place of the offset-th set bit from base up (down if < 0)."""
 
-    def scalar(mask, base, offset):
+    def scalar(mask: int, base, offset):
         offset = (offset ^ 0x80000000) - 0x80000000
         if base > 31:
             return 0xFFFFFFFF

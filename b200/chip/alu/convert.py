@@ -5,6 +5,8 @@ Conversions to and from packed small formats are in convert_packed.py.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.chip.alu import pipes
@@ -29,6 +31,9 @@ from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Reg
 from b200.registry import DTYPES, FULL, Narrowing, Pure, Run, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 INTEGER_TYPES = tuple(t + n for t in "us" for n in ("8", "16", "32", "64"))
 TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -267,8 +272,8 @@ def isspacep(ins: Instr) -> Pure:
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names its rank."""
 
-    def run(w, mask, address):
-        own = (SHARED_WINDOW >> RANK_SHIFT) | w.cta.rank
+    def run(warp: Fragment, mask: int, address):
+        own = (SHARED_WINDOW >> RANK_SHIFT) | warp.cta.rank
         if isinstance(address, np.ndarray):
             return as_mask(address >> RANK_SHIFT == own)
         return FULL if address >> RANK_SHIFT == own else 0

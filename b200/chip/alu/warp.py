@@ -7,6 +7,8 @@ each group of lanes that gives the same membermask is by itself.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
@@ -14,6 +16,9 @@ from b200.effects import Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
 from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, lanes_text, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 LANE = np.arange(32)
 
@@ -32,10 +37,10 @@ def in_groups(one: Run, predicate: int | None = None) -> Run:
     Raises Fault for lanes that are not in their own membermask.
     """
 
-    def run(w, mask, *args):
+    def run(warp: Fragment, mask: int, *args):
         *operands, members = args
         if isinstance(members, int) and members & FULL == mask:
-            return one(w, mask, *operands)
+            return one(warp, mask, *operands)
         groups = groups_of(mask, members)
         for value, own in groups.items():
             if own & ~value:
@@ -45,10 +50,10 @@ def in_groups(one: Run, predicate: int | None = None) -> Run:
                     f"membermask {value:#010x} names lanes {others:#010x}, which give different"
                     f" membermasks; it is that of lanes {own:#010x}"
                 )
-            _check_present(w, mask, value)
+            _check_present(warp, mask, value)
         if len(groups) == 1:
-            return one(w, mask, *operands)
-        results = [one(w, own, *operands) for own in groups.values()]
+            return one(warp, mask, *operands)
+        results = [one(warp, own, *operands) for own in groups.values()]
         if not isinstance(results[0], tuple):
             return _of_groups(results, groups, predicate == 0)
         return tuple(
@@ -74,9 +79,9 @@ def _outsiders(mask: int, members: int) -> str:
     return f"lanes {mask & ~members:#010x} execute it but are not in membermask {members:#010x}"
 
 
-def _check_present(w, mask: int, members: int):
+def _check_present(warp: Fragment, mask: int, members: int):
     """Fault if a lane of the membermask is neither here nor gone."""
-    missing = members & ~mask & w.state.live
+    missing = members & ~mask & warp.state.live
     if missing:
         raise Fault(
             f"membermask {members:#010x} names lanes {missing:#010x}, which have diverged; here are"
@@ -84,33 +89,33 @@ def _check_present(w, mask: int, members: int):
         )
 
 
-def _check_groups(w, mask: int, members, ins: Instr):
+def _check_groups(warp: Fragment, mask: int, members, ins: Instr):
     """The membermasks of a shuffle. Undefined for a lane that is not in its own; where lanes have
     not diverged, ptxas for sm_100a makes a SHFL of it, which has no membermask and moves values
     among the lanes that are here.
     """
     for value, own in groups_of(mask, members).items():
         if own & ~value:
-            w.machine.undefined(
+            warp.machine.undefined(
                 _outsiders(own, value), "a membermask with every lane that executes it", ins
             )
-        _check_present(w, mask, value)
+        _check_present(warp, mask, value)
 
 
-def _without_source(w, mask: int, source: np.ndarray, ins: Instr) -> int:
+def _without_source(warp: Fragment, mask: int, source: np.ndarray, ins: Instr) -> int:
     """The lanes that a shuffle gives the value of a lane that has exited: it is undefined. A source
     that is alive and does not take part is a fault.
     """
     absent = ~as_bools(mask)[source] & as_bools(mask)
     if not absent.any():
         return 0
-    gone = as_mask(absent & ~as_bools(w.state.live)[source])
+    gone = as_mask(absent & ~as_bools(warp.state.live)[source])
     for lane in active(as_mask(absent) & ~gone):
         raise Fault(f"lane {lane} reads lane {int(source[lane])}, which does not take part")
     sources = sum({1 << int(source[lane]) for lane in active(gone)})
-    w.machine.undefined(
-        f"a shuffle takes values of {lanes_text(sources)}, which {_left(w.state, sources)}: they "
-        f"are undefined, in {lanes_text(gone)}",
+    warp.machine.undefined(
+        f"a shuffle takes values of {lanes_text(sources)}, which {_left(warp.state, sources)}: "
+        f"they are undefined, in {lanes_text(gone)}",
         "a membermask of the lanes that are left, and a source among them; or let all lanes come "
         "here, those past the end with a neutral value",
         ins,
@@ -155,12 +160,12 @@ def shfl(ins: Instr) -> Run:
     """
     mode = ins.one("up", "down", "bfly", "idx")
 
-    def run(w, mask, a, b, c, members):
-        _check_groups(w, mask, members, ins)
+    def run(warp: Fragment, mask: int, a, b, c, members):
+        _check_groups(warp, mask, members, ins)
         source, valid = shuffle_sources(mode, b, c)
         d = lanes(a, np.uint32)[source]
-        if mask != FULL and (gone := _without_source(w, mask, source, ins)):
-            d[as_bools(gone)] = w.machine.unwritten_smem * 0x01010101
+        if mask != FULL and (gone := _without_source(warp, mask, source, ins)):
+            d[as_bools(gone)] = warp.machine.unwritten_smem * 0x01010101
         return (d, as_mask(valid)) if ins.dual else d
 
     return run
@@ -173,7 +178,7 @@ def vote(ins: Instr) -> Run:
     mode = ins.one("ballot", "all", "any", "uni")
     constant = isinstance(ins.operands[1], Imm)
 
-    def one(w, here, p):
+    def one(warp: Fragment, here, p):
         p = (here if p else 0) if constant else p & here
         if mode == "ballot":
             return p
@@ -189,7 +194,7 @@ def match(ins: Instr) -> Run:
     bits = 32 if ins.types[-1] == "b32" else 64
     every = ins.mods[1] == "all"
 
-    def one(w, here, a):
+    def one(warp: Fragment, here, a):
         values, chosen = lanes(a, np.uint64 if bits == 64 else np.uint32), as_bools(here)
         if every:
             same = (values[chosen] == values[chosen][0]).all()
@@ -219,7 +224,7 @@ def redux(ins: Instr) -> Run:
     magnitude, propagate = ins.has("abs"), ins.has("NaN")
     reduce = REDUCTIONS[op]
 
-    def one(w, here, a):
+    def one(warp: Fragment, here, a):
         values = lanes(a, np.uint32)[as_bools(here)]
         if kind == "f32":
             return _reduce_f32(values, op, magnitude, propagate)
@@ -244,14 +249,14 @@ def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -
 @warp("activemask", states=LooksAtLanes(pipe="active mask"), out=1, uniform="always")
 def activemask(ins: Instr) -> Run:
     """activemask.b32: the lanes that execute it together."""
-    return lambda w, mask: mask
+    return lambda warp, mask: mask
 
 
 @warp("elect.sync", states=Elects(pipe="elect"), out=1)
 def elect(ins: Instr) -> Run:
     """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
 
-    def one(w, here):
+    def one(warp: Fragment, here):
         leader = here & -here
         number = leader.bit_length() - 1
         return (number, leader) if ins.dual else number
@@ -264,10 +269,10 @@ def bar_warp(ins: Instr) -> Run:
     """bar.warp.sync membermask: whoever executes it has waited (Fragment.meet), so only the
     membermask is checked.
     """
-    return in_groups(lambda w, here: None)
+    return in_groups(lambda warp, here: None)
 
 
 @warp("nanosleep", states=Sleeps(pipe="sleep"))
 def nanosleep(ins: Instr) -> Run:
     """nanosleep.u32 t: suspends for up to 2 t nanoseconds; any time, zero included, is legal."""
-    return lambda w, mask, t: None
+    return lambda warp, mask, t: None

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from b200.chip.operations import Action, Operation
 from b200.program.module import Instr
 from b200.registry import Blocked, Waitable, active
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 
 class Copy(Waitable):
@@ -64,17 +68,17 @@ class Groups:
         return [c for group in (*self.groups, self.open) for c in group if not c.done]
 
 
-def _table(warp) -> dict[tuple[str, int, int], Groups]:
+def _table(warp: Fragment) -> dict[tuple[str, int, int], Groups]:
     return warp.cta.async_groups
 
 
-def groups_of(warp, kind: str, lane: int) -> Groups | None:
+def groups_of(warp: Fragment, kind: str, lane: int) -> Groups | None:
     """The thread's groups of a kind, None if none of its copies was ever left under way."""
     return _table(warp).get((kind, warp.index, lane))
 
 
 def issue_in_group(
-    warp, kind: str, mask: int, ins: Instr, operation: Operation, move: Action
+    warp: Fragment, kind: str, mask: int, ins: Instr, operation: Operation, move: Action
 ) -> None:
     """Issue `move` as a copy of the open group of each thread in `mask`."""
     copy = Copy(ins)
@@ -89,7 +93,7 @@ def issue_in_group(
             _table(warp).setdefault((kind, warp.index, lane), Groups()).open.append(copy)
 
 
-def commit(warp, kind: str, mask: int) -> None:
+def commit(warp: Fragment, kind: str, mask: int) -> None:
     """commit_group of the threads in `mask`."""
     if _table(warp):
         for lane in active(mask):
@@ -97,7 +101,7 @@ def commit(warp, kind: str, mask: int) -> None:
                 groups.commit()
 
 
-def wait(warp, kind: str, mask: int, but_last: int) -> None:
+def wait(warp: Fragment, kind: str, mask: int, but_last: int) -> None:
     """wait_group: Blocked while a group before the `but_last` most recent ones is under way."""
     if _table(warp):
         for lane in active(mask):

@@ -6,6 +6,8 @@ mbarrier lies in the CTA of the destination.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.chip.copies.landing import Landing, complete
@@ -15,6 +17,9 @@ from b200.effects import Copies
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import DTYPES, Run, active, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
 VECTORS = {"v2": 2, "v4": 4}
@@ -27,7 +32,7 @@ class Lanes:
         self.nbytes = nbytes
         self.find = Landing(ins, nbytes, "shared::cluster")
 
-    def __call__(self, warp, mask: int, address, mbar):
+    def __call__(self, warp: Fragment, mask: int, address, mbar):
         """Yield (place of the lowest address, offsets of the lanes, the lanes)."""
         chosen = active(mask)
         at, signal = lanes(address, np.uint32)[chosen], lanes(mbar, np.uint32)[chosen]
@@ -71,11 +76,11 @@ def st_async(ins: Instr) -> Run:
     each = size * VECTORS.get(ins.mods[-2], 1)
     groups = Lanes(ins, each)
 
-    def run(warp, mask, address, value, mbar):
+    def run(warp: Fragment, mask: int, address, value, mbar):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, size)[chosen], each * offsets.size
 
-            def apply(place=place, offsets=offsets, data=data, nbytes=nbytes):
+            def apply(place=place, offsets=offsets, data=data, nbytes: int = nbytes):
                 smem = place.cta.smem.u64 if size == 8 else place.cta.smem.u32
                 smem[(offsets // size)[:, None] + np.arange(each // size)] = data
                 complete(place, nbytes, warp, ins)
@@ -93,11 +98,11 @@ def red_async(ins: Instr) -> Run:
     each = SCALARS[kind]
     groups = Lanes(ins, each)
 
-    def run(warp, mask, address, value, mbar):
+    def run(warp: Fragment, mask: int, address, value, mbar):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, each)[chosen].view(np.uint8), each * offsets.size
 
-            def apply(place=place, offsets=offsets, data=data, nbytes=nbytes):
+            def apply(place=place, offsets=offsets, data=data, nbytes: int = nbytes):
                 for at, bytes_ in zip(offsets.tolist(), data):  # lanes may share an address
                     to = place.cta.smem.u8[at : at + each]
                     to[:] = combine(to, bytes_)

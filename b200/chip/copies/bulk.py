@@ -6,6 +6,8 @@ the machine lets the copy happen.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.chip.copies.async_groups import commit, issue_in_group, wait
@@ -25,6 +27,9 @@ from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane, warp
 
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+
 UNIT = 16
 
 
@@ -33,14 +38,14 @@ def check_bulk_size(nbytes: int) -> None:
         raise Fault(f"a bulk copy of {nbytes} bytes: the size must be a multiple of {UNIT}")
 
 
-def global_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
+def global_view(warp: Fragment, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
     """uint8 view of global memory, checked."""
     region = warp.machine.memory.region(address, nbytes)
     at = region.offset(address, nbytes, align)
     return region.u8[at : at + nbytes]
 
 
-def shared_view(warp, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
+def shared_view(warp: Fragment, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
     """uint8 view of the own CTA's shared memory, checked."""
     at = warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
     return warp.cta.smem.u8[at : at + nbytes]
@@ -71,7 +76,7 @@ def bulk_load(ins: Instr) -> Run:
     from_global = ins.mods[4] == "global"
     view = global_view if from_global else shared_view
 
-    def run(warp, lane, dst, src, nbytes, mbar, *rest):
+    def run(warp: Fragment, lane: int, dst, src, nbytes: int, mbar, *rest):
         check_bulk_size(nbytes)
         if from_global:
             src = warp.machine.memory.readable(src, nbytes)
@@ -99,7 +104,7 @@ def bulk_store(ins: Instr) -> Run:
     """
     masked = ins.has("cp_mask")
 
-    def run(warp, lane, dst, src, nbytes, *rest):
+    def run(warp: Fragment, lane: int, dst, src, nbytes: int, *rest):
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
         if masked:
@@ -131,7 +136,7 @@ def bulk_reduce(ins: Instr) -> Run:
     to_global = ins.mods[4] == "global"
     combine = combiner(op, kind, GLOBAL if to_global else SHARED)
 
-    def run_global(warp, lane, dst, src, nbytes, *rest):
+    def run_global(warp: Fragment, lane: int, dst, src, nbytes: int, *rest):
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
 
@@ -141,7 +146,7 @@ def bulk_reduce(ins: Instr) -> Run:
         operation = BulkReduce(nbytes, source=src, destination=dst)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
-    def run_shared(warp, lane, dst, src, nbytes, mbar):
+    def run_shared(warp: Fragment, lane: int, dst, src, nbytes: int, mbar):
         check_bulk_size(nbytes)
         data = shared_view(warp, src, nbytes)
         (place,) = find(warp, dst, nbytes, mbar)
@@ -163,7 +168,7 @@ def bulk_reduce(ins: Instr) -> Run:
 def bulk_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
 
-    def run(warp, lane, src, nbytes, *rest):
+    def run(warp: Fragment, lane: int, src, nbytes: int, *rest):
         check_bulk_size(nbytes)
         src = warp.machine.memory.readable(src, nbytes)
         global_view(warp, src, nbytes)
@@ -174,7 +179,7 @@ def bulk_prefetch(ins: Instr) -> Run:
 
 @warp("cp.async.bulk.commit_group", states=CommitsGroup(bulk=True))
 def bulk_commit_group(ins: Instr) -> Run:
-    def run(warp, mask):
+    def run(warp: Fragment, mask: int):
         commit(warp, "bulk", mask)
 
     return run
@@ -191,7 +196,7 @@ def bulk_wait_group(ins: Instr) -> Run:
     Sources are read when destinations are written here, so .read waits as long.
     """
 
-    def run(warp, mask, n):
+    def run(warp: Fragment, mask: int, n):
         wait(warp, "bulk", mask, n)
 
     return run

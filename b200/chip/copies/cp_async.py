@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from b200.hardware import SMEM_BASE
 from b200.program.module import Instr, Not, Reg
 from b200.registry import FULL, Run, as_bools, lane, warp
 from b200.registry import lanes as lanes_of
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
@@ -38,7 +42,7 @@ def cp_async(ins: Instr) -> Run:
     cached = ins.mods[2] == "ca"
     ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
-    def at_once(warp, mask: int, nbytes: int, dst, src) -> bool:
+    def at_once(warp: Fragment, mask: int, nbytes: int, dst, src) -> bool:
         """All lanes copy all their bytes out of one allocation, aligned; False if they do not."""
         addresses = [lanes_of(x, np.uint64) for x in (dst, src)]
         target = one_span(warp, mask, "shared", addresses[0], nbytes, nbytes)
@@ -53,7 +57,7 @@ def cp_async(ins: Instr) -> Run:
         issue(warp, mask, nbytes, nbytes, *places, (source[0], offsets), (target[0], to))
         return True
 
-    def issue(warp, mask: int, nbytes: int, filled: int, dst, src, source, target):
+    def issue(warp: Fragment, mask: int, nbytes: int, filled: int, dst, src, source, target):
         """Lanes that copy `filled` bytes each; dst, src: their addresses. source, target: as in
         _sources and _targets.
         """
@@ -71,7 +75,7 @@ def cp_async(ins: Instr) -> Run:
         operation = CpAsync(filled, nbytes, src, dst, _numbers(mask), cached)
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
-    def run(warp, mask, dst, src, nbytes, *rest):
+    def run(warp: Fragment, mask: int, dst, src, nbytes: int, *rest):
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
         given, by_thread = rest[0] if len(rest) > policy else None, warp.machine.order.by_thread
@@ -107,7 +111,7 @@ def _filled(ignores: bool, given, nbytes: int, chosen: np.ndarray) -> np.ndarray
     return lanes_of(given, np.uint32)[chosen].astype(np.int64)
 
 
-def _parts(warp, filled: np.ndarray, src: np.ndarray) -> Iterator[np.ndarray]:
+def _parts(warp: Fragment, filled: np.ndarray, src: np.ndarray) -> Iterator[np.ndarray]:
     """The lanes that copy as one: equally many bytes out of one allocation; or each for itself, for
     an order that lets the copies of threads happen when it likes.
     """
@@ -130,7 +134,7 @@ def _parts(warp, filled: np.ndarray, src: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _sources(
-    warp, src: np.ndarray, nbytes: int, filled: int
+    warp: Fragment, src: np.ndarray, nbytes: int, filled: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """(the allocation as items of `nbytes`, index of each source) of copies out of it. Where less
     is copied, or the allocation is not aligned so: (its bytes, index of each byte).
@@ -146,7 +150,7 @@ def _sources(
     return _items(region, nbytes), (src - region.base) // nbytes
 
 
-def _targets(warp, dst: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+def _targets(warp: Fragment, dst: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
     """(shared memory as items of `nbytes`, index of each target)."""
     cta = warp.cta
     low, high = int(dst.min()), int(dst.max()) + nbytes
@@ -162,7 +166,7 @@ def _items(region: Region, nbytes: int) -> np.ndarray:
 
 @warp("cp.async.commit_group", states=CommitsGroup(bulk=False))
 def cp_async_commit_group(ins: Instr) -> Run:
-    def run(warp, mask):
+    def run(warp: Fragment, mask: int):
         commit(warp, "cp.async", mask)
 
     return run
@@ -179,7 +183,7 @@ def cp_async_wait_group(ins: Instr) -> Run:
     """
     everything = _waits(ins).everything
 
-    def run(warp, mask, n=0):
+    def run(warp: Fragment, mask: int, n=0):
         if everything:
             commit(warp, "cp.async", mask)
         wait(warp, "cp.async", mask, n)
@@ -199,7 +203,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     find = barrier_operand(ins)
     increment = not _arrives(ins).counted
 
-    def run(warp, lane, address):
+    def run(warp: Fragment, lane: int, address):
         barrier = find(warp, address)
         cta, offset, who = barrier.cta, barrier.offset, issuer(warp, ins, "cp.async")
         if increment:

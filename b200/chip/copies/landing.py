@@ -8,12 +8,17 @@ in the CTA of the pair whose rank has the same parity as the rank in the mbarrie
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.chip.memory.addressing import issuer, resolver
 from b200.chip.operations import Place
 from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import active
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 
 class Landing:
@@ -29,7 +34,7 @@ class Landing:
         self.mbar = resolver("shared::cluster" if self.pair else space)
 
     def __call__(
-        self, warp, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None
+        self, warp: Fragment, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None
     ) -> tuple[Place, ...]:
         """The places of a copy of `nbytes` to `dst`. Raises Fault if operands conflict."""
         cta, at = self.dst(warp, dst, nbytes, self.align)
@@ -44,7 +49,7 @@ class Landing:
         mbarrier_at(signal, barrier)
         return (Place(cta, at, signal, barrier),)
 
-    def _multicast(self, warp, at, nbytes, signal, barrier, cta_mask):
+    def _multicast(self, warp: Fragment, at, nbytes: int, signal, barrier, cta_mask):
         ctas = warp.cta.cluster.ctas
         if not cta_mask or cta_mask >> len(ctas):
             raise Fault(f"multicast to CTA mask {cta_mask:#x} in a cluster of {len(ctas)} CTA(s)")
@@ -57,6 +62,6 @@ class Landing:
         return tuple(places)
 
 
-def complete(place: Place, nbytes: int, warp, ins: Instr) -> None:
+def complete(place: Place, nbytes: int, warp: Fragment, ins: Instr) -> None:
     """Count a copy's bytes, which have landed at `place`, on its mbarrier."""
     complete_tx_at(place.signal, place.mbarrier, nbytes, issuer(warp, ins, "async copy"))

@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.chip.state import Region
 from b200.errors import Fault
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 BYTES, USED_BYTES, ALIGN = 128, 64, 64
 SPANS = (0, 32, 64, 128)  # bytes of a swizzle mode's row
@@ -361,7 +365,7 @@ def _box_violations(t: TensorMap):
         )
 
 
-def tensormap_at(warp, address: int) -> TensorMap:
+def tensormap_at(warp: Fragment, address: int) -> TensorMap:
     """The tensormap that an instruction's generic address points to."""
     if address % ALIGN:
         raise Fault(f"the tensormap's address {address:#x} is not a multiple of {ALIGN}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from b200.effects import EditsTensormap, FencesTensormap, PrefetchesTensormap, P
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, active, lane, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 # `elemtype` operand of tensormap.replace -> (format code, whether f32 is rounded to tf32)
 REPLACE_TYPES = (*((code, 0) for code in range(11)), (7, 1), (8, 1), (11, 0), (12, 0), (13, 0))
@@ -38,16 +41,16 @@ FIELDS = (*COUNTS, *VALUES, "global_stride", "global_address", "elemtype")
 def object_view(ins: Instr) -> Callable[[Any, int], np.ndarray]:
     """view(warp, address) -> uint8 view [128] of the object, in the state space of `ins`."""
 
-    def shared(warp, address):
+    def shared(warp: Fragment, address):
         at = warp.cta.smem_offset(shared_address(warp, address), tm.BYTES, tm.ALIGN)
         return warp.cta.smem.u8[at : at + tm.BYTES]
 
-    def in_global(warp, address):
+    def in_global(warp: Fragment, address):
         region = warp.machine.memory.region(address, tm.BYTES)
         at = region.offset(address, tm.BYTES, tm.ALIGN)
         return region.u8[at : at + tm.BYTES]
 
-    def generic(warp, address):
+    def generic(warp: Fragment, address):
         try:
             return in_global(warp, address)
         except Fault:
@@ -100,7 +103,7 @@ def tensormap_replace(ins: Instr) -> Run:
     field = ins.mods[3]
     view = object_view(ins)
 
-    def run(warp, lane, address, *operands):
+    def run(warp: Fragment, lane: int, address, *operands):
         if field == "swizzle_mode" and operands[0] == 4:
             raise Unsupported("tensormap.replace of swizzle_mode: 4 (96B) needs sm_103a")
         data = view(warp, address)
@@ -130,7 +133,7 @@ def tensormap_cp_fenceproxy(ins: Instr) -> Run:
     [dst], [src], 128: the warp copies an edited object from shared to global memory.
     """
 
-    def run(warp, mask, dst, src, size):
+    def run(warp: Fragment, mask: int, dst, src, size):
         check_size(ins, first(size, mask))
         dst, src = first(dst, mask), first(src, mask)
         at = warp.cta.smem_offset(shared_address(warp, src), tm.BYTES, tm.ALIGN)
@@ -151,7 +154,7 @@ def fence_proxy_tensormap(ins: Instr) -> Run:
     sequentially consistent here, so only the operands are checked.
     """
 
-    def run(warp, lane, address=None, size=tm.BYTES):
+    def run(warp: Fragment, lane: int, address=None, size=tm.BYTES):
         check_size(ins, size)
         if address is not None:
             warp.machine.load_generic(warp, address, tm.BYTES)
@@ -169,7 +172,7 @@ def prefetch_tensormap(ins: Instr) -> Run:
     """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
     generic = ins.mods[1] == "tensormap"
 
-    def run(warp, lane, address):
+    def run(warp: Fragment, lane: int, address):
         if generic:
             t = tm.tensormap_at(warp, address)
             warp.machine.issue(TensormapPrefetch(t), warp, lambda: None)

@@ -7,7 +7,7 @@ data is read and written, and the mbarriers count it, when the machine lets the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.registry import Run, active, lane, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 SMEM_ALIGN = 128
 GATHER_ROWS = 4
@@ -47,7 +50,9 @@ class TensorBoxes:
 
     __slots__ = tuple("address tensormap region boxes whole rows smem_bytes tx_bytes".split())
 
-    def __init__(self, warp, form: Form, address: int, coords: tuple, stores: bool = False):
+    def __init__(
+        self, warp: Fragment, form: Form, address: int, coords: tuple, stores: bool = False
+    ):
         self.address = address
         t = self.tensormap = tensormap_at(warp, address)
         if t.interleave:
@@ -125,7 +130,7 @@ def tensor_load(ins: Instr) -> Run:
     form = Form(ins)
     find = Landing(ins, SMEM_ALIGN, ins.mods[5])
 
-    def run(warp, lane, dst, address, coords, mbar, *rest):
+    def run(warp: Fragment, lane: int, dst, address, coords, mbar, *rest):
         access = TensorBoxes(warp, form, address, coords)
         places = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
 
@@ -165,7 +170,7 @@ def tensor_store(ins: Instr) -> Run:
     """
     form = Form(ins)
 
-    def run(warp, mask, address, coords, src, *rest):
+    def run(warp: Fragment, mask: int, address, coords, src, *rest):
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             _issue_store(warp, lanes, ins, form, one, where, at)
 
@@ -179,7 +184,7 @@ def tensor_reduce(ins: Instr) -> Run:
     """
     form = Form(ins)
 
-    def run(warp, mask, address, coords, src, *rest):
+    def run(warp: Fragment, mask: int, address, coords, src, *rest):
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             for i in active(lanes):
                 _issue_store(warp, 1 << i, ins, form, one, where, at)
@@ -187,7 +192,9 @@ def tensor_reduce(ins: Instr) -> Run:
     return run
 
 
-def _issue_store(warp, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int):
+def _issue_store(
+    warp: Fragment, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int
+):
     access = TensorBoxes(warp, form, address, coords, stores=True)
     t = access.tensormap
     if t.element.name == "b4x16_p64" or form.op and t.element.bits < 8:
@@ -223,7 +230,7 @@ def tensor_prefetch(ins: Instr) -> Run:
     """
     form = Form(ins)
 
-    def run(warp, lane, address, coords, *rest):
+    def run(warp: Fragment, lane: int, address, coords, *rest):
         access = TensorBoxes(warp, form, address, coords)
         warp.machine.issue(TmaPrefetch(access), warp, _nothing)
 

@@ -8,12 +8,15 @@ too. Without a state space the address is generic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from b200.chip.state import CTA
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.spaces import SHARED_WINDOW
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 GENERIC_GIVEN = "a generic address where PTX takes a shared one"
 CVTA = "cvta.to.shared of the address, in C++ __cvta_generic_to_shared"
@@ -36,13 +39,13 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     on a B200 (jIab-b/nvfp4_gemm at 92166a3, s_128t.py and its log out_128t.txt).
     """
 
-    def own(warp, address, nbytes, align=1):
+    def own(warp: Fragment, address, nbytes: int, align=1):
         return warp.cta, warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
 
-    def cluster(warp, address, nbytes, align=1):
+    def cluster(warp: Fragment, address, nbytes: int, align=1):
         return warp.cta.cluster.locate(shared_address(warp, address), nbytes, align)
 
-    def generic(warp, address, nbytes, align=1):
+    def generic(warp: Fragment, address, nbytes: int, align=1):
         if not address >> 32:
             warp.machine.undefined(
                 "a shared-memory address where PTX takes a generic one",
@@ -54,7 +57,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     return {"shared::cta": own, "shared::cluster": cluster}.get(space, generic)
 
 
-def shared_address(warp, address: int) -> int:
+def shared_address(warp: Fragment, address: int) -> int:
     """The shared address that is given where PTX takes one. A generic address of shared memory is
     taken by its low 32 bits, as the chip does: ThunderKittens gives its tcgen05.alloc such a one
     (include/types/tensor/tensor.cuh at 0b55588), and its kernels run on B200s. Raises Fault for
@@ -108,6 +111,6 @@ class Signaller(NamedTuple):
         return f"CTA rank {self.rank} {by}" + (f" at {self.ins.loc}" if self.ins.loc else "")
 
 
-def issuer(warp, ins: Instr, unit: str = "") -> Signaller:
+def issuer(warp: Fragment, ins: Instr, unit: str = "") -> Signaller:
     """The warp that executes `ins`; unit: see Signaller."""
     return Signaller(warp.cta.rank, warp.index, ins, unit)

@@ -7,6 +7,7 @@ subnormal inputs and results to zero of their sign, to shared memory it keeps th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from b200.effects import Updates
 from b200.formats import decode, encode
 from b200.program.module import SINK, TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
@@ -167,7 +171,7 @@ def _atomic(ins: Instr):
     if wide := kind == "b128":
         n, size = 2, 8
 
-    def run(f, mask, address, b, c=None, policy=None):
+    def run(warp: Fragment, mask: int, address, b, c=None, policy=None):
         changed = False
         addresses = address_array(address)
         split = halves if wide else _itself
@@ -176,7 +180,7 @@ def _atomic(ins: Instr):
         old = np.zeros((32, n), dtype)
         for named, in_space, lanes_in in by_window(space, addresses, active(mask)):
             combine = to_global if named == "global" else to_shared
-            for data, offsets, which in spans(f, named, in_space, lanes_in, n * size):
+            for data, offsets, which in spans(warp, named, in_space, lanes_in, n * size):
                 if n == 1 and one_by_one is not None and _meet(offsets):
                     rest = None if third is None else third[which, 0]
                     values = given[which, 0], rest
@@ -190,7 +194,7 @@ def _atomic(ins: Instr):
                     if (new != now).any():
                         changed = True
                         data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
-        f.spin = None if changed else f.spin and QUIET
+        warp.spin = None if changed else warp.spin and QUIET
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
         return joined(result) if wide else result if n > 1 else result[0]
 

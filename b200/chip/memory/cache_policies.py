@@ -8,12 +8,16 @@ as constants, too; evict_unchanged's is ours.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from b200.chip.memory.loads_stores import policies_of
 from b200.effects import Hints
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 PRIORITIES = {
     "L2::evict_normal": 0x1000_0000_0000_0000,
@@ -37,7 +41,7 @@ def createpolicy_fractional(ins: Instr) -> Run:
     """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
     policy = _policy(ins)
 
-    def run(warp, lane, bits=0x3F800000):
+    def run(warp: Fragment, lane: int, bits=0x3F800000):
         (fraction,) = struct.unpack("<f", struct.pack("<I", bits))
         if not 0.0 < fraction <= 1.0:
             raise Fault(f"createpolicy.fractional: the fraction is {fraction}, must be in (0, 1]")
@@ -51,7 +55,7 @@ def createpolicy_range(ins: Instr) -> Run:
     """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
     policy = _policy(ins)
 
-    def run(warp, lane, address, primary, total):
+    def run(warp: Fragment, lane: int, address, primary, total):
         if primary > total:
             raise Fault(f"createpolicy.range: the primary size {primary} exceeds the total {total}")
         return policy

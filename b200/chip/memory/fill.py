@@ -6,6 +6,8 @@ proxy, over when the instruction is. Ranges of several lanes may overlap: all wr
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.chip.memory.addressing import generic_to_shared, shared_address, space_of
@@ -14,6 +16,9 @@ from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Imm, Instr
 from b200.registry import Run, active, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 UNIT = 8  # bytes of which a size is a multiple, and an address
 MOST = 1 << 24  # bytes that a lane may fill
@@ -38,16 +43,16 @@ def fill(ins: Instr) -> Run:
     if not isinstance(initial, Imm) or initial.value:
         raise Unsupported(f"{ins.opcode}: its last operand must be the immediate 0")
 
-    def run(f, mask, address, size, value):
+    def run(warp: Fragment, mask: int, address, size, value):
         for _, at, nbytes in ranges(mask, address, size):
             if nbytes % UNIT:
                 raise Fault(f"st.bulk of {nbytes} bytes: the size must be a multiple of {UNIT}")
             if not 0 < nbytes <= MOST:
                 raise Fault(f"st.bulk of {nbytes} bytes: it fills at most {MOST}")
-            at = generic_to_shared(at) if generic else shared_address(f, at)
-            if at >> RANK_SHIFT not in (0, f.cta.rank):
+            at = generic_to_shared(at) if generic else shared_address(warp, at)
+            if at >> RANK_SHIFT not in (0, warp.cta.rank):
                 raise Fault(f"st.bulk at {at:#x}, of another CTA: it fills shared::cta alone")
-            offset = f.cta.check(at & OFFSET_MASK, nbytes, UNIT)
-            f.cta.smem.u8[offset : offset + nbytes] = 0
+            offset = warp.cta.check(at & OFFSET_MASK, nbytes, UNIT)
+            warp.cta.smem.u8[offset : offset + nbytes] = 0
 
     return run

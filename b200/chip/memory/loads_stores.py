@@ -8,7 +8,7 @@ lanes write one address, the highest lane wins (PTX leaves it open which).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, FULL, Run, active, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 SPACES = ("global", "shared", "local", "param", "const")
 ORDERS = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio")
@@ -102,7 +105,12 @@ def _hints(ins: Instr) -> Hints:
 
 
 def spans(
-    f, space: str, addresses: np.ndarray, which: list[int], nbytes: int, loads: bool = False
+    warp: Fragment,
+    space: str,
+    addresses: np.ndarray,
+    which: list[int],
+    nbytes: int,
+    loads: bool = False,
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (memory bytes, offsets, lanes) groups of an access of `nbytes` by the lanes `which`,
     each checked for range and alignment. Most accesses are one group. loads: whether the access
@@ -116,13 +124,13 @@ def spans(
         )
     if space == "generic":
         for named, in_space, lanes_in in by_window(space, addresses, which):
-            yield from spans(f, named, in_space, lanes_in, nbytes, loads)
+            yield from spans(warp, named, in_space, lanes_in, nbytes, loads)
     elif space == "global" or space == "const":
-        yield from _global_spans(f, chosen, np.asarray(which), nbytes, loads)
+        yield from _global_spans(warp, chosen, np.asarray(which), nbytes, loads)
     elif space.startswith("shared"):
-        yield from _shared_spans(f, chosen, np.asarray(which), nbytes, space)
+        yield from _shared_spans(warp, chosen, np.asarray(which), nbytes, space)
     elif space == "local":
-        memory = _local(f)
+        memory = _local(warp)
         if (bad := np.flatnonzero((chosen < 0) | (chosen + nbytes > memory.shape[1]))).size:
             raise Fault(
                 f"lane {which[bad[0]]}: local address {int(chosen[bad[0]]):#x} is outside its"
@@ -130,26 +138,26 @@ def spans(
             )
         lane_at, at = np.asarray(which), chosen[:, None] + np.arange(nbytes)
         if loads and (memory[lane_at[:, None], at] == _unwritten(at)).all(1).any():
-            f.machine.undefined(
+            warp.machine.undefined(
                 "local memory is loaded that nothing has written",
                 "a value for the variable or the element of the array",
                 nobodys="local",
             )
         yield memory.reshape(-1), lane_at * memory.shape[1] + chosen, lane_at
     else:
-        data = np.frombuffer(f.params, np.uint8)
+        data = np.frombuffer(warp.params, np.uint8)
         if (chosen + nbytes > data.size).any():
             raise Fault(f"parameter access at offset {int(chosen.max())} of {data.size} bytes")
         yield data, chosen, np.asarray(which)
 
 
-def _global_spans(f, chosen, which, nbytes, loads):
+def _global_spans(warp: Fragment, chosen, which, nbytes: int, loads):
     remaining = np.ones(chosen.size, bool)
     while remaining.any():
         first = int(np.argmax(remaining))
         if loads:
-            chosen[first] = _load_address(f, int(chosen[first]), nbytes)
-        region = f.machine.memory.region(int(chosen[first]), nbytes)
+            chosen[first] = _load_address(warp, int(chosen[first]), nbytes)
+        region = warp.machine.memory.region(int(chosen[first]), nbytes)
         inside = (
             remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
         )
@@ -157,32 +165,32 @@ def _global_spans(f, chosen, which, nbytes, loads):
         remaining &= ~inside
 
 
-def _load_address(f, address: int, nbytes: int) -> int:
+def _load_address(warp: Fragment, address: int, nbytes: int) -> int:
     """Where a load reads: there, or in what stands for memory in no allocation."""
-    at = f.machine.memory.readable(address, nbytes, rounded=True)
+    at = warp.machine.memory.readable(address, nbytes, rounded=True)
     if at != address:
-        f.machine.undefined(
-            f"{nbytes} bytes at {address:#x} are loaded {f.machine.memory.region(at).name}",
+        warp.machine.undefined(
+            f"{nbytes} bytes at {address:#x} are loaded {warp.machine.memory.region(at).name}",
             "a guard for what is not there; here all ones are read",
             nobodys="behind",
         )
     return at
 
 
-def _in_32_bits(f, chosen: np.ndarray) -> np.ndarray:
+def _in_32_bits(warp: Fragment, chosen: np.ndarray) -> np.ndarray:
     """Shared addresses, of which some have more than 32 bits (see addressing.shared_address)."""
     window = (chosen ^ SHARED_WINDOW) >> 32
     if (other := chosen[(window != 0) & (chosen >> 32 != 0)]).size:
         raise Fault(no_shared_address(int(other[0])))
-    f.machine.undefined(GENERIC_GIVEN, CVTA)
+    warp.machine.undefined(GENERIC_GIVEN, CVTA)
     return chosen & FULL
 
 
-def _shared_spans(f, chosen, which, nbytes, space):
+def _shared_spans(warp: Fragment, chosen, which, nbytes: int, space):
     if (chosen >> 32).any():
-        chosen = _in_32_bits(f, chosen)
+        chosen = _in_32_bits(warp, chosen)
     ranks = chosen >> RANK_SHIFT
-    me = f.cta
+    me = warp.cta
     for rank in np.unique(ranks):
         cta = me if rank in (0, me.rank) and space != "shared::cluster" else None
         if cta is None:
@@ -229,13 +237,13 @@ _SPACES = {
 }
 
 
-def _local(f) -> np.ndarray:
+def _local(warp: Fragment) -> np.ndarray:
     """Local memory of the warp: uint8 [32 lanes, bytes]."""
-    if f.state.local is None:
-        size, byte = -(-f.machine.code.local_bytes // 16) * 16, f.machine.unwritten_local
+    if warp.state.local is None:
+        size, byte = -(-warp.machine.code.local_bytes // 16) * 16, warp.machine.unwritten_local
         row = _unwritten(np.arange(size)) if byte is None else np.full(size, byte, np.uint8)
-        f.state.local = np.tile(row, (32, 1))
-    return f.state.local
+        warp.state.local = np.tile(row, (32, 1))
+    return warp.state.local
 
 
 def _unwritten(at: np.ndarray) -> np.ndarray:
@@ -250,7 +258,7 @@ def address_array(address) -> np.ndarray:
 
 
 def one_span(
-    f, mask: int, space: str, address: np.ndarray, nbytes: int, size: int
+    warp: Fragment, mask: int, space: str, address: np.ndarray, nbytes: int, size: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """(memory as elements of `size` bytes, index [elements of a lane, 32]) of an aligned access
     inside one allocation, else None: `spans` then says what is wrong or splits the access. Inactive
@@ -270,7 +278,7 @@ def one_span(
         space = "shared::cluster" if window else "global"
         low, high, first = low - window, high - window, first - window
     if space.startswith("shared"):
-        rank, cta = low >> RANK_SHIFT, f.cta
+        rank, cta = low >> RANK_SHIFT, warp.cta
         if space == "shared::cluster" and rank != cta.rank and rank < len(cta.cluster.ctas):
             cta = cta.cluster.ctas[rank]
         elif rank not in (0, cta.rank):
@@ -280,7 +288,7 @@ def one_span(
             return None
         region = cta.smem
     elif space == "global":
-        region = f.machine.memory.find(low, high - low)
+        region = warp.machine.memory.find(low, high - low)
         if region is None or region.base % size:
             return None
         base = region.base
@@ -291,23 +299,27 @@ def one_span(
     return typed, pattern.elements + (first - base >> shift) if first != base else pattern.elements
 
 
-def read_columns(f, mask: int, space: str, address: np.ndarray, n: int, dtype) -> list[np.ndarray]:
+def read_columns(
+    warp: Fragment, mask: int, space: str, address: np.ndarray, n: int, dtype
+) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
-    found = one_span(f, mask, space, address, n * size, size)
+    found = one_span(warp, mask, space, address, n * size, size)
     if found is None:
-        got = _read(f, mask, space, address, n * size, dtype)
+        got = _read(warp, mask, space, address, n * size, dtype)
         return [np.ascontiguousarray(got[:, i]) for i in range(n)]
     typed, index = found
     return list(typed[index])
 
 
-def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]) -> None:
+def write_columns(
+    warp: Fragment, mask: int, space: str, address: np.ndarray, columns: list[np.ndarray]
+) -> None:
     """Write neighbouring elements of each active lane. columns: for each element an array of 32."""
     size = columns[0].itemsize
-    found = one_span(f, mask, space, address, len(columns) * size, size)
+    found = one_span(warp, mask, space, address, len(columns) * size, size)
     if found is None:
-        _write(f, mask, space, address, np.stack(columns, 1))
+        _write(warp, mask, space, address, np.stack(columns, 1))
         return
     typed, index = found
     values = columns[0][None] if len(columns) == 1 else np.array(columns)
@@ -317,12 +329,12 @@ def write_columns(f, mask: int, space: str, address: np.ndarray, columns: list[n
     typed[index] = values
 
 
-def _read(f, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
+def _read(warp: Fragment, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
     """[32, nbytes / itemsize] elements; inactive lanes read 0."""
     width = nbytes // np.dtype(dtype).itemsize
     out = np.zeros((32, width), dtype)
     addresses = address_array(address)
-    for data, offsets, which in spans(f, space, addresses, active(mask), nbytes, loads=True):
+    for data, offsets, which in spans(warp, space, addresses, active(mask), nbytes, loads=True):
         out[which] = _gather(data, offsets, nbytes, dtype)
     return out
 
@@ -335,10 +347,10 @@ def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype) -> np.nda
     return data[offsets[:, None] + np.arange(nbytes)].view(dtype)
 
 
-def _write(f, mask: int, space: str, address, values: np.ndarray):
+def _write(warp: Fragment, mask: int, space: str, address, values: np.ndarray):
     """Write [32, n] elements of the active lanes."""
     size, nbytes = values.dtype.itemsize, values.shape[1] * values.dtype.itemsize
-    for data, offsets, which in spans(f, space, address_array(address), active(mask), nbytes):
+    for data, offsets, which in spans(warp, space, address_array(address), active(mask), nbytes):
         if data.ctypes.data % size == 0:
             typed = data[: data.size // size * size].view(values.dtype)
             typed[(offsets // size)[:, None] + np.arange(values.shape[1])] = values[which]
@@ -367,14 +379,14 @@ def extended(values: np.ndarray, kind: str, width: int) -> np.ndarray:
     return values.astype(DTYPES[width], copy=False)
 
 
-def _scalar_bytes(f, space: str, address: int, nbytes: int):
+def _scalar_bytes(warp: Fragment, space: str, address: int, nbytes: int):
     """Bytes at an address that all lanes share."""
     if space == "global" or space == "generic" and address <= WINDOW_MASK:
-        address = _load_address(f, address, nbytes)
-        region = f.machine.memory.region(address, nbytes)
+        address = _load_address(warp, address, nbytes)
+        region = warp.machine.memory.region(address, nbytes)
         if address % nbytes == 0:
             return region.mem[address - region.base : address - region.base + nbytes]
-    return _read(f, 1, space, address, nbytes, np.uint8)[0].tobytes()
+    return _read(warp, 1, space, address, nbytes, np.uint8)[0].tobytes()
 
 
 @warp("ld", "ldu", states=_loads, out=1, uniform="args")
@@ -389,27 +401,27 @@ def load(ins: Instr) -> Run:
     signed = kind[0] == "s"
     size = TYPE_BITS[kind] // 8
 
-    def scalar(f, address):
+    def scalar(warp: Fragment, address):
         """All lanes read one address."""
-        if space == "shared" and address >> RANK_SHIFT in (0, f.cta.rank):
-            at = f.cta.check(address & OFFSET_MASK, nbytes, nbytes)
-            raw = f.cta.smem.mem[at : at + nbytes]
+        if space == "shared" and address >> RANK_SHIFT in (0, warp.cta.rank):
+            at = warp.cta.check(address & OFFSET_MASK, nbytes, nbytes)
+            raw = warp.cta.smem.mem[at : at + nbytes]
         else:
-            raw = _scalar_bytes(f, space, address, nbytes)
+            raw = _scalar_bytes(warp, space, address, nbytes)
         values = []
         for i, width in enumerate(widths):
             value = int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed)
             values.append(value & ((1 << width) - 1))
         return tuple(values) if isinstance(dst, Vec) else values[0]
 
-    def run(f, mask, address, policy=None):
+    def run(warp: Fragment, mask: int, address, policy=None):
         if not isinstance(address, np.ndarray):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
-                return scalar(f, address)
+                return scalar(warp, address)
             address = address_array(address)
         if dtype is None:
-            return joined(read_columns(f, mask, space, address, 2, np.uint64))
-        columns = read_columns(f, mask, space, address, n, dtype)
+            return joined(read_columns(warp, mask, space, address, 2, np.uint64))
+        columns = read_columns(warp, mask, space, address, n, dtype)
         if not isinstance(dst, Vec):
             return extended(columns[0], kind, widths[0])
         return tuple(extended(c, kind, w) for c, w in zip(columns, widths, strict=True))
@@ -424,7 +436,7 @@ def store(ins: Instr) -> Run:
     dtype = DTYPES[min(TYPE_BITS[kind], 64)]
     bits = (1 << 8 * dtype().itemsize) - 1
 
-    def run(f, mask, address, value, policy=None):
+    def run(warp: Fragment, mask: int, address, value, policy=None):
         items = value if isinstance(value, tuple) else (value,)
         if kind == "b128":
             items = halves(value)
@@ -436,7 +448,7 @@ def store(ins: Instr) -> Run:
             )
             for x in items
         ]
-        write_columns(f, mask, space, address_array(address), columns)
+        write_columns(warp, mask, space, address_array(address), columns)
 
     return run
 
@@ -444,10 +456,10 @@ def store(ins: Instr) -> Run:
 @warp("prefetch", "prefetchu", "applypriority", states=_hints)
 def prefetch(ins: Instr) -> Run:
     """prefetch and similar hints about caches: they have no architectural effect."""
-    return lambda f, mask, *args: None
+    return lambda warp, mask, *args: None
 
 
 @warp("discard", states=Discards())
 def discard(ins: Instr) -> Run:
     """discard{.global}.L2 [a], 128: what is read there afterwards is undefined; here it stays."""
-    return lambda f, mask, *args: None
+    return lambda warp, mask, *args: None

@@ -8,6 +8,7 @@ byte of the row); the 4-bit and 6-bit forms first widen each row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from b200.chip.memory.loads_stores import address_array, read_columns, space_of,
 from b200.effects import MatrixLoads, MatrixStores
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 ROW_BYTES = 16
 _LANE = np.arange(32)[:, None]
@@ -122,9 +126,9 @@ def ldmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << form.rows * count) - 1, space_of(ins)
     bits = 4 if ins.has("b4x16_p64") else 6 if ins.has("b6x16_p32") else 8
 
-    def run(f, mask, address):
+    def run(warp: Fragment, mask: int, address):
         at = address_array(address)
-        words = read_columns(f, suppliers, matrix_space(space, at), at, 4, np.uint32)
+        words = read_columns(warp, suppliers, matrix_space(space, at), at, 4, np.uint32)
         rows = np.stack(words, axis=1).view(np.uint8)
         if bits != 8:
             rows = _widen(rows, bits)
@@ -144,11 +148,11 @@ def stmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << given) - 1, space_of(ins)
     rows = np.zeros(32, np.complex128)  # of 16 bytes; those of other lanes are not written
 
-    def run(f, mask, address, regs):
+    def run(warp: Fragment, mask: int, address, regs):
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)
         rows[:given] = registers.reshape(-1).take(sources).view(np.complex128)
-        write_columns(f, suppliers, matrix_space(space, at), at, [rows])
+        write_columns(warp, suppliers, matrix_space(space, at), at, [rows])
 
     return run

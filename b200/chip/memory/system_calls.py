@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,26 +19,29 @@ from b200.program.module import Instr
 from b200.program.names import readable
 from b200.registry import DTYPES, Run, active, lanes, warp
 
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+
 _MAX_TEXT = 1 << 16
 _CONVERSION = re.compile(r"%([-+ #0]*)(\d*)(\.\d*)?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
 _UNSIGNED = "ouxX"
 
 
-def _bytes(f, lane: int, address: int, nbytes: int) -> bytes:
+def _bytes(warp: Fragment, lane: int, address: int, nbytes: int) -> bytes:
     """Bytes at a generic address of one lane."""
     out = bytearray()
     addresses = np.zeros(32, np.uint64)
     for i in range(nbytes):
         addresses[lane] = address + i
-        for data, offsets, _ in spans(f, "generic", addresses, [lane], 1):
+        for data, offsets, _ in spans(warp, "generic", addresses, [lane], 1):
             out.append(int(data[offsets[0]]))
     return bytes(out)
 
 
-def _text(f, lane: int, address: int) -> str:
+def _text(warp: Fragment, lane: int, address: int) -> str:
     """The string at a generic address."""
     out = bytearray()
-    while len(out) < _MAX_TEXT and (byte := _bytes(f, lane, address + len(out), 1)) != b"\0":
+    while len(out) < _MAX_TEXT and (byte := _bytes(warp, lane, address + len(out), 1)) != b"\0":
         out += byte
     return out.decode("utf-8", "replace")
 
@@ -45,8 +49,8 @@ def _text(f, lane: int, address: int) -> str:
 class _Arguments:
     """The buffer of a printf call: each argument at a multiple of its size."""
 
-    def __init__(self, f, lane: int, address: int):
-        self.f, self.lane, self.address, self.at = f, lane, address, 0
+    def __init__(self, warp: Fragment, lane: int, address: int):
+        self.f, self.lane, self.address, self.at = warp, lane, address, 0
 
     def take(self, code: str):
         size = struct.calcsize(code)
@@ -81,14 +85,16 @@ def _convert(match: re.Match, arguments: _Arguments, f, lane: int) -> str:
 def vprintf(ins: Instr) -> Run:
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
-    def run(f, mask, form, arguments):
+    def run(warp: Fragment, mask: int, form, arguments):
         forms, buffers = lanes(form, np.uint64), lanes(arguments, np.uint64)
         counts = np.zeros(32, DTYPES[32])
         for lane in active(mask):
-            text = _text(f, lane, int(forms[lane]))
-            taken = _Arguments(f, lane, int(buffers[lane]))
+            text = _text(warp, lane, int(forms[lane]))
+            taken = _Arguments(warp, lane, int(buffers[lane]))
             sys.stdout.write(
-                _CONVERSION.sub(lambda m, taken=taken, lane=lane: _convert(m, taken, f, lane), text)
+                _CONVERSION.sub(
+                    lambda m, taken=taken, lane=lane: _convert(m, taken, warp, lane), text
+                )
             )
             counts[lane] = sum(m.group(5) != "%" for m in _CONVERSION.finditer(text))
         return counts
@@ -100,10 +106,10 @@ def vprintf(ins: Instr) -> Run:
 def assertfail(ins: Instr) -> Run:
     """call __assertfail, (message, file, line, function, character size): ends the launch."""
 
-    def run(f, mask, message, file, line, function, _size):
+    def run(warp: Fragment, mask: int, message, file, line, function, _size):
         lane = active(mask)[0]
         message, file, function = (
-            _text(f, lane, int(lanes(x, np.uint64)[lane])) for x in (message, file, function)
+            _text(warp, lane, int(lanes(x, np.uint64)[lane])) for x in (message, file, function)
         )
         raise Fault(
             f"{file}:{int(lanes(line, np.uint32)[lane])}: {function}: assertion `{message}` failed"
@@ -116,8 +122,8 @@ def assertfail(ins: Instr) -> Run:
 def malloc(ins: Instr) -> Run:
     """call (address), malloc, (bytes): a block for each active lane; 0 where the heap is full."""
 
-    def run(f, mask, sizes):
-        nbytes, memory = lanes(sizes, np.uint64), f.machine.memory
+    def run(warp: Fragment, mask: int, sizes):
+        nbytes, memory = lanes(sizes, np.uint64), warp.machine.memory
         found = np.zeros(32, np.uint64)
         for lane in active(mask):
             found[lane] = memory.heap.allocate(memory, int(nbytes[lane]))
@@ -130,8 +136,8 @@ def malloc(ins: Instr) -> Run:
 def free(ins: Instr) -> Run:
     """call free, (address)."""
 
-    def run(f, mask, addresses):
-        blocks, memory = lanes(addresses, np.uint64), f.machine.memory
+    def run(warp: Fragment, mask: int, addresses):
+        blocks, memory = lanes(addresses, np.uint64), warp.machine.memory
         for lane in active(mask):
             memory.heap.free(memory, int(blocks[lane]))
 
@@ -144,9 +150,9 @@ def child_grid(ins: Instr) -> Run:
     memory): where the parameters of a grid are to be written (program/device_runtime.py).
     """
 
-    def run(f, mask, kernel, *sizes):
-        machine, found = f.machine, np.zeros(32, np.uint64)
-        names = {address: name for name, address in f.symbols.items()}
+    def run(warp: Fragment, mask: int, kernel, *sizes):
+        machine, found = warp.machine, np.zeros(32, np.uint64)
+        names = {address: name for name, address in warp.symbols.items()}
         program, kernels = machine.code.program, lanes(kernel, np.uint64)
         each = [lanes(size, np.uint32) for size in sizes]
         for lane in active(mask):
@@ -164,9 +170,9 @@ def child_grid(ins: Instr) -> Run:
 def launch_child_grid(ins: Instr) -> Run:
     """call (code), b200_launch_child_grid, (address of the parameters)."""
 
-    def run(f, mask, buffers):
+    def run(warp: Fragment, mask: int, buffers):
         for lane in active(mask):
-            f.machine.grids.launch(int(lanes(buffers, np.uint64)[lane]))
+            warp.machine.grids.launch(int(lanes(buffers, np.uint64)[lane]))
         return np.zeros(32, np.uint32)
 
     return run
@@ -184,7 +190,7 @@ def other_call(ins: Instr) -> Run:
     name = readable(ins.opcode.removeprefix("call."))
     what = _WHAT.get(ins.opcode, f"the call of {name} (it calls itself, or is not in the PTX)")
 
-    def run(f, mask):
+    def run(warp: Fragment, mask: int):
         raise Unsupported(f"{what} is not in the software B200")
 
     return run
@@ -194,7 +200,7 @@ def other_call(ins: Instr) -> Run:
 def breakpoint_(ins: Instr) -> Run:
     """brkpt: stops for a debugger (PTX ISA 9.7.19.1). Libraries have it on paths never taken."""
 
-    def run(f, mask):
+    def run(warp: Fragment, mask: int):
         raise Unsupported("brkpt stops for a debugger, which is not in the software B200")
 
     return run

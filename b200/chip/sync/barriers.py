@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.effects import ArrivesInCluster, MeetsInCta, WaitsInCluster
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr, Loc, Reg
 from b200.registry import FULL, Blocked, Run, Waitable, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+    from b200.chip.state import CTA
 
 MAX_BARRIERS = 16
 
@@ -23,7 +29,7 @@ class NamedBarrier(Waitable):
         *("came", "mixed"),
     )
 
-    def __init__(self, cta, number: int):
+    def __init__(self, cta: CTA, number: int):
         super().__init__()
         self.cta, self.number = cta, number
         self.generation = self.arrived = self.expected = 0
@@ -67,40 +73,40 @@ class NamedBarrier(Waitable):
         return f"barrier {self.number} of the CTA: {self.arrived} of {needed} threads have arrived"
 
 
-def barrier_of(f, number: int) -> NamedBarrier:
+def barrier_of(warp: Fragment, number: int) -> NamedBarrier:
     if not 0 <= number < MAX_BARRIERS:
         raise Fault(f"barrier {number}: a CTA has barriers 0 to {MAX_BARRIERS - 1}")
-    found = f.cta.named_barriers.get(number)
+    found = warp.cta.named_barriers.get(number)
     if found is None:
-        found = f.cta.named_barriers[number] = NamedBarrier(f.cta, number)
+        found = warp.cta.named_barriers[number] = NamedBarrier(warp.cta, number)
     return found
 
 
-def _scalar(x, f) -> int:
+def _scalar(x, warp: Fragment) -> int:
     """A barrier's number or count as an int; it must be the same in all lanes of the warp."""
     if isinstance(x, int):
         return x
-    values = {int(v) for i, v in enumerate(lanes(x, x.dtype)) if f.mask >> i & 1}
+    values = {int(v) for i, v in enumerate(lanes(x, x.dtype)) if warp.mask >> i & 1}
     if len(values) > 1:
         raise Fault(f"the operand of a barrier differs between lanes: {sorted(values)}")
     return values.pop()
 
 
-def _count(f, threads: int, aligned: bool) -> int:
+def _count(warp: Fragment, threads: int, aligned: bool) -> int:
     """Threads that arrive with this fragment. Those that have exited arrive with the others of
     their warp; where its parts go their own ways, with the part that has its lowest lane.
     """
     if threads % 32:
         raise Fault(f"the thread count of a barrier is {threads}: must be a multiple of 32")
-    if f.mask != f.state.live and f.is_apart:
-        lowest = f.live & -f.live & f.mask
-        return f.mask.bit_count() + (32 - f.live.bit_count() if lowest else 0)
-    if aligned and f.mask != f.state.live:
+    if warp.mask != warp.state.live and warp.is_apart:
+        lowest = warp.live & -warp.live & warp.mask
+        return warp.mask.bit_count() + (32 - warp.live.bit_count() if lowest else 0)
+    if aligned and warp.mask != warp.state.live:
         raise Fault(
             "an aligned barrier is executed by a part of the warp: all its threads must execute it"
-            f" together (active lanes {f.mask:#010x} of {f.state.live:#010x})"
+            f" together (active lanes {warp.mask:#010x} of {warp.state.live:#010x})"
         )
-    return 32 if f.mask == f.state.live else bin(f.mask).count("1")
+    return 32 if warp.mask == warp.state.live else bin(warp.mask).count("1")
 
 
 def _form(ins: Instr) -> tuple[str, bool]:
@@ -109,10 +115,10 @@ def _form(ins: Instr) -> tuple[str, bool]:
     return action, ins.mods[0] == "bar" or ins.has("aligned")
 
 
-def gather(f, mask: int, ins: Instr) -> None:
+def gather(warp: Fragment, mask: int, ins: Instr) -> None:
     """Bring the warp together at an aligned barrier (Fragment.gather)."""
-    if f.token is None and mask == f.mask and _form(ins)[1]:
-        f.gather()
+    if warp.token is None and mask == warp.mask and _form(ins)[1]:
+        warp.gather()
 
 
 @warp(
@@ -127,28 +133,28 @@ def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     _, aligned = _form(ins)
 
-    def run(f, mask, number, threads=0):
-        gather(f, mask, ins)
-        bar = barrier_of(f, _scalar(number, f))
+    def run(warp: Fragment, mask: int, number, threads=0):
+        gather(warp, mask, ins)
+        bar = barrier_of(warp, _scalar(number, warp))
         wait(
-            f,
+            warp,
             bar,
             lambda: bar.arrive(
-                _count(f, _scalar(threads, f), aligned), _scalar(threads, f), f, ins
+                _count(warp, _scalar(threads, warp), aligned), _scalar(threads, warp), warp, ins
             ),
         )
 
     return run
 
 
-def wait(f, bar: NamedBarrier, arrive) -> None:
+def wait(warp: Fragment, bar: NamedBarrier, arrive) -> None:
     """Arrive once, then wait for the generation's end (executed again when woken)."""
-    if f.token is None:
-        f.token = (bar, bar.generation)
+    if warp.token is None:
+        warp.token = (bar, bar.generation)
         arrive()
-    if f.token[0].generation == f.token[1]:
+    if warp.token[0].generation == warp.token[1]:
         raise Blocked(bar)
-    f.token = None
+    warp.token = None
 
 
 @warp(
@@ -162,9 +168,11 @@ def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     _, aligned = _form(ins)
 
-    def run(f, mask, number, threads):
-        threads = _scalar(threads, f)
-        barrier_of(f, _scalar(number, f)).arrive(_count(f, threads, aligned), threads, f, ins)
+    def run(warp: Fragment, mask: int, number, threads):
+        threads = _scalar(threads, warp)
+        barrier_of(warp, _scalar(number, warp)).arrive(
+            _count(warp, threads, aligned), threads, warp, ins
+        )
 
     return run
 
@@ -193,16 +201,16 @@ def barrier_red(ins: Instr) -> Run:
     if isinstance(operand, Reg) and operand.type != "pred":
         raise Unsupported("bar.red needs a predicate as its operand")
 
-    def run(f, mask, number, *rest):
-        gather(f, mask, ins)
-        threads, pred = (_scalar(rest[0], f), rest[1]) if len(rest) == 2 else (0, rest[0])
-        bar = barrier_of(f, _scalar(number, f))
+    def run(warp: Fragment, mask: int, number, *rest):
+        gather(warp, mask, ins)
+        threads, pred = (_scalar(rest[0], warp), rest[1]) if len(rest) == 2 else (0, rest[0])
+        bar = barrier_of(warp, _scalar(number, warp))
 
         def arrive():
             bar.votes.append((bin(pred & mask).count("1"), bin(mask).count("1")))
-            bar.arrive(_count(f, threads, aligned), threads, f, ins)
+            bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
-        wait(f, bar, arrive)
+        wait(warp, bar, arrive)
         true, total = (sum(v[i] for v in bar.result) for i in (0, 1))
         if op == "popc":
             return true
@@ -220,14 +228,14 @@ def cluster_arrive(ins: Instr) -> Run:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
     aligned = ins.has("aligned")
 
-    def run(f, mask):
-        state = f.state
+    def run(warp: Fragment, mask: int):
+        state = warp.state
         if aligned:
-            _count(f, 0, True)
+            _count(warp, 0, True)
         if state.cluster_arrived & mask:
             raise Fault("barrier.cluster.arrive twice without barrier.cluster.wait in between")
         state.cluster_arrived |= mask
-        barrier = f.cta.cluster.barrier
+        barrier = warp.cta.cluster.barrier
         state.cluster_phase = barrier.phase
         barrier.arrive(bin(mask).count("1"))
 
@@ -238,11 +246,11 @@ def cluster_arrive(ins: Instr) -> Run:
 def cluster_wait(ins: Instr) -> Run:
     """barrier.cluster.wait{.acquire}{.aligned}"""
 
-    def run(f, mask):
-        state = f.state
+    def run(warp: Fragment, mask: int):
+        state = warp.state
         if mask & ~state.cluster_arrived:
             raise Fault("barrier.cluster.wait without barrier.cluster.arrive before it")
-        barrier = f.cta.cluster.barrier
+        barrier = warp.cta.cluster.barrier
         if barrier.phase == state.cluster_phase:
             raise Blocked(barrier)
         state.cluster_arrived &= ~mask

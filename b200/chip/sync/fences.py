@@ -7,13 +7,18 @@ no effect; they are only checked to be legal.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.chip.memory.loads_stores import memory_scope, order_of
 from b200.effects import Effect, FencesInits, FencesMemory, FencesProxy, OrdersGrids
 from b200.program.module import Instr
 from b200.registry import Run, warp
 
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
-def no_effect(warp, mask, *operands) -> None:
+
+def no_effect(warp: Fragment, mask: int, *operands) -> None:
     """The run function of an instruction that changes nothing here."""
 
 
@@ -48,7 +53,7 @@ def griddepcontrol(ins: Instr) -> Run:
     if ins.mods[1:] == ("launch_dependents",):
         return no_effect
 
-    def run(warp, mask):
+    def run(warp: Fragment, mask: int):
         warp.machine.wait_for_grids()
 
     return run

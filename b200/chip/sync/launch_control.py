@@ -8,6 +8,7 @@ cancelled cluster's first CTA in words 0 to 2 and a one in word 3.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from b200.chip.memory.addressing import issuer, resolver
 from b200.chip.operations import Place, TryCancel
@@ -15,6 +16,9 @@ from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
 from b200.effects import ReadsRequest, RequestsWork
 from b200.program.module import Instr
 from b200.registry import Run, lane
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 RESPONSE = 16  # bytes
 WORD = (1 << 32) - 1
@@ -28,7 +32,7 @@ def try_cancel(ins: Instr) -> Run:
     locate = resolver("shared::cta" if ins.has("shared::cta") else "generic")
     everywhere = ins.has("multicast::cluster::all")
 
-    def run(warp, lane, address, mbar):
+    def run(warp: Fragment, lane: int, address, mbar):
         cta, at = locate(warp, address, RESPONSE, RESPONSE)
         _, barrier = locate(warp, mbar, 8, 8)
         ctas = cta.cluster.ctas if everywhere else [cta]
@@ -81,7 +85,7 @@ def get_first_ctaid(ins: Instr) -> Run:
     """
     axis = next(("xyz".index(m[-1]) for m in ins.mods if m.startswith("get_first_ctaid::")), 0)
 
-    def run(warp, lane, response):
+    def run(warp: Fragment, lane: int, response):
         words = [response >> 32 * i & WORD for i in range(3)]
         return (*words, 0) if ins.has("v4") else words[axis]
 

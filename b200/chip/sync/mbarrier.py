@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.barrier_names import barrier_name
 from b200.program.module import SINK, Instr
 from b200.registry import FULL, QUIET, Blocked, Pure, Run, Waitable, active, lane, lanes, pure, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
 HISTORY = 8  # signals remembered for a deadlock report
@@ -254,10 +257,10 @@ def barrier_operand(ins: Instr, space: str | None = None) -> Callable[[Any, int]
     space = space or space_of(ins)
     locate = resolver(space)
 
-    def find(warp, address: int) -> MBarrier:
+    def find(warp: Fragment, address: int) -> MBarrier:
         return mbarrier_at(*locate(warp, address, 8, 8))
 
-    def find_own(warp, address: int) -> MBarrier:
+    def find_own(warp: Fragment, address: int) -> MBarrier:
         cta, rank = warp.cta, address >> RANK_SHIFT
         found = cta.mbarriers.get(address & OFFSET_MASK) if not rank or rank == cta.rank else None
         return found if found is not None else find(warp, address)
@@ -270,7 +273,7 @@ def mbarrier_init(ins: Instr) -> Run:
     """mbarrier.init{.shared{::cta}}.b64 [addr], count; illegal on a barrier in mid-phase."""
     locate = resolver(space_of(ins))
 
-    def run(warp, lane, address, count):
+    def run(warp: Fragment, lane: int, address, count):
         cta, offset = locate(warp, address, 8, 8)
         old = cta.mbarriers.get(offset)
         if old is not None and (old.waiters or not old.idle):
@@ -284,7 +287,7 @@ def mbarrier_init(ins: Instr) -> Run:
 def mbarrier_inval(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
-    def run(warp, lane, address):
+    def run(warp: Fragment, lane: int, address):
         barrier = find(warp, address)
         if barrier.waiters:
             raise Fault(f"mbarrier.inval while warps wait: {barrier.describe()}")
@@ -297,7 +300,7 @@ def mbarrier_inval(ins: Instr) -> Run:
 def mbarrier_expect_tx(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
-    def run(warp, lane, address, nbytes):
+    def run(warp: Fragment, lane: int, address, nbytes: int):
         find(warp, address).expect_tx(nbytes)
 
     return run
@@ -308,7 +311,7 @@ def mbarrier_complete_tx(ins: Instr) -> Run:
     """mbarrier.complete_tx: simulates the completion of bytes; no memory is touched."""
     find = barrier_operand(ins)
 
-    def run(warp, lane, address, nbytes):
+    def run(warp: Fragment, lane: int, address, nbytes: int):
         find(warp, address).complete_tx(nbytes)
 
     return run
@@ -336,10 +339,10 @@ def mbarrier_arrive(ins: Instr) -> Run:
     method = MBarrier.arrive_drop if effect.drops else MBarrier.arrive
     complete = not ins.has("noComplete")
 
-    def expect(warp, lane, address, nbytes):
+    def expect(warp: Fragment, lane: int, address, nbytes: int):
         return method(find(warp, address), 1, issuer(warp, ins), nbytes)
 
-    def arrive(warp, lane, address, count=1):
+    def arrive(warp: Fragment, lane: int, address, count=1):
         return method(find(warp, address), count, issuer(warp, ins), 0, complete)
 
     return expect if effect.expects else arrive
@@ -376,7 +379,7 @@ def mbarrier_wait(ins: Instr) -> Run:
     shift = _waits(ins).shift
     patience = PATIENCE[ins.mods[1]]
 
-    def run(warp, mask, address, phase, hint=None):
+    def run(warp: Fragment, mask: int, address, phase, hint=None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             return run_lanes(warp, mask, address, phase)
         barrier = find(warp, address)
@@ -386,7 +389,7 @@ def mbarrier_wait(ins: Instr) -> Run:
             return FULL
         return failed(warp, (id(ins), address, phase), (barrier,))
 
-    def run_lanes(warp, mask, address, phase):
+    def run_lanes(warp: Fragment, mask: int, address, phase):
         address, phase = lanes(address, np.uint64), lanes(phase, np.uint64)
         done, waiting = 0, {}
         for i in active(mask):
@@ -401,7 +404,7 @@ def mbarrier_wait(ins: Instr) -> Run:
             return done
         return failed(warp, (id(ins), address.tobytes(), phase.tobytes()), tuple(waiting.values()))
 
-    def failed(warp, key, barriers):
+    def failed(warp: Fragment, key, barriers):
         last = warp.spin
         times = last[1] if last is not None and last[0] == key else 0
         if times < patience:

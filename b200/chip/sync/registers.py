@@ -11,12 +11,17 @@ back.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from b200.effects import SetsRegisters
 from b200.errors import Fault
 from b200.hardware import SM_REGISTERS
 from b200.program.module import Imm, Instr, Kernel
 from b200.registry import Blocked, Run, Waitable, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
+    from b200.chip.state import CTA
 
 LEAST, MOST, STEP = 24, 256, 8  # of the operand
 ALLOTTED_WARPS = 4  # a CTA gets registers for a multiple of so many
@@ -56,7 +61,7 @@ class RegisterPool(Waitable):
 
     __slots__ = ("cta", "entry", "free", "held", "wanted")
 
-    def __init__(self, cta, entry: int):
+    def __init__(self, cta: CTA, entry: int):
         super().__init__()
         self.cta, self.entry, self.free = cta, entry, 0
         self.held: dict[int, int] = {}
@@ -101,7 +106,7 @@ def setmaxnreg(ins: Instr) -> Run:
     """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
     move = RegisterPool.take if ins.mods[1] == "inc" else RegisterPool.give
 
-    def run(warp, mask, n):
+    def run(warp: Fragment, mask: int, n):
         if not LEAST <= n <= MOST or n % STEP:
             raise Fault(f"{ins.opcode} {n}: must be a multiple of {STEP} in {LEAST}..{MOST}")
         entry = warp.machine.budget.registers

@@ -6,6 +6,8 @@ the last bits of a sum.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.chip.alu.exact64 import directed64
@@ -13,6 +15,9 @@ from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lanes
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 _ROW, _PART = np.arange(32) // 4, np.arange(32) % 4
 _fma = directed64("fma", "rn")
@@ -24,7 +29,7 @@ def double_mma(ins: Instr) -> Run:
     if given != [2, 1, 1, 2]:
         raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must be 2, 1, 1, 2")
 
-    def run(f, mask, a, b, c):
+    def run(warp: Fragment, mask: int, a, b, c):
         whole_warp(mask, ins.opcode)
         (a,), (b,) = (x if isinstance(x, tuple) else (x,) for x in (a, b))
         rows, columns = lanes(a, np.uint64).reshape(8, 4), lanes(b, np.uint64).reshape(8, 4)

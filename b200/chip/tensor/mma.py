@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,6 +40,9 @@ from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, TMEM_LANES
 from b200.program.module import Addr, Instr, Vec
 from b200.registry import Run, lane
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 VECTORS = {
     "block16": 16,
@@ -295,7 +299,7 @@ def tcgen05_mma(ins: Instr) -> Run:
         raise Fault(f"{ins.opcode}: .ashift needs A in tensor memory")
     pair = form.cta_group == 2
 
-    def run(warp, lane, *args):
+    def run(warp: Fragment, lane: int, *args):
         decoded = _decoded(form, args)
         ctas = warp.cta.pair if pair else (warp.cta,)
         decoded.check(ctas)
@@ -321,7 +325,7 @@ def tcgen05_commit(ins: Instr) -> Run:
     locate = resolver(space_of(ins))
     pair = group_of(ins) == 2
 
-    def run(warp, lane, address, cta_mask=None):
+    def run(warp: Fragment, lane: int, address, cta_mask=None):
         cta, at = locate(warp, address, 8, 8)
         targets, offset = (cta,), at & OFFSET_MASK
         if cta_mask is not None:

@@ -8,6 +8,7 @@ field says of another quarter is not looked at (docs/reference/semantics.md, rea
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from b200.errors import Fault
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lane, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 # shape -> registers of .x1 (times the repetition) and lanes from the base lane on
 SHAPES = {
@@ -97,7 +101,7 @@ class TmemAccess:
             return [slice(column, column + self.width(second_half))]
         return [slice(first, first + half) for first in (column, column + second_half)]
 
-    def locate(self, warp, taddr, second_half: int) -> tuple[int, int]:
+    def locate(self, warp: Fragment, taddr, second_half: int) -> tuple[int, int]:
         """(lane, column) of the address, checked against the warp's quarter and the allocations."""
         if self._names_own_rows(taddr):
             self._differing(warp, taddr)
@@ -122,7 +126,7 @@ class TmemAccess:
             return False
         return bool((taddr - taddr[0] == _ROW_OF_LANE).all())
 
-    def _differing(self, warp, taddr: np.ndarray):
+    def _differing(self, warp: Fragment, taddr: np.ndarray):
         warp.machine.undefined(
             f"{self.opcode} has an address for each lane, {int(taddr[0]):#010x},"
             f" {int(taddr[1]):#010x} and so on, of the row that lane 0's gives it",
@@ -134,7 +138,7 @@ class TmemAccess:
         """How many columns the access reaches, from its address on."""
         return _width(self.shape, self.repeat, self.packed, second_half)
 
-    def _other_quarter(self, warp, taddr: int, named: int, height: int):
+    def _other_quarter(self, warp: Fragment, taddr: int, named: int, height: int):
         quarter = warp.index % 4
         warp.machine.undefined(
             f"{self.opcode} at address {taddr:#010x} (lane {named}, column {taddr & 0xFFFF}) names"
@@ -175,7 +179,7 @@ def tcgen05_ld(ins: Instr) -> Run:
     shape, repeat, count = access.shape, access.repeat, access.count
     plain = shape == "32x32b" and not packed
 
-    def run(warp, mask, taddr, second_half=0):
+    def run(warp: Fragment, mask: int, taddr, second_half=0):
         whole_warp(mask, ins.opcode)
         row, column = access.locate(warp, taddr, second_half)
         tmem = warp.cta.columns(column, access.width(second_half))
@@ -202,7 +206,7 @@ def tcgen05_st(ins: Instr) -> Run:
     packed = _stores(ins).packed
     access = TmemAccess(ins, ins.operands[-1], packed)
 
-    def run(warp, mask, taddr, *rest):
+    def run(warp: Fragment, mask: int, taddr, *rest):
         whole_warp(mask, ins.opcode)
         registers, second_half = rest[-1], rest[0] if len(rest) == 2 else 0
         row, column = access.locate(warp, taddr, second_half)
@@ -249,7 +253,7 @@ def tcgen05_shift(ins: Instr) -> Run:
     """tcgen05.shift.cta_group.down [taddr]: 32 bytes of each row move down by one row."""
     group = group_of(ins)
 
-    def run(warp, lane, taddr):
+    def run(warp: Fragment, lane: int, taddr):
         row, column = split(taddr)
         if row % 32:
             raise Fault(

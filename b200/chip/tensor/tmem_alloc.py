@@ -13,6 +13,7 @@ even one (CUTLASS #3435: on a B300 a late odd CTA does not hold back the even on
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from b200.errors import Fault
 from b200.hardware import TMEM_COLUMNS
 from b200.program.module import Instr
 from b200.registry import FULL, Blocked, Run, Waitable, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 SIZES = (32, 64, 128, 256, 512)
 
@@ -194,7 +198,7 @@ def tcgen05_alloc(ins: Instr) -> Run:
     locate = resolver(space_of(ins))
     allocate = _allocate_pair if group_of(ins) == 2 else _allocate_one
 
-    def run(warp, mask, address, columns):
+    def run(warp: Fragment, mask: int, address, columns):
         whole_warp(mask, ins.opcode)
         cta, columns = warp.cta, uniform(columns, "the number of columns of tcgen05.alloc")
         target, at = locate(warp, uniform(address, "the address of tcgen05.alloc"), 4, 4)
@@ -213,7 +217,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
     group = group_of(ins)
 
-    def run(warp, mask, taddr, columns):
+    def run(warp: Fragment, mask: int, taddr, columns):
         whole_warp(mask, ins.opcode)
         cta = warp.cta
         taddr = uniform(taddr, "the address of tcgen05.dealloc")
@@ -236,7 +240,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
 def tcgen05_relinquish_alloc_permit(ins: Instr) -> Run:
     """tcgen05.relinquish_alloc_permit: from now on the CTA may not allocate tensor memory."""
 
-    def run(warp, mask):
+    def run(warp: Fragment, mask: int):
         whole_warp(mask, ins.opcode)
         warp.cta.tmem_permit = False
 

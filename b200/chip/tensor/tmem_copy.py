@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from b200.effects import CopiesToTensor
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, lane
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def tcgen05_cp(ins: Instr) -> Run:
     group = group_of(ins)
     expand = FORMATS[source_format] if source_format is not None else None
 
-    def run(warp, lane, taddr, descriptor):
+    def run(warp: Fragment, lane: int, taddr, descriptor):
         row, column = split(taddr)
         if row and shape.targets:
             raise Fault(f"{ins.opcode} to address {taddr:#010x}: lane {row}, must be 0")

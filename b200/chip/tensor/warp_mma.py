@@ -9,6 +9,7 @@ instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py), b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from b200.effects import MultipliesInWarp
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
 from b200.registry import DTYPES, Run, lanes, warp
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import Fragment
 
 _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
@@ -101,7 +105,7 @@ def mma_sync(ins: Instr) -> Run:
         return double_mma(ins)
     form = _form(ins)
 
-    def run(f, mask, a, b, c):
+    def run(warp: Fragment, mask: int, a, b, c):
         whole_warp(mask, ins.opcode)
         a, b, c = (x if isinstance(x, tuple) else (x,) for x in (a, b, c))
         va = _values(_gather(a, 2, form.row_bytes), form.a)
