@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from b200 import records
 from b200.command_line import USAGE, Parser
 from lab.suites import rows
 from lab.suites.draw import FUNCTION, checked, draw
@@ -171,7 +172,7 @@ def keep(path: Path, new: Record) -> None:
     found = json.loads(path.read_text())["suites"] if path.exists() else []
     others = [entry for entry in found if entry["suite"] != new["suite"]]
     whole = {"made_by": {"by": MADE_BY}, "suites": [*others, new]}
-    path.write_text(json.dumps(whole, indent=1) + "\n")
+    records.write(path, whole)
 
 
 def told(title: str, suite: Suite, sample: str) -> Iterator[str]:
@@ -189,17 +190,17 @@ def told(title: str, suite: Suite, sample: str) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser("python -m lab suites", __doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("tests", nargs="*")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sample", default=FUNCTION)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=30)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--title", default="")
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--record", type=Path)
+    parser.add_argument("folder", type=Path, help="where pytest is started: a checkout")
+    parser.add_argument("tests", nargs="*", help="files or folders below it (default: all)")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the rows")
+    parser.add_argument("--sample", default=FUNCTION, help="whole, function (default), or a number")
+    parser.add_argument("--seed", type=int, default=1, help="of the order that a number decides")
+    parser.add_argument("--limit", type=float, default=30, help="CPU seconds of a test")
+    parser.add_argument("--processes", type=int, default=1, help="how many run tests")
+    parser.add_argument("--minutes", type=float, help="after which no test is begun")
+    parser.add_argument("--title", default="", help="the suite's name in the table")
+    parser.add_argument("--table", action="store_true", help="run nothing, tell what --out has")
+    parser.add_argument("--record", type=Path, help="put the suite into this file of results")
     options = parser.parse_args(argv)
     if not options.folder.is_dir():
         parser.error(f"FOLDER: expected a folder, got {options.folder}")

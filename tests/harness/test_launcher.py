@@ -176,10 +176,8 @@ print("right")
 """
 
 
-def test_the_takeover_replaces_the_image_and_nothing_else(fork_server, tmp_path):
-    script = tmp_path / "takeover.py"
-    script.write_text(TAKEOVER)
-    done = fork_server.run(str(script))
+def test_the_takeover_replaces_the_image_and_nothing_else(fork_server):
+    done = fork_server.run("-c", TAKEOVER)
     assert done.stdout == "right\n", done.stderr[-2000:]
 
 
