@@ -7,17 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from b200.checker.agent import Agent
 from b200.checker.memory.shared_flags import SharedFlags
-from b200.checker.vector_clocks import (
-    HB,
-    NEVER,
-    ORDER,
-    SHARED_ROWS,
-    TENSOR,
-    Agent,
-    Components,
-    join,
-)
+from b200.checker.streams import NEVER
+from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Components, join
 from b200.chip.state import CTA, Cluster
 from b200.chip.sync.mbarrier import MBarrier
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker import words
+from b200.checker.agent import Agent
 from b200.checker.finding import NOTE
-from b200.checker.vector_clocks import Agent
 from b200.chip.describe import mnemonic
 from b200.chip.state import Region
 from b200.chip.tensors import LiveTensors

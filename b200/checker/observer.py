@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.accesses import ClusterState, Record
+from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.cancellations import Cancellations
 from b200.checker.barriers.mbarriers import Mbarriers
@@ -41,7 +42,6 @@ from b200.checker.products.descriptor_version import DescriptorVersions
 from b200.checker.products.overflows import Overflows
 from b200.checker.products.products import Products
 from b200.checker.tensor.tensor_memory import TensorRules
-from b200.checker.vector_clocks import Agent
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.hang_cause import two_places
 from b200.chip.state import CTA, Cluster

@@ -37,10 +37,10 @@ from b200.registry import Factory
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
     from b200.checker.following import Trail
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
 
 
 class Touch(NamedTuple):

@@ -11,7 +11,7 @@ from b200.chip.describe import call, called_from, mnemonic
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
-    from b200.checker.vector_clocks import Agent
+    from b200.checker.agent import Agent
     from b200.chip.state import CTA
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from b200.checker.agent import Agent
 from b200.checker.checked import CheckedFragment, Checker
-from b200.checker.vector_clocks import Agent
 from b200.checker.words import line
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.machine import Machine

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from b200.checker.vector_clocks import Agent
+    from b200.checker.agent import Agent
     from b200.program.module import Instr
 
 # Kinds of steps. Those in WAITS may have to wait for others; all others can be taken at once.

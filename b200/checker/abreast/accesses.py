@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from b200.checker.memory import generic, reductions
+from b200.checker.agent import Agent
+from b200.checker.memory import reductions
 from b200.checker.memory.global_conflicts import ATOMIC, WEAK
 from b200.checker.memory.global_memory import UNIT
 from b200.checker.memory.global_reads import WORD, ReadsAbreast, rows_of
+from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.stores_at_once import as_items, wide_items
 from b200.checker.scopes import GPU, scope_of
-from b200.checker.vector_clocks import Agent
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
 from b200.chip.state import Region
@@ -135,7 +136,7 @@ class GlobalAccesses:
         for access, agent, row in self._each(mine):
             ins, nbytes = access.ins, access.nbytes
             if access.write:
-                own = generic.own_lanes(access.lanes, row)
+                own = own_lanes(access.lanes, row)
                 rules.note_store(agent, access.region, row, nbytes, ins, own)
             else:
                 rules.reads.add(agent, row, nbytes, ins, strong=False)
@@ -164,7 +165,7 @@ class GlobalAccesses:
         self._given(store)
         if nbytes < UNIT:
             return
-        own = generic.own_lanes(lanes, at[0])
+        own = own_lanes(lanes, at[0])
         mine = self._written_by(store, WEAK, own)
         for agent in self.agents(warp):
             agent.touched |= own

@@ -9,13 +9,14 @@ import numpy as np
 
 from b200.checker.abreast.accesses import GlobalAccess, GlobalAccesses
 from b200.checker.abreast.writer import CheckedAbreastWriter
+from b200.checker.agent import Agent
 from b200.checker.following import Departed, Trail
 from b200.checker.memory import generic
 from b200.checker.memory.one_address import differ
+from b200.checker.memory.parts import lane_addresses
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import READS, Touch, copy_operands, plain, way_of
-from b200.checker.vector_clocks import Agent
 from b200.chip.abreast.accesses import Place, chosen_lanes
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.machine import AbreastMachine
@@ -141,7 +142,7 @@ class FollowAbreast(Abreast):
     ) -> None:
         changed = self.later[number].changed
         assert changed is not None
-        at = generic.lane_addresses(lanes, address)
+        at = lane_addresses(lanes, address)
         changed[cta] = generic.changes(seat, at, found, lanes)
 
     def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:

@@ -14,7 +14,8 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Barrier
-from b200.checker.vector_clocks import ORDER, Agent
+from b200.checker.agent import Agent
+from b200.checker.vector_clocks import ORDER
 from b200.program.module import Instr
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from b200.checker.accesses import Barrier
 from b200.effects import Commits
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
     from b200.chip.state import CTA
     from b200.program.module import Instr
 

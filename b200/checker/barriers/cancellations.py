@@ -17,8 +17,8 @@ from b200.chip.operations import Place, TryCancel
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
 
 
 class Cancellations:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from b200.checker.agent import Agent
 from b200.checker.memory.heard import part_of
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.steps import all_operands, followed
-from b200.checker.vector_clocks import Agent
 from b200.effects import (
     ACQUIRING,
     RELEASING,

@@ -8,6 +8,7 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Barrier, Record
+from b200.checker.agent import Agent
 from b200.checker.barriers import announced
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.overtaken import Overtaken
@@ -15,7 +16,7 @@ from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory import weak_order
 from b200.checker.scopes import CTA, distance, scope_of
-from b200.checker.vector_clocks import HB, INIT, TENSOR, Agent
+from b200.checker.vector_clocks import HB, INIT, TENSOR
 from b200.chip.describe import call
 from b200.chip.fragment import Fragment
 from b200.chip.sync.barrier_record import (

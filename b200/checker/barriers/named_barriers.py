@@ -15,8 +15,8 @@ from b200.checker.accesses import Meeting
 from b200.checker.vector_clocks import HB
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
     from b200.program.module import Instr
 
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.accesses import Barrier, Record
+from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.mbarriers import Mbarriers
 from b200.checker.memory.global_reads import Read
-from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Agent, Stream, join
+from b200.checker.streams import Stream
+from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, join
 from b200.chip.operations import Action
 from b200.chip.state import CTA
 

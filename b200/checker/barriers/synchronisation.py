@@ -291,7 +291,7 @@ def grid_dependency(ins: Instr, effect: e.OrdersGrids, run) -> Run:
 
 
 def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
-    """The streams of a group (vector_clocks.py); the first is complete when sources are read."""
+    """The streams of a group (streams.py); the first is complete when sources are read."""
     return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
 
 

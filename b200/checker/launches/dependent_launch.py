@@ -22,10 +22,11 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import words
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import other_queues
 from b200.checker.launches.other_queues import Beside
-from b200.checker.vector_clocks import HB, Agent
+from b200.checker.vector_clocks import HB
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.operations import (
     BulkLoad,

@@ -14,12 +14,13 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.finding import NOTE, PORTABILITY
+from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs, register_moves
-from b200.checker.vector_clocks import HB, NEVER, ORDER, SHARED_ROWS, join
+from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, join
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
     from b200.chip.state import CTA
 
 

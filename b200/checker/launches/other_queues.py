@@ -25,9 +25,9 @@ from b200.program.module import Instr
 from b200.program.names import readable
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.launches.dependent_launch import Footprint
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
 
 
 @dataclass

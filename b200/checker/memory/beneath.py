@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from b200 import sparse
+from b200.checker.agent import Agent
 from b200.checker.memory.global_conflicts import MORAL, REDUCTION, Access, GlobalConflicts
 from b200.checker.memory.shadow import distinct
-from b200.checker.vector_clocks import Agent
 
 Units = np.ndarray | slice
 COVERS = (*MORAL, REDUCTION)  # kinds that do not conflict among themselves

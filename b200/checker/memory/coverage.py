@@ -21,8 +21,8 @@ from b200.checker.tensor.partly_written import Partly
 from b200.chip.tensors import LiveTensors
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
     from b200.program.module import Instr
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at

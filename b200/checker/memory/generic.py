@@ -6,214 +6,41 @@ other. A release publishes the warp's clock at its address; an acquire joins tha
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.accesses import Record
-from b200.checker.launches import lifetime
 from b200.checker.memory import reductions
 from b200.checker.memory.global_memory import Contents
 from b200.checker.memory.heard import part_of
-from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.one_address import differ, one_address
+from b200.checker.memory.parts import (
+    SHARED_BITS,
+    Part,
+    lane_addresses,
+    own_lanes,
+    parts_of,
+    shadow_lanes,
+)
 from b200.checker.memory.sent import in_turn
-from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
+from b200.checker.memory.shadow import ALL_LANES
+from b200.checker.memory.shared_accesses import _strong_shared, shared_access
 from b200.checker.memory.stores_at_once import FollowedStore
 from b200.checker.steps import Look, Looking, Touch, all_operands, followed, plain, way_of
 from b200.chip.memory.fill import UNIT, ranges
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Fills, Loads, MatrixLoads, MatrixStores, Stores, Updates
-from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 from b200.registry import Run, active
-from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
     from b200.chip.fragment import Fragment
 
 REPLICAS = 64  # executions of a load that are remembered
-WINDOW = ~WINDOW_MASK & (1 << 64) - 1
-WINDOW_BITS = WINDOW_MASK.bit_length()
-SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
-
-
-def lane_addresses(mask: int, address) -> np.ndarray:
-    """The active lanes' addresses as int64; a single one if all lanes have the same."""
-    if not isinstance(address, np.ndarray):
-        return np.array([address], np.int64)
-    return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
-
-
-@lru_cache(maxsize=4096)
-def _lanes(mask: int, uniform: bool, write: bool) -> np.ndarray:
-    """The lanes whose addresses `lane_addresses` returns. Where several have one address, a marker
-    (shadow.py) stands for them.
-    """
-    if uniform and mask & mask - 1:
-        return EACH_LANE if write else ALL_LANES
-    return np.array(active(mask), np.uint8)
-
-
-class Part(NamedTuple):
-    """Lanes of an access whose addresses lie in one state space. where: "shared" or "global", None
-    for a space that is not checked. at: their addresses in that space, as lane_addresses has them.
-    """
-
-    where: str | None
-    mask: int
-    at: np.ndarray
-
-
-def _parts(space: str, mask: int, address) -> list[Part]:
-    """An access by the space that each lane's address lies in: one part, unless generic addresses
-    of a warp differ in it.
-    """
-    if not isinstance(address, np.ndarray):
-        return _parts_of_one(space, mask, address)
-    return _parts_at(space, mask, lane_addresses(mask, address))
-
-
-@lru_cache(maxsize=4096)
-def _parts_of_one(space: str, mask: int, address: int) -> list[Part]:
-    """Of an access by lanes that have one address: in most loops the same ones again and again."""
-    return _parts_at(space, mask, lane_addresses(mask, address))
-
-
-def _parts_at(space: str, mask: int, at: np.ndarray) -> list[Part]:
-    if space != "generic":
-        if space.startswith("shared"):
-            return [Part("shared", mask, at & SHARED_BITS)]
-        return [Part("global" if space == "global" else None, mask, at)]
-    windows = at >> WINDOW_BITS
-    first = int(windows[0])
-    if at.size == 1 or (windows == first).all():
-        return [_of_window(first, mask, at)]
-    lanes = np.array(active(mask))
-    found = []
-    for window in np.unique(windows):
-        inside = windows == window
-        part = sum(1 << lane for lane in lanes[inside].tolist())
-        found.append(_of_window(int(window), part, at[inside]))
-    return found
-
-
-def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
-    if window == SHARED_WINDOW >> WINDOW_BITS:
-        return Part("shared", mask, at & WINDOW_MASK)
-    return Part("global" if window == 0 else None, mask, at)
-
-
-def own_lanes(mask: int, at: np.ndarray) -> int:
-    """Lanes that access memory each for itself: none where several access one address, which any of
-    them has done then.
-    """
-    return 0 if at.size == 1 and mask & mask - 1 else mask
-
-
-def shared_access(
-    warp: CheckedFragment,
-    ins: Instr,
-    at: np.ndarray,
-    nbytes: int,
-    write: bool,
-    lanes,
-    kind="generic",
-    text="",
-    own: int = 0,
-) -> None:
-    """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
-    each address. own: lanes that access memory each for itself.
-    """
-    observer = warp.observer
-    observer.ins = ins
-    agent = observer.agent(warp)
-    agent.touched |= own
-    agent.in_step = warp.mask
-    if len(warp.cta.cluster.ctas) == 1:
-        _shared_of(observer, agent, warp, ins, 0, at, nbytes, write, lanes, kind, text, own)
-        return
-    ranks = at >> RANK_SHIFT
-    first = int(ranks[0])
-    if (ranks == first).all():
-        at = at & OFFSET_MASK
-        _shared_of(observer, agent, warp, ins, first, at, nbytes, write, lanes, kind, text, own)
-    else:
-        for rank in np.unique(ranks):
-            here = ranks == rank
-            some = lanes[here] if lanes.size == here.size else lanes
-            _shared_of(
-                observer,
-                agent,
-                warp,
-                ins,
-                int(rank),
-                at[here] & OFFSET_MASK,
-                nbytes,
-                write,
-                some,
-                kind,
-                text,
-                own,
-            )
-
-
-def _shared_of(
-    observer: Observer,
-    agent: Agent,
-    warp: CheckedFragment,
-    ins: Instr,
-    rank: int,
-    at,
-    nbytes: int,
-    write: bool,
-    lanes,
-    kind: str,
-    text: str,
-    own: int,
-):
-    cta = warp.cta if rank == warp.cta.rank else warp.cta.cluster.ctas[rank]
-    index, low, high, lanes = lane_words(at, nbytes, lanes)
-    kept = agent.records.get((ins.key, rank))
-    if (
-        kept is not None
-        and agent.snapshot is None
-        and kept.epoch == agent.epoch
-        and kept.turn == agent.turn
-    ):
-        record = kept
-    else:
-        text = text or f"{'writes' if write else 'reads'} shared memory"
-        record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
-        record.step = record.epoch
-        agent.state.add(record)
-        agent.records[ins.key, rank] = record
-        if cta is not agent.cta:
-            lifetime.reached(observer, record, cta)
-    record.lanes |= own
-    rules = observer.shared(cta)
-    (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
-
-
-def _strong_shared(
-    warp: CheckedFragment, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: int
-):
-    """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
-    conflict with it as with any other access.
-    """
-    write, agent = isinstance(effect, Stores), warp.observer.agent(warp)
-    flags = agent.state.flags
-    if not write:
-        agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
-        flags.read(agent, ins, effect, at)
-        agent.hearing = None
-    shared_access(warp, ins, at, effect.nbytes, write, lanes, "strong")
-    if write:
-        flags.write(agent, ins, effect, at, mask, joins=False)
 
 
 def _global(
@@ -291,7 +118,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
         return None
 
     def look(warp: CheckedFragment, mask: int, args):
-        parts = _parts(space, mask, args[0])
+        parts = parts_of(space, mask, args[0])
         if len(parts) > 1:
             trail = warp.observer.trail
             assert trail is not None  # who looks follows, or is followed
@@ -332,9 +159,9 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
             one_address(warp, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(warp, ins, effect, at, _lanes(mask, at.size == 1, write), mask)
+                _strong_shared(warp, ins, effect, at, shadow_lanes(mask, at.size == 1, write), mask)
             else:
-                own, lanes = own_lanes(mask, at), _lanes(mask, at.size == 1, write)
+                own, lanes = own_lanes(mask, at), shadow_lanes(mask, at.size == 1, write)
                 warp.observer.agent(warp).lanes = mask
                 shared_access(warp, ins, at, nbytes, write, lanes, own=own)
         elif where == "global":
@@ -344,7 +171,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     def observed(warp: CheckedFragment, mask: int, address, *rest):
         observer = warp.observer
         observer.ins = ins
-        parts = _parts(space, mask, address)
+        parts = parts_of(space, mask, address)
         before = None
         if write:
             for part in parts:
@@ -399,7 +226,7 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
         return None
 
     def look(warp: CheckedFragment, mask: int, args):
-        parts = _parts(space, mask, args[0])
+        parts = parts_of(space, mask, args[0])
         where, at = parts[0].where, parts[0].at
         if len(parts) > 1 or where == "global" and effect.returns:
             trail = warp.observer.trail
@@ -451,7 +278,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
     def observed(warp: CheckedFragment, mask: int, address, *rest):
         observer = warp.observer
         observer.ins = ins
-        parts = _parts(space, mask, address)
+        parts = parts_of(space, mask, address)
         for part in parts:
             if part.where == "global":
                 observer.unwritten.writes(part.at, nbytes)
@@ -478,7 +305,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     def observed(warp: CheckedFragment, mask: int, address, *rest):
         result = run(warp, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
-        for part in _parts(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
+        for part in parts_of(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
             if part.where == "shared":
                 warp.observer.agent(warp).lanes = 0  # the warp makes it as one
                 shared_access(warp, ins, part.at, effect.nbytes, write, ALL_LANES)
@@ -499,7 +326,7 @@ def fill(ins: Instr, effect: Fills, run) -> Run:
             return
         warp.observer.agent(warp).lanes = mask
         own = sum(lanes for lanes, *_ in found if lanes & lanes - 1 == 0)
-        by = [_lanes(lanes, True, True) for lanes, *_ in found]
+        by = [shadow_lanes(lanes, True, True) for lanes, *_ in found]
         if len(found) == 1:
             _, first, nbytes = found[0]
             shared_access(warp, ins, np.array([first]), nbytes, True, by[0], own=own)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.checker import words
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.global_order import GlobalOrder, Signal
@@ -15,7 +16,7 @@ from b200.checker.memory.heard import lanes_at
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.updates import lost_update
 from b200.checker.scopes import GPU, distance, scope_of
-from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER, Agent
+from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER
 from b200.chip.describe import mnemonic
 from b200.effects import Copies, Loads
 from b200.program.module import Instr

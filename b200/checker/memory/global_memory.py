@@ -17,6 +17,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker import words
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.beneath import Beneath
 from b200.checker.memory.global_conflicts import (
@@ -39,7 +40,6 @@ from b200.checker.memory.sent import tells
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormap_edits import TensorMaps
 from b200.checker.scopes import GPU, scope_of
-from b200.checker.vector_clocks import Agent
 from b200.chip.copies.tma_box import Window
 from b200.chip.state import Region
 from b200.program.module import Instr

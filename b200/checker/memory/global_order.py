@@ -20,6 +20,7 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import ClusterState
+from b200.checker.agent import Agent
 from b200.checker.memory.sent import (
     Knowledge,
     Learned,
@@ -31,15 +32,8 @@ from b200.checker.memory.sent import (
     told,
 )
 from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
-from b200.checker.vector_clocks import (
-    FENCED,
-    GLOBAL,
-    HB,
-    NEVER,
-    ORDER,
-    Agent,
-    order_of,
-)
+from b200.checker.streams import NEVER
+from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, order_of
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 

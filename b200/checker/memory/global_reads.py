@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from b200 import sparse
+from b200.checker.agent import Agent
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, scope_of
-from b200.checker.vector_clocks import Agent
 from b200.chip.state import GlobalMemory, Region
 from b200.program.module import Instr
 

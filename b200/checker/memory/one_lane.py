@@ -20,10 +20,11 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Record, known
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.heard import lanes_of
 from b200.checker.memory.spoken import Spoken, left_out
-from b200.checker.vector_clocks import HB, Agent
+from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
 

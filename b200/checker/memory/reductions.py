@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from b200.checker import words
+from b200.checker.agent import Agent
 from b200.checker.finding import NOTE
-from b200.checker.vector_clocks import Agent
 from b200.effects import Copies, Effect, Updates
 from b200.program.module import Instr
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from b200.checker.vector_clocks import HB, Agent, at_distance, join, weakened
+from b200.checker.agent import Agent
+from b200.checker.vector_clocks import HB, at_distance, join, weakened
 from b200.effects import Ordered, Updates
 from b200.program.module import Instr
 from b200.registry import active

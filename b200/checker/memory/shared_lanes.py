@@ -6,10 +6,10 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Record
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.shadow import EVERY, SHUFFLED
-from b200.checker.vector_clocks import Agent
 from b200.checker.words import place
 
 OWN = "the wait tells each lane of its own copies only; no chip was asked what others see"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
-    from b200.checker.vector_clocks import Agent
+    from b200.checker.agent import Agent
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from b200 import sparse
 from b200.chip.copies.tma_box import Window
 
 if TYPE_CHECKING:
-    from b200.checker.vector_clocks import Agent
+    from b200.checker.agent import Agent
 
 UNIT = 2  # bytes of an entry
 

@@ -30,7 +30,7 @@ class FollowedStore(NamedTuple):
     that store each for itself. alone: tells the rules of it by itself.
     """
 
-    w: Fragment
+    warp: Fragment
     ins: Instr
     at: np.ndarray
     nbytes: int
@@ -109,7 +109,7 @@ def _take(items: np.ndarray, index: np.ndarray) -> bool:
 
 
 def _number(observer: Observer, store: FollowedStore) -> int:
-    agent = observer.agent(store.w)
+    agent = observer.agent(store.warp)
     agent.touched |= store.own
     return observer.globals.number(agent, store.ins, WEAK, store.own)
 

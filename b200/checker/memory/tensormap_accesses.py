@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory.generic import WINDOW, lane_addresses, shared_access
+from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
+from b200.checker.memory.shared_accesses import shared_access
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run

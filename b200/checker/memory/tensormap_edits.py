@@ -23,8 +23,8 @@ from b200.chip.copies.tensormap import BYTES
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.checker.vector_clocks import Agent
 
 ACQUIRE = "fence.proxy.tensormap::generic.acquire.SCOPE [address], 128"
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.checker import words
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE
-from b200.checker.vector_clocks import Agent
 from b200.chip import unwritten
 from b200.chip.contents import Contents
 from b200.chip.describe import mnemonic

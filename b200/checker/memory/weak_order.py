@@ -17,8 +17,10 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import Record
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.vector_clocks import ASYNC, NEVER, ORDER, Agent
+from b200.checker.streams import NEVER
+from b200.checker.vector_clocks import ASYNC, ORDER
 from b200.chip.describe import mnemonic
 from b200.effects import Arrives, ArrivesBehindCopies, ArrivesInCluster
 from b200.program.module import Instr

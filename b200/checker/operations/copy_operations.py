@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.accesses import Record
+from b200.checker.agent import Agent
 from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
 from b200.checker.memory import reductions, shared_unwritten
@@ -21,7 +22,7 @@ from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
-from b200.checker.vector_clocks import NEVER, Agent, Stream
+from b200.checker.streams import NEVER, Stream
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.operations import (

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.accesses import Record
+from b200.checker.agent import Agent
 from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
 from b200.checker.memory.shared_memory import SharedRules
+from b200.checker.streams import NEVER
 from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
-from b200.checker.vector_clocks import HB, NEVER, TENSOR, Agent
+from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.operations import (
     Action,
     Commit,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.accesses import ClusterState
+from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE
-from b200.checker.vector_clocks import Agent
 from b200.chip.describe import mnemonic
 from b200.chip.operations import (
     BulkLoad,

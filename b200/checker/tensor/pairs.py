@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.accesses import Record
-from b200.checker.vector_clocks import ORDER, Agent
+from b200.checker.agent import Agent
+from b200.checker.vector_clocks import ORDER
 from b200.chip.state import CTA
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.accesses import Record
+from b200.checker.agent import Agent
 from b200.checker.observer import Observer
 from b200.checker.steps import all_operands, followed
 from b200.checker.tensor import pairs
 from b200.checker.tensor.tensor_memory import halves_of
-from b200.checker.vector_clocks import HB, Agent
+from b200.checker.vector_clocks import HB
 from b200.chip.fragment import Fragment
 from b200.chip.tensor.tmem import TmemAccess, split
 from b200.effects import AllocatesTensor, FreesTensor, TensorLoads, TensorStores, WaitsForTensor

@@ -17,12 +17,13 @@ from b200.checker.accesses import Record, issued_before, known
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
 from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
+from b200.checker.streams import NEVER
 from b200.checker.tensor.partly_written import Partly
-from b200.checker.vector_clocks import HB, NEVER, TENSOR
+from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 
 if TYPE_CHECKING:
-    from b200.checker.vector_clocks import Agent
+    from b200.checker.agent import Agent
     from b200.chip.state import CTA
 
 ALL = slice(0, 8)

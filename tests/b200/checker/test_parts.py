@@ -11,14 +11,15 @@ import torch
 from b200.checker import accesses, steps
 from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
-from b200.checker.memory.generic import own_lanes
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.one_address import differ
+from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.sent import Learned, merged
 from b200.checker.memory.stores import UNIT, Stores
 from b200.checker.steps import READS, UPDATES, WRITES
+from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
-from b200.checker.vector_clocks import HB, NEVER, ORDER
+from b200.checker.vector_clocks import HB, ORDER
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.state import GlobalMemory
 from tests.b200.checker.test_checker import findings_of

@@ -1,0 +1,401 @@
+"""A warp as the checker sees it: what it is ordered after, by its vector clock (vector_clocks.py).
+
+What it has heard and said tells its lanes apart (memory/heard.py, memory/spoken.py). Operations
+that it issues and that end later lie in streams (streams.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from b200.checker.memory.heard import Heard, Hearing
+from b200.checker.memory.spoken import Spoken, left_out
+from b200.checker.operations.latest_copies import LatestCopies
+from b200.checker.scopes import CTA
+from b200.checker.streams import Stream, Told
+from b200.checker.vector_clocks import (
+    AFTER,
+    ASYNC,
+    BEFORE,
+    FENCED,
+    FENCES,
+    GLOBAL,
+    HB,
+    INIT,
+    ORDER,
+    PENDING,
+    ROWS,
+    SHARED_ROWS,
+    TENSOR,
+    join,
+    lanes_among,
+    order_of,
+    weakened,
+)
+from b200.registry import FULL, active
+
+if TYPE_CHECKING:
+    from b200.checker.accesses import ClusterState, Record
+    from b200.chip.fragment import WarpState
+    from b200.program.module import Instr
+
+
+class Agent:
+    """A warp as the checker sees it. state: the checker's state of its cluster.
+
+    epoch: number of its current stretch of instructions between two releases. roles: what it was
+    seen doing, such as "store".
+    waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
+    touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
+    base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
+    lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
+    hearing: the present acquire, None if all lanes acquire. heard: what such acquires have told
+    (heard.py).
+    looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
+    not repeated so far.
+    """
+
+    def __init__(self, state: ClusterState, warp: WarpState):
+        self.state, self.components = state, state.components
+        self.cta, self.index = warp.cta, warp.index
+        self.component = self.components.new()
+        self.epoch = 1
+        self.touched = self.base = self.met = 0
+        self.spoken: dict[int, Spoken] = {}
+        self.hearing: Hearing | None = None
+        self.heard: Heard | None = None
+        self.lanes = FULL  # that execute the present access
+        self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
+        self.snapshot: np.ndarray | None = None
+        self.fenced: np.ndarray | None = None  # clock at the latest fence
+        # (epoch, lanes) of each fence.proxy.async by some
+        self.half_fences: deque[tuple[int, int]] = deque(maxlen=256)
+        self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
+        # distance -> what relaxed waits for that far have brought, for the next fence
+        self.acquired: dict[int, np.ndarray] = {}
+        # The same of what its own lanes have released: (turn, distance, by whom, clock)
+        self.acquired_own: list[tuple[int, int, Hearing, np.ndarray]] = []
+        self.relaxed_wait: Instr | None = None  # the latest of these
+        self.streams: dict[tuple[str, int | None], Stream] = {}  # (name, lane or None) -> stream
+        self.roles: set[str] = set()
+        self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
+        self.waits: dict = {}
+        self.looked: dict = {}
+        # (mbarrier, parity, instruction, that of the wait before) of a wait as the one before
+        self.again: tuple | None = None
+        self.waited: dict = {}  # mbarrier -> waits that have passed
+        # (mbarrier, wait) -> how often it has passed, and how often as another wait had before
+        self.passes: dict = {}
+        self.doubled: dict = {}
+        self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
+        # ld of global memory -> addresses of its latest executions, where warps are replicas
+        self.loaded: dict[int, list[np.ndarray]] = {}
+        self.copies = LatestCopies()
+        # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
+        self.turn = 0
+        # (turn, for each lane the epoch up to which it knows of each other's accesses)
+        self.lane_order: tuple[int, np.ndarray] | None = None
+        self.in_step = 0  # the lanes that execute the present access, or are predicated off there
+        self.trusted: set = set()  # mbarriers whose initialisation it is known to see
+        self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
+        self.last_copy: Record | None = None  # out of shared memory, in a bulk group
+        self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
+
+    def stream(self, name: str, lane: int | None = None) -> Stream:
+        """lane: of operations that a lane issues for itself, None where the warp has one stream."""
+        found = self.streams.get((name, lane))
+        if found is None:
+            found = self.streams[name, lane] = Stream(self.components.new())
+        return found
+
+    def streams_of(self, name: str, lanes: int = FULL) -> list[Stream]:
+        """The streams of this name that some lanes have operations in."""
+        return [
+            stream
+            for (of, lane), stream in self.streams.items()
+            if of == name and (lane is None or lanes >> lane & 1)
+        ]
+
+    def knows(self, row: int, component: int, step: int) -> bool:
+        clock = self.clock
+        return component < clock.shape[1] and clock[row, component] >= step
+
+    def waited_for(self, stream: Stream, step: int) -> None:
+        """The warp has waited for the operations to `step` of one of its own streams."""
+        at = stream.component
+        known = int(self.clock[HB, at]) if at < self.clock.shape[1] else 0
+        if step > known:
+            stream.told.append(Told(known, step, self.turn, self.now()))
+        self.learn(at, step)
+
+    def learn(self, component: int, step: int) -> None:
+        """The warp has waited for step `step` of one of its own streams."""
+        self._widen(component)
+        self.clock[(HB, ORDER), component] = np.maximum(self.clock[(HB, ORDER), component], step)
+        self._changed()
+
+    def learn_order(self, component: int, step: int) -> None:
+        """Note that a step happened before in the order of execution, which says nothing
+        about memory.
+        """
+        self._widen(component)
+        self.clock[ORDER, component] = max(self.clock[ORDER, component], step)
+        self._changed()
+
+    def _widen(self, component: int):
+        if component >= self.clock.shape[1]:
+            wide = np.zeros((ROWS, component + 64), np.int32)
+            wide[:, : self.clock.shape[1]] = self.clock
+            self.clock = wide
+
+    def _changed(self):
+        if self.snapshot is not None:
+            self.epoch += 1
+            self.snapshot = None
+
+    def forget(self) -> None:
+        """The cluster has ended: forget copies of the clock."""
+        self.snapshot = self.weak = self.heard = None
+        self.acquired.clear()
+        self.acquired_own.clear()
+
+    def now(self) -> int:
+        """The epoch of an access that the warp makes now."""
+        self._changed()
+        return self.epoch
+
+    def release(self, lanes: int = FULL, ins: Instr | None = None) -> np.ndarray:
+        """The clock that a release by this warp publishes: [SHARED_ROWS, n], which nobody
+        may change. lanes: those that release, by instruction `ins`.
+        """
+        if self.touched & ~lanes or self.epoch in self.spoken:
+            return self._release_of(lanes, ins)
+        if self.snapshot is None:
+            self.touched, self.base = 0, self.epoch
+            return self._snapshot()
+        return self.snapshot
+
+    def _snapshot(self) -> np.ndarray:
+        self._widen(self.component)
+        self.clock[(HB, ORDER), self.component] = self.epoch
+        snapshot = self.clock[:SHARED_ROWS].copy()
+        np.maximum(snapshot[TENSOR], self.clock[BEFORE], out=snapshot[TENSOR])
+        self.snapshot = snapshot
+        return snapshot
+
+    def _release_of(self, lanes: int, ins: Instr | None) -> np.ndarray:
+        """A release by some lanes, or one after it: its epoch is no other release's."""
+        left, spoken = self.touched & ~lanes, self.spoken.get(self.epoch)
+        if self.snapshot is not None:
+            if spoken is not None and left and spoken.ins is ins:  # further lanes of it
+                spoken.left, spoken.lanes = spoken.left & left, spoken.lanes | lanes
+                if not spoken.left:
+                    del self.spoken[self.epoch]
+                    self.touched, self.base = 0, self.epoch
+                return self.snapshot
+            self._changed()
+        snapshot = self._snapshot()
+        if not left:
+            self.touched, self.base = 0, self.epoch
+            return snapshot
+        said = self.spoken[self.epoch] = Spoken(ins, lanes, left, self.base, self.met)
+        for row in FENCES:  # a fence keeps the epoch before its own for this (fence_memory)
+            if (fenced := int(snapshot[row, self.component])) > self.base:
+                snapshot[row, self.component] = fenced - 1
+                before = self.spoken.get(fenced - 1)
+                said.left &= before.left if before is not None else FULL
+                self.spoken[fenced - 1] = said
+        return snapshot
+
+    def together(self) -> None:
+        """bar.warp.sync: each lane knows what the others have done and acquired."""
+        self.turn += 1
+        self.heard = None
+        if self.touched:
+            self.touched, self.base = 0, self.epoch
+            self.epoch += 1
+            self.snapshot = None
+
+    def together_in(self, groups: set[int]) -> None:
+        """bar.warp.sync by groups of lanes, each of which names its own."""
+        if not self.in_groups:
+            self.lane_order = self.turn, np.zeros((32, 32), np.int32)
+        assert self.lane_order is not None
+        order = self.lane_order[1]
+        for group in groups:
+            lanes = active(group)
+            order[lanes, lanes] = self.epoch
+            order[lanes] = order[lanes].max(0)
+        self.touched, self.base, self.heard = 0, self.epoch, None
+        self.epoch += 1
+        self.snapshot = None
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether groups of lanes have met in this turn, and not all together."""
+        return self.lane_order is not None and self.lane_order[0] == self.turn
+
+    def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
+        """Whether lanes know of accesses that the warp's lanes `before` have made up to epoch
+        `step` of this turn: by such groups, or by what they have acquired of one another. A marker
+        in place of a lane (shadow.py) knows by groups alone.
+        """
+        one, other = np.broadcast_arrays(before, lanes)
+        found = np.zeros(one.shape, bool)
+        if self.in_groups:
+            assert self.lane_order is not None
+            found |= (one >= 32) | (other >= 32)
+            found |= self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step
+        for lanes_, row in self.heard.rows.items() if self.heard is not None else ():
+            known = int(row[self.component]) if self.component < row.size else 0
+            if known >= step:
+                left = left_out(self, step, known)
+                found |= lanes_among(lanes_, other) & lanes_among(
+                    FULL & ~left[1] if left else FULL, one
+                )
+        return found
+
+    def release_relaxed(
+        self, distance: int, lanes: int = FULL, ins: Instr | None = None
+    ) -> np.ndarray:
+        """The clock of an arrive that does not release to a waiter at this distance. It hands over
+        the order of execution, fenced initialisations, tensor memory (9.7.16.6.4 has relaxed
+        arrives), and what a fence covers.
+        """
+        released = self.release(lanes, ins)
+        if self.weak is not None and self.weak[0] is released and self.weak[1] == distance:
+            return self.weak[2]
+        clock = weakened(released, distance)
+        self.weak = released, distance, clock
+        return clock
+
+    def hear(self, clock: np.ndarray | None) -> None:
+        """Lanes are about to acquire a clock; None for one of another cluster."""
+        if self.hearing is None:
+            self.heard = None
+            return
+        lanes, ins, _ = self.hearing
+        if self.heard is None:
+            self.heard = Heard(self.clock.copy())
+            self.heard.before[HB, self.component] = self.epoch
+            self.epoch += 1
+            self.snapshot = None
+        self.heard.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
+
+    def acquire_own(self, clock: np.ndarray, ins: Instr) -> None:
+        """Lanes are about to acquire a clock that others of the warp have released."""
+        hearing, self.hearing = self.hearing, Hearing(self.lanes, ins)
+        self.hear(clock)
+        self.hearing = hearing
+
+    def acquire(self, clock: np.ndarray) -> None:
+        """Join a clock that came through an mbarrier: tensor memory included."""
+        if self.hearing is not None or self.heard is not None:
+            self.hear(clock)
+        self.turn += self.hearing is None
+        self.clock = join(self.clock, clock)
+        self._changed()
+
+    def acquire_relaxed(self, clock: np.ndarray, ins: Instr, far: int = CTA) -> None:
+        """Join the clock of a relaxed wait: all but memory. A later fence whose scope reaches as
+        far may bring memory.
+        """
+        self.acquire_barrier(order_of(clock))
+        have = self.acquired.get(far)
+        self.acquired[far] = clock.copy() if have is None else join(have, clock)
+        self.relaxed_wait = ins
+
+    def acquire_own_relaxed(self, clock: np.ndarray, ins: Instr, far: int = CTA) -> None:
+        """The same of a clock that other lanes of the warp have released: for a later fence by the
+        lanes that have read it. Once all have met, they know it without one.
+        """
+        kept = [entry for entry in self.acquired_own if entry[0] == self.turn]
+        if not any(by.lanes == self.lanes and known is clock for _, _, by, known in kept):
+            kept.append((self.turn, far, Hearing(self.lanes, ins), clock))
+        self.acquired_own = kept
+
+    def acquire_barrier(self, clock: np.ndarray) -> None:
+        """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
+        only at the next tcgen05 fence.
+        """
+        if self.hearing is not None or self.heard is not None:
+            self.hear(clock)
+        self.turn += self.hearing is None
+        n = clock.shape[1]
+        self._widen(n - 1)
+        mine, pending = self.clock[:TENSOR, :n], self.clock[PENDING, :n]
+        np.maximum(mine, clock[:TENSOR], out=mine)
+        np.maximum(pending, clock[TENSOR], out=pending)
+        self._changed()
+
+    # --- fences ---------------------------------------------------------------------------------
+    def fence_async_global(self) -> None:
+        self._raise(GLOBAL, HB)
+
+    def _raise(self, row: int, to: int):
+        self.clock[(HB, ORDER), self.component] = self.epoch
+        np.maximum(self.clock[row], self.clock[to], out=self.clock[row])
+        self.epoch += 1
+        self.snapshot = None
+
+    def fence_async(self, lanes: int = FULL) -> None:
+        """fence.proxy.async for shared memory: the async proxy now sees the generic accesses
+        before it. Of its own warp's, a fence by some lanes covers theirs, and what is in order
+        with them (half_fences).
+        """
+        whole = self.clock[ASYNC, self.component]
+        half = self.touched & ~lanes
+        if half:
+            self.half_fences.append((self.epoch, lanes))
+        self._raise(ASYNC, HB)
+        if half:
+            self.clock[ASYNC, self.component] = max(whole, self.base)
+        self.clock[INIT] = np.maximum(self.clock[INIT], self.clock[HB])
+
+    def half_fenced(self, by: Agent, step: int, lanes: int) -> bool:
+        """Whether fence.proxy.async of some lanes each of warp `by`, of which this one knows, cover
+        what `lanes` there have done in epoch `step`.
+        """
+        known = [
+            fenced
+            for epoch, fenced in by.half_fences
+            if step <= epoch and (by is self or self.knows(HB, by.component, epoch + 1))
+        ]
+        for fenced in known:
+            lanes &= ~fenced
+        return bool(known) and not lanes
+
+    def fence_init(self) -> None:
+        self._raise(INIT, HB)
+
+    def fence_before(self) -> None:
+        self._raise(BEFORE, HB)
+
+    def fence_after(self) -> None:
+        self._raise(TENSOR, PENDING)
+        self._raise(AFTER, HB)
+
+    def fence_acquire(self, scope: int) -> None:
+        """fence.acquire, and the first half of fence.acq_rel, fence.sc, membar: relaxed operations
+        before the fence order memory, as far as its scope reaches. A fence of every lane counts for
+        what one of them has acquired, as one of another thread does (memory-order.md, choices).
+        """
+        if self.hearing is None or self.hearing.every:
+            self.heard = None
+        for far in [far for far in self.acquired if far <= scope]:
+            self.acquire_barrier(self.acquired.pop(far))
+        for turn, far, by, clock in self.acquired_own:
+            if turn == self.turn and far <= scope and by.lanes & self.lanes:
+                self.acquire_own(clock, by.ins)
+
+    def fence_release(self, scope: int) -> None:
+        """fence.release, and the other half: relaxed operations behind the fence order memory."""
+        for distance in range(scope + 1):
+            self._raise(FENCED + distance, HB)
+        # The epoch before is for releases by some lanes after the fence (_release_of).
+        self.clock[FENCED : FENCED + scope + 1, self.component] = self.epoch + 1
+        self.epoch += 2
+        self.fenced = self.clock[:SHARED_ROWS].copy()

@@ -1,0 +1,89 @@
+"""The lanes of an access by where their addresses lie: memories, allocations and CTAs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
+from b200.registry import active
+from b200.spaces import SHARED_WINDOW, WINDOW_MASK
+
+WINDOW = ~WINDOW_MASK & (1 << 64) - 1
+WINDOW_BITS = WINDOW_MASK.bit_length()
+SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
+
+
+def lane_addresses(mask: int, address) -> np.ndarray:
+    """The active lanes' addresses as int64; a single one if all lanes have the same."""
+    if not isinstance(address, np.ndarray):
+        return np.array([address], np.int64)
+    return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
+
+
+@lru_cache(maxsize=4096)
+def shadow_lanes(mask: int, uniform: bool, write: bool) -> np.ndarray:
+    """The lanes whose addresses `lane_addresses` returns. Where several have one address, a marker
+    (shadow.py) stands for them.
+    """
+    if uniform and mask & mask - 1:
+        return EACH_LANE if write else ALL_LANES
+    return np.array(active(mask), np.uint8)
+
+
+class Part(NamedTuple):
+    """Lanes of an access whose addresses lie in one state space. where: "shared" or "global", None
+    for a space that is not checked. at: their addresses in that space, as lane_addresses has them.
+    """
+
+    where: str | None
+    mask: int
+    at: np.ndarray
+
+
+def parts_of(space: str, mask: int, address) -> list[Part]:
+    """An access by the space that each lane's address lies in: one part, unless generic addresses
+    of a warp differ in it.
+    """
+    if not isinstance(address, np.ndarray):
+        return _parts_of_one(space, mask, address)
+    return _parts_at(space, mask, lane_addresses(mask, address))
+
+
+@lru_cache(maxsize=4096)
+def _parts_of_one(space: str, mask: int, address: int) -> list[Part]:
+    """Of an access by lanes that have one address: in most loops the same ones again and again."""
+    return _parts_at(space, mask, lane_addresses(mask, address))
+
+
+def _parts_at(space: str, mask: int, at: np.ndarray) -> list[Part]:
+    if space != "generic":
+        if space.startswith("shared"):
+            return [Part("shared", mask, at & SHARED_BITS)]
+        return [Part("global" if space == "global" else None, mask, at)]
+    windows = at >> WINDOW_BITS
+    first = int(windows[0])
+    if at.size == 1 or (windows == first).all():
+        return [_of_window(first, mask, at)]
+    lanes = np.array(active(mask))
+    found = []
+    for window in np.unique(windows):
+        inside = windows == window
+        part = sum(1 << lane for lane in lanes[inside].tolist())
+        found.append(_of_window(int(window), part, at[inside]))
+    return found
+
+
+def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
+    if window == SHARED_WINDOW >> WINDOW_BITS:
+        return Part("shared", mask, at & WINDOW_MASK)
+    return Part("global" if window == 0 else None, mask, at)
+
+
+def own_lanes(mask: int, at: np.ndarray) -> int:
+    """Lanes that access memory each for itself: none where several access one address, which any of
+    them has done then.
+    """
+    return 0 if at.size == 1 and mask & mask - 1 else mask
