@@ -51,7 +51,7 @@ def take_over(core: ModuleType, modules: Modules, originals: Originals) -> None:
             for builtins in nvrtc.parent.glob("libnvrtc-builtins.so.*"):
                 ctypes.CDLL(str(builtins))
         handle = ctypes.CDLL(str(path), os.RTLD_GLOBAL | os.RTLD_NOW)
-        loaders = {what: sys.modules[name] for what, name in _LOADERS.items()}
+        loaders = {what: _loader(name) for what, name in _LOADERS.items()}
         answer = _CALL(NumberedDriver(modules, _tell).answer)
         ctypes.c_void_p.in_dll(handle, "b200_cuda_call").value = ctypes.cast(
             answer, ctypes.c_void_p
@@ -60,8 +60,17 @@ def take_over(core: ModuleType, modules: Modules, originals: Originals) -> None:
             setattr(module, _LOAD, _finds(handle, answer, what, getattr(module, _LOAD)))
         for module, functions in originals.items():
             vars(module).update(functions)
-    except (BuildError, KeyError, OSError, AttributeError) as error:
+    except BuildError as error:
+        _refuse(core, str(error).partition("\n")[0])
+    except (OSError, AttributeError) as error:
         _refuse(core, f"{type(error).__name__}: {error}".partition("\n")[0])
+
+
+def _loader(name: str) -> ModuleType:
+    """A module of cuda.bindings by which it finds a library."""
+    if name not in sys.modules:
+        raise BuildError(f"this cuda.bindings has no {name}: it is older than 13.4, or newer")
+    return sys.modules[name]
 
 
 def _finds(handle: ctypes.CDLL, keep: Any, what: str, before: Callable[..., Any]) -> Any:
