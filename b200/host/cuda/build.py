@@ -36,14 +36,15 @@ HERE = Path(__file__).parent
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
 _ALWAYS = ("driver.cpp", "registration.cpp", "runtime.cpp")  # files of shim/ in each library
 _SHIM_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
+DRIVER_GRAPHS = ("driver_graphs.cpp", "driver_graph_nodes.cpp", "driver_graph_objects.cpp")
 # Files of shim/ that few programs need -> a word of the functions that are in them.
-_ON_DEMAND = {
-    "graphs.cpp": re.compile("cuda.*(?:Graph|Capture|HostFunc)"),
-    "driver_graphs.cpp": re.compile("cu(?:Graph|Stream.*Capture|UserObject|Device.*GraphMem)"),
-    "virtual_memory.cpp": re.compile(
+_ON_DEMAND: dict[tuple[str, ...], re.Pattern[str]] = {
+    ("graphs.cpp",): re.compile("cuda.*(?:Graph|Capture|HostFunc)"),
+    DRIVER_GRAPHS: re.compile("cu(?:Graph|Stream.*Capture|UserObject|Device.*GraphMem)"),
+    ("virtual_memory.cpp",): re.compile(
         "cuMem(?:Address|Create|Map|Unmap|SetAccess|Release|GetAllocationGran)"
     ),
-    "memory.cpp": re.compile(
+    ("memory.cpp",): re.compile(
         "Pitch|Memset2D|HostRegister|HostUnreg|HostGetDev|MemPool|FromPool"
         "|CanAccessPeer|Profiler|Prefetch|MemAdvise|AttachMem"
     ),
@@ -336,9 +337,9 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     check_run([*command, *kept, "-o", str(out)], work)
     _refuse_torch_cuda(request, check_run(["nm", "-u", "--dynamic", "-C", str(out)], work))
     missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
-    for part, asked in _ON_DEMAND.items():
+    for parts, asked in _ON_DEMAND.items():
         if any(map(asked.search, missing)):
-            command.append(_shim(part, toolkit, work))
+            command += [_shim(part, toolkit, work) for part in parts]
             check_run([*command, *kept, "-o", str(out)], work)
             missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     if missing:

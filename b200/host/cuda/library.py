@@ -16,9 +16,9 @@ from b200.host.cuda.build import check_run
 from b200.host.cuda.toolkit import Toolkit
 
 _FOLDER = build.HERE / "shim"
-_DRIVER = ("driver", "driver_graphs", "pools", "queries", "virtual_memory")
-_RUNTIME = ("graphs", "memory", "registration", "runtime")
-SHIM = tuple(_FOLDER / f"{name}.cpp" for name in (*_DRIVER, *_RUNTIME))
+_DRIVER = ("driver.cpp", *build.DRIVER_GRAPHS, "pools.cpp", "queries.cpp", "virtual_memory.cpp")
+_RUNTIME = ("graphs.cpp", "memory.cpp", "registration.cpp", "runtime.cpp")
+SHIM = tuple(_FOLDER / name for name in (*_DRIVER, *_RUNTIME))
 NVRTC = _FOLDER / "nvrtc.cpp"
 PARTS = (*sorted(_FOLDER.glob("*.h")), Path(__file__))  # decide on it, too
 _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")

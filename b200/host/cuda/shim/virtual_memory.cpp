@@ -2,16 +2,11 @@
 // there. It is compiled for programs that call one of these functions (../build.py).
 #include <cuda.h>
 
-#include "backend.h"
+#include "driver_result.h"
 
 using b200::call;
+using b200::result;
 using b200::word;
-
-namespace {
-
-CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
-
-}  // namespace
 
 extern "C" {
 
