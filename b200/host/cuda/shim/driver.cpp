@@ -342,7 +342,7 @@ CUresult cuEventDestroy(CUevent event) { return result(cudaEventDestroy(event));
 }  // extern "C"
 
 // --- entry points by name
-// Whether a function is one that refuses (../build.py: stubs); not there where there is none.
+// Whether a function is one that refuses (../stand_in.py: stubs); not there where there is none.
 extern "C" __attribute__((weak)) bool b200_is_absent(const char* name);
 
 namespace {

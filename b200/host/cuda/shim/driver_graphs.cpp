@@ -1,7 +1,7 @@
 // CUDA graphs of the driver over a B200 in software: graphs, the edges of their nodes, and captures.
 //
 // It is compiled, with driver_graph_nodes.cpp and driver_graph_objects.cpp, for programs that call a
-// function of the three (../build.py). What they do is on the Python side (../graphs.py).
+// function of the three (../stand_in.py). What they do is on the Python side (../graphs.py).
 #include <algorithm>
 #include <cstdio>
 #include <vector>

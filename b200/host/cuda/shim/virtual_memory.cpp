@@ -1,5 +1,5 @@
 // Virtual memory management of the driver: addresses that are reserved, and memory that is mapped
-// there. It is compiled for programs that call one of these functions (../build.py).
+// there. It is compiled for programs that call one of these functions (../stand_in.py).
 #include <cuda.h>
 
 #include "driver_result.h"
