@@ -20,7 +20,7 @@ BAD = [
     ("run --pack no/x.npz script.py", "--pack: there is no folder"),
     ("run", "hopper run: a program is missing"),
     ("run --time script.py", "hopper run: unrecognized arguments: --time"),
-    ("run -- --time script.py", "--time"),
+    ("run -- --time script.py", "--time is not a file"),  # no option of the emulator's
 ]
 
 
