@@ -8,6 +8,7 @@ sources.py  fatbin.py        the lines of the user's file; PTX out of a fat bina
 shim/  include/              C++: the CUDA runtime and driver of the compiled host code
 stand_in.py  library.py      which of shim/ goes into an extension; all of it as a library
 driver.py  numbered.py       Python: their other side; for callers that take numbers alone
+registration.py              kernels and variables of a library
 modules.py  loaded.py        what a program has on the device; launching.py: launches, which end
                              in `Gpu.launch`
 """

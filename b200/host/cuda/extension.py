@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
 from b200.host.cuda.cache import cache_folder, digest_of
-from b200.host.cuda.driver import Driver, Loading
+from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
+from b200.host.cuda.registration import Loading
 from b200.host.cuda.sources import Origin, callers, on_cpu, origin
 from b200.host.cuda.stand_in import FOLDER
 from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit
@@ -148,12 +149,12 @@ class Extensions:
         of its lines, by a compiled file's name.
         """
         self._connect()
-        self.driver.loading = loading = Loading(origins)
+        self.driver.registration.loading = loading = Loading(origins)
         before = _cuda_kernels()
         try:
             yield
         finally:
-            self.driver.loading = None
+            self.driver.registration.loading = None
         if loading.error is not None:
             raise loading.error
         self._overrides().compiled |= _cuda_kernels() - before
