@@ -20,9 +20,13 @@ struct Object {
   void* data;
   unsigned references;
 };
+// No lock is held while the program's function runs: it may call again.
 void release(Object* object, unsigned count) {
-  object->references -= std::min(count, object->references);
-  if (object->references) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    object->references -= std::min(count, object->references);
+    if (object->references) return;
+  }
   const auto destroy = object->destroy;
   void* data = object->data;
   delete object;
@@ -65,6 +69,7 @@ CUresult cuUserObjectCreate(CUuserObject* out, void* data, CUhostFn destroy, uns
   return CUDA_SUCCESS;
 }
 CUresult cuUserObjectRetain(CUuserObject object, unsigned count) {
+  std::lock_guard<std::mutex> lock(mutex);
   reinterpret_cast<Object*>(object)->references += count;
   return CUDA_SUCCESS;
 }
@@ -74,8 +79,8 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned count) {
 }
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject handle, unsigned count, unsigned flags) {
   auto* object = reinterpret_cast<Object*>(handle);
-  if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) object->references += count;
   std::lock_guard<std::mutex> lock(mutex);
+  if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) object->references += count;
   owned()[word(graph)].push_back({object, count});
   return CUDA_SUCCESS;
 }
