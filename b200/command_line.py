@@ -149,8 +149,8 @@ Commands = Mapping[str, Callable[[Sequence[str]], int]]
 
 
 def dispatch(name: str, commands: Commands, argv: Sequence[str], about: str) -> int:
-    """The command that the first argument names; its exit status. about: what --help prints, and
-    why an argument is no command, told by `name`.
+    """Run the command that the first argument names; its exit status. name: of the program. about:
+    what --help prints.
     """
     asked = argv[0] if argv else ""
     if asked in commands:
@@ -158,19 +158,19 @@ def dispatch(name: str, commands: Commands, argv: Sequence[str], about: str) -> 
     if asked in ("-h", "--help"):
         print(about)
         return 0
-    print(f"{name}: {no_command(asked, commands)}", file=sys.stderr)
+    print(f"{name}: {_no_command(name, asked, commands)}", file=sys.stderr)
     return USAGE
 
 
-def no_command(asked: str, commands: Iterable[str]) -> str:
-    """A line on an argument that names no command."""
+def _no_command(name: str, asked: str, commands: Iterable[str]) -> str:
+    """A line on an argument that names no command of a program."""
     known = f"the commands are {', '.join(commands)}; see --help"
     if not asked:
         return f"a command is missing: {known}"
     if near := difflib.get_close_matches(asked, commands, 1):
         return f"no command is called {asked}: did you mean {near[0]}? {known}"
     if Path(asked).is_file():
-        return f"no command is called {asked}: to run it, b200 run {asked}"
+        return f"no command is called {asked}: to run it, {name} run {asked}"
     return f"no command is called {asked}: {known}"
 
 

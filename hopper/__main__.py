@@ -29,7 +29,9 @@ def run(argv: Sequence[str]) -> int:
         "--pack", type=writable, metavar="OUT.npz", help="emulate; write each launch to a file"
     )
     own, program = parser.parse_own(argv)
-    options = run_arguments.parse(["--no-check", *program])
+    if not program:
+        parser.error("a program is missing: SCRIPT.py, PROGRAM.cu, or -m and a module")
+    options = run_arguments.parse(["--no-check", "--", *program])
 
     def gpu():
         if own.pack:

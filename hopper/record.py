@@ -42,14 +42,13 @@ class ScriptRecorder(Gpu):
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
         report = super().execute(program, kernel, shape, params)
-        launch = pack.PackedLaunch(
-            *(0, kernel.name, shape.grid, shape.block, shape.cluster, shape.smem, params, found)
-        )
+        sizes = shape.grid, shape.block, shape.cluster, shape.smem
+        launch = pack.PackedLaunch(0, kernel.name, *sizes, params, found)
         after = tuple(digest(t) for t in tensors)
-        sizes = tuple(t.numel() for t in tensors)
+        nbytes = tuple(t.numel() for t in tensors)
         versions = pack.versions()
         packed = pack.Pack(
-            (program.text,), (launch,), before, sizes, sum(sizes), None, contents, after, versions
+            (program.text,), (launch,), before, nbytes, sum(nbytes), None, contents, after, versions
         )
         path = self.out.with_name(f"{self.out.stem}-{self.count}.npz")
         packed.save(path)

@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from b200.host.cuda import build, library
-from b200.host.cuda.build import cache_folder, check_run, digest_of, locked
+from b200.host.cuda import library
+from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.errors import BuildError
-from b200.host.cuda.toolkit import Toolkit, find_toolkit, packages
+from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit, packages
 
 _HERE = Path(__file__).parent
 _SONAME = "libcudart.so.13"
@@ -54,7 +54,7 @@ class Kit:
 def made() -> Kit:
     """The kit, made now or found in the cache. BuildError in one line."""
     toolkit, cache = find_toolkit(), cache_folder()
-    files = [*_sources(), *library.PARTS, Path(build.__file__)]
+    files = [*_sources(), *library.PARTS]
     files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
     texts = [path.read_text() for path in files]
     # Its nvcc runs a file of this package, wherever that lies.

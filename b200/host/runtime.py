@@ -19,7 +19,7 @@ from b200.chip.gpu import ONE_LAUNCH, Gpu
 from b200.errors import EmulatorError
 from b200.host.captures import Capture, Work
 from b200.host.device_attributes import device_attribute
-from b200.host.poke import poke
+from b200.host.poke import poke, text_at
 from b200.host.queues import HOST, Queues
 from b200.host.refusals import ASSERT, NAMES, check_cooperative, lasting_code
 from b200.host.tensor_map import tensor_map_encode_tiled
@@ -115,7 +115,7 @@ class Runtime:
 
     def library_get_kernel(self, out, library, name) -> None:
         handle = self._handle()
-        self._kernels[handle] = (self._programs[library], ctypes.string_at(name).decode())
+        self._kernels[handle] = (self._programs[library], text_at(name))
         poke(out, "<Q", handle)
 
     def device_get_attribute(self, out, attribute, _device) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
+from b200.chip.launch import Shape
 from b200.clock import Options, timed_machine
 from b200.clock.call_time import reported
 from b200.clock.devices import B200, DEVICES
@@ -130,7 +131,7 @@ class Cuda:
         return Image(text, "k", places)
 
     def run(self, kernel: ProbeKernel) -> list[int]:
-        from hopper.run import Shape, places_of
+        from hopper.run import places_of
 
         out = torch.zeros(kernel.words, dtype=torch.int64, device="cuda")
         data = torch.zeros(kernel.data_bytes, dtype=torch.uint8, device="cuda")
@@ -144,7 +145,6 @@ class Cuda:
         return out.tolist()
 
     def empty_call_us(self, calls: int) -> float:
-        from hopper.run import Shape
         from hopper.timing import queue_us
 
         image = self._image(EMPTY.format(target=self.target), [(0, 8, 8), (8, 8, 8)])

@@ -81,7 +81,8 @@ def clusters(assumed: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     """How many clusters of a size are resident at a time, a CTA of 200 KB an SM."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-    from hopper.run import Image, Shape, checked, config_of
+    from b200.chip.launch import Shape
+    from hopper.run import Image, checked, config_of
 
     image = Image(KERNEL, "k", [])
     for size in CLUSTER_SIZES:

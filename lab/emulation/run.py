@@ -1,4 +1,4 @@
-"""Cases in the emulator of one source tree, for emulation_speed.py, which runs this file in
+"""Cases in the emulator of one source tree, for speed.py, which runs this file in
 the folder of that tree, so that all else is imported from there.
 
 A line of JSON comes in for each case and one goes out. A case runs in a process forked from this

@@ -6,7 +6,7 @@ A mutation drops an arrive, a fence or a wait, or changes a count, an offset, a 
 coordinate. It runs in the emulator under two schedules and is caught by a guard, a deadlock report,
 a finding of the checker, or a wrong result. Every instruction that the launch executes may be
 drawn, and no draw is left out. Its cause is named if the first three lines of what is said have it
-(mutation_trials.py). Survivors are listed with why they are harmless.
+(trials.py). Survivors are listed with why they are harmless.
 
 FILE gets a line of JSON for each mutation as soon as it is done; those of the same kernel and seed
 that stand there already are not run again.

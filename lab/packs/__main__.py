@@ -12,45 +12,39 @@ The first three take the DSL and need no GPU.
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from b200.command_line import dispatch
+
+
+def _of(module: str, function: str) -> Callable[[Sequence[str]], int]:
+    """A command, whose module is imported when it is asked for."""
+    return lambda argv: getattr(importlib.import_module(module), function)(list(argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run packs of official cases on this machine's Hopper GPU."""
+    from hopper import run_pack
+    from lab.packs.official import OfficialCases
+
+    return run_pack.main(list(argv), OfficialCases())
+
+
+COMMANDS = {
+    "make": _of("lab.packs.official", "make"),
+    "families": _of("lab.packs.families", "make"),
+    "levers": _of("lab.packs.levers", "make"),
+    "run": run,
+    "calls": _of("lab.packs.calls", "main"),
+    "pipeline": _of("hopper.pipeline", "main"),
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns the exit status."""
-    name, rest = (argv[0], list(argv[1:])) if argv else ("", [])
-    if name in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    if name == "make":
-        from lab.packs import official
-
-        return official.make(rest)
-    if name == "families":
-        from lab.packs import families
-
-        return families.make(rest)
-    if name == "levers":
-        from lab.packs import levers
-
-        return levers.make(rest)
-    if name == "run":
-        from hopper import run_pack
-        from lab.packs.official import OfficialCases
-
-        return run_pack.main(rest, OfficialCases())
-    if name == "calls":
-        from lab.packs import calls
-
-        return calls.main(rest)
-    if name == "pipeline":
-        from hopper import pipeline
-
-        return pipeline.main(rest)
-    what = f"no command is called {name}" if name else "a command is missing"
-    known = "make, families, levers, run, calls, pipeline"
-    print(f"python -m lab packs: {what}: the commands are {known}", file=sys.stderr)
-    return 2
+    return dispatch("python -m lab packs", COMMANDS, argv, __doc__ or "")
 
 
 if __name__ == "__main__":

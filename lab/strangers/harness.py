@@ -94,7 +94,10 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
     kernel. Raises LookupError for a name that it does not know.
     """
     own = implementation == OWN
-    tirx.prepare(PACKAGE) if own else sys.meta_path.insert(0, _LeftOut())
+    if own:
+        tirx.prepare(PACKAGE)
+    else:
+        sys.meta_path.insert(0, _LeftOut())
     _hold_nothing()
     runner: Any = importlib.import_module(f"{PACKAGE}.runner")
     found: list[bool] = []

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import b200
 from b200.chip.gpu import Gpu
-from b200.chip.launch import Launch
+from b200.chip.launch import Launch, Shape
 from b200.clock.devices import B200, DEVICES, Device, part
 from b200.clock.options import Options
 from b200.hardware import SM_COUNT
+from b200.program.module import Kernel, Program
 
 ENOUGH = 4  # CTAs for each SM, from which on some of them stand for all
 SECONDS = 30.0  # of CPU time for a timed call
@@ -77,11 +78,11 @@ class Pilot:
         gpu = self.gpu
         small = b200.machine(gpu.memory, False, Options(SMALLEST.name, dirty_l2=True))
 
-        def on_a_part(program: Any, kernel: Any, grid: Any, *rest: Any) -> Launch:
+        def on_a_part(program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
             whole, start = gpu.machine, time.process_time()
-            gpu.machine = small if _large(grid) else whole
+            gpu.machine = small if _large(shape.grid) else whole
             try:
-                return execute(program, kernel, grid, *rest)
+                return execute(program, kernel, shape, params)
             finally:
                 gpu.machine = whole
                 self.cpu_s.append(time.process_time() - start)

@@ -60,16 +60,16 @@ class Suite:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: share.told()}
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        said = (self.out / f"said.{share.worker}.txt").open("ab")
         environment = {**one_thread, **os.environ, **own}
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+        with (self.out / f"said.{share.worker}.txt").open("ab") as said:
+            return subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
 
     def collected(self) -> list[str]:
         """All tests that pytest finds, once for a DIR."""

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from b200 import pytest_plugin
+from b200.errors import EmulatorError
+from b200.reports import records
 from lab.suites import rows
 from lab.suites.rows import Row, short
 from lab.suites.share import Share
@@ -99,8 +101,6 @@ class _Launches:
         self._begin = self._journal.size
 
     def count(self) -> int:
-        from b200.reports import records
-
         found, _ = self._journal.read(self._begin)
         return sum(record["record"] in (records.LAUNCH, records.FAILED) for record in found)
 
@@ -137,8 +137,6 @@ def _judged(error: BaseException | None, report: pytest.TestReport) -> tuple[str
 
 
 def _of_error(error: BaseException) -> tuple[str, str]:
-    from b200.errors import EmulatorError
-
     said = short(f"{type(error).__name__}: {error}")
     kinds = {e.kind: e for e in _chain(error) if isinstance(e, EmulatorError)}
     if "budget" in kinds:

@@ -1,4 +1,4 @@
-"""`python -m hopper`: wrong arguments are told in a line, and each launch is packed by `run`."""
+"""`python -m hopper`: wrong arguments are told in a line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ BAD = [
         "rnu",
         "hopper: no command is called rnu: did you mean run? the commands are run, pack, pipeline",
     ),
+    ("script.py", "hopper: no command is called script.py: to run it, hopper run script.py"),
     ("pipeline", "hopper pipeline: the following arguments are required: PACK.npz|FOLDER"),
     ("pack script.py", "hopper pack: the following arguments are required: --out"),
     ("pack --out a.npz", "hopper pack: a script is missing"),
     ("pack --out a.npz no.py", "hopper pack: no.py is not a file"),
     ("run --pack no/x.npz script.py", "--pack: there is no folder"),
-    ("run", "a program is missing"),
+    ("run", "hopper run: a program is missing"),
+    ("run --time script.py", "hopper run: unrecognized arguments: --time"),
+    ("run -- --time script.py", "--time is not a file"),  # no option of the emulator's
 ]
 
 

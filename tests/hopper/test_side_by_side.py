@@ -279,7 +279,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 from tests.b200.host.dsl.dsl_kernels import scaled_sum
 
-x, y, out = (torch.zeros(1 << 16) for _ in range(3))
+x, y, out = (torch.full((1 << 16,), float(n)) for n in range(3))
 for _ in range(int(sys.argv[1])):
     scaled_sum(*map(from_dlpack, (x, y, out)), 2.0)
 """
@@ -295,3 +295,16 @@ def test_a_script_is_packed_by_the_command(tmp_path, fork_server):
     found = packs.load(tmp_path / "p.npz")
     assert found.launches[0].grid == (128, 1, 1)
     assert sorted(b.size for b in found.buffers) == [4 << 16] * 3
+
+
+def test_each_launch_of_a_script_is_packed_with_its_results(tmp_path, fork_server):
+    """The second launch finds what the first has left, and leaves the same."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = ["-m", "hopper", "run", "--pack", str(tmp_path / "p.npz")]
+    done = fork_server.run(*command, str(tmp_path / "script.py"), "2")
+    assert done.returncode == 0, done.stderr
+    first, second = (packs.load(tmp_path / f"p-{n}.npz") for n in range(2))
+    assert first.expected and second.expected
+    assert first.launches[0].grid == (128, 1, 1) and first.sizes == (4 << 16,) * 3
+    assert sum(a != b for a, b in zip(first.digests, first.expected, strict=True)) == 1
+    assert set(first.expected) == set(second.digests) == set(second.expected)

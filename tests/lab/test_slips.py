@@ -32,7 +32,7 @@ SLIPS = [
     ("evidence nosuch", "unrecognized arguments: nosuch"),
     ("host_path nosuch", "unrecognized arguments: nosuch"),
     ("packs", "a command is missing: the commands are make, families, levers, run, calls, pipeline"),
-    ("packs mkae", "no command is called mkae: the commands are make"),
+    ("packs mkae", "no command is called mkae: did you mean make? the commands are make"),
     ("packs make gem", "unknown problem 'gem'"),
     ("packs make gemm --submission no.py", "no submission at no.py"),
     ("h200_model", "the following arguments are required: PACK.npz"),

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch, Shape
 from lab.strangers import parts, rows, study
 from lab.tables import strangers
+from tests.b200.ptx_support import kernel
 
 RUNNER = """
 import tvm
@@ -237,15 +240,21 @@ def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
 
 
 def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
-    machines = []
-    gpu: Any = SimpleNamespace(memory=None, machine="whole")
-    gpu.execute = lambda program, kernel, grid: machines.append(gpu.machine)
+    gpu, machines = Gpu(), list[Any]()
+    whole = gpu.machine
+
+    def execute(program: Any, kernel: Any, shape: Shape, params: bytes) -> Launch:
+        machines.append(gpu.machine)
+        return Launch(kernel.name, shape.grid, shape.block, shape.cluster, shape.smem)
+
+    monkeypatch.setattr(gpu, "execute", execute)
     monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
+    text = kernel("", [])
     with parts.Pilot(gpu) as pilot:
         for ctas in (64, 1000):
-            gpu.execute("program", "kernel", (ctas, 1, 1))
-    gpu.execute("program", "kernel", (1000, 1, 1))
-    assert machines == ["whole", "part", "whole"] and len(pilot.cpu_s) == 2
+            gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1))
+    gpu.launch(text, None, (1000, 1, 1), (32, 1, 1))
+    assert machines == [whole, "part", whole] and len(pilot.cpu_s) == 2
 
 
 def test_records_of_another_clock_are_made_again(tmp_path):

@@ -2,12 +2,15 @@
 
 extension.py                 load_inline and load
 setup_extension.py           CUDAExtension of a setup.py; own_headers.py: a program's headers
-build.py  architecture.py    nvcc and the C++ compiler, the cache; diagnostics.py: their errors
+build.py  architecture.py    nvcc and the C++ compiler; diagnostics.py: their errors; cache.py
 program.py  headers.py       programs with a `main`; headers of pip packages
 sources.py  fatbin.py        the lines of the user's file; PTX out of a fat binary
 shim/  include/              C++: the CUDA runtime and driver of the compiled host code
-driver.py                    Python: their other side
-modules.py  launching.py     what a program has on the device; launches, which end in `Gpu.launch`
+stand_in.py  library.py      which of shim/ goes into an extension; all of it as a library
+driver.py  numbered.py       Python: their other side; for callers that take numbers alone
+registration.py              kernels and variables of a library
+modules.py  loaded.py        what a program has on the device; launching.py: launches, which end
+                             in `Gpu.launch`
 """
 
 from __future__ import annotations

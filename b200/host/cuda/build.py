@@ -9,8 +9,6 @@ user's cache directory under the hash of everything that went into them.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -21,33 +19,18 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from b200.host.cuda import headers, own_headers, sources
+from b200.host.cuda import headers, own_headers, sources, stand_in
 from b200.host.cuda.architecture import SEPARATE, split_flags
+from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import Origin, on_cpu, origin
-from b200.host.cuda.toolkit import Toolkit, find_toolkit
+from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit
 
 HERE = Path(__file__).parent
-_CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
-_ALWAYS = ("driver.cpp", "registration.cpp", "runtime.cpp")  # files of shim/ in each library
-_SHIM_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
-# Files of shim/ that few programs need -> a word of the functions that are in them.
-_ON_DEMAND = {
-    "graphs.cpp": re.compile("cuda.*(?:Graph|Capture|HostFunc)"),
-    "driver_graphs.cpp": re.compile("cu(?:Graph|Stream.*Capture|UserObject|Device.*GraphMem)"),
-    "virtual_memory.cpp": re.compile(
-        "cuMem(?:Address|Create|Map|Unmap|SetAccess|Release|GetAllocationGran)"
-    ),
-    "memory.cpp": re.compile(
-        "Pitch|Memset2D|HostRegister|HostUnreg|HostGetDev|MemPool|FromPool"
-        "|CanAccessPeer|Profiler|Prefetch|MemAdvise|AttachMem"
-    ),
-}
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
 _COPIES = "headers"  # of a program's own headers
 _ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")  # what compilers look at
@@ -94,21 +77,6 @@ class Request:
     program: bool = False
 
 
-def cache_folder() -> Path:
-    """Where compiled libraries are kept: `$XDG_CACHE_HOME` or ~/.cache, b200/cuda."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(home, "b200", "cuda")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    folder = Path(tempfile.gettempdir(), f"b200-cuda-{os.getuid()}")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def build(request: Request) -> Path:
     """The library of a request, compiled now or found in the cache; BuildError in one line."""
     if importlib.util.find_spec("torch") is None:
@@ -132,14 +100,6 @@ def build(request: Request) -> Path:
     return folder / f"{request.name}.so"
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Processes that want the same thing of the cache make it once."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _key(request: Request, toolkit: Toolkit) -> str:
     import torch
 
@@ -156,17 +116,10 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         sysconfig.get_config_var("EXT_SUFFIX") or "",
         Path(__file__).read_text(),
         Path(sources.__file__).read_text(),
+        Path(stand_in.__file__).read_text(),
         *shim,
     ]
     return digest_of(*parts)
-
-
-def digest_of(*parts: str) -> str:
-    """A name for the content of texts."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() + b"\0\0")
-    return digest.hexdigest()[:24]
 
 
 def _fresh(folder: Path) -> bool:
@@ -202,8 +155,8 @@ def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) 
     if separate:
         request = replace(request, cuda_cflags=(*request.cuda_cflags, SEPARATE))
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        parts = [*_ALWAYS, *(["entry.cpp"] if request.program else [])]
-        shim = [pool.submit(_shim, part, toolkit, work) for part in parts]
+        parts = [*stand_in.ALWAYS, *(["entry.cpp"] if request.program else [])]
+        shim = [pool.submit(stand_in.compiled, part, toolkit, work) for part in parts]
         logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
         objects = [part.result() for part in shim]
     compiled = [str(work / f"{source.name}.o") for source in request.sources]
@@ -286,35 +239,6 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
     raise BuildError(*explain(said, source, request.name, work))
 
 
-def _shim(name: str, toolkit: Toolkit, work: Path) -> str:
-    """One file of the stand-in, as an object: compiled once for each content and compiler."""
-    part, cache = HERE / "shim" / name, cache_folder()
-    texts = [path.read_text() for path in (part, *sorted(part.parent.glob("*.h")))]
-    key = digest_of(*_SHIM_FLAGS, *texts, toolkit.build, toolkit.cxx_version)
-    kept = cache / f"shim-{part.stem}-{key}.o"
-    with locked(kept.with_suffix(".lock")):
-        if not kept.is_file():
-            out = work / kept.name
-            includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
-            command = [toolkit.cxx, *_SHIM_FLAGS, *includes, "-c", str(part), "-o", str(out)]
-            check_run(command, work)
-            os.replace(out, kept)
-    return str(kept)
-
-
-def check_run(command: Sequence[str], work: Path) -> str:
-    """Run a compiler in a folder; its output, or BuildError with its first error."""
-    done = subprocess.run(
-        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if done.returncode:
-        lines = done.stdout.splitlines()
-        errors = [x for w in ("undefined reference", "error") for x in lines if w in x.lower()]
-        first = errors[0] if errors else done.stdout
-        raise BuildError(f"{Path(command[0]).name} failed: {first.strip()[:300]}", done.stdout)
-    return done.stdout
-
-
 def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) -> None:
     """The library. -Bsymbolic: its CUDA calls are ours, whatever else the process has loaded."""
     import torch
@@ -335,17 +259,26 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     out = work / f"{request.name}.so"
     check_run([*command, *kept, "-o", str(out)], work)
     _refuse_torch_cuda(request, check_run(["nm", "-u", "--dynamic", "-C", str(out)], work))
-    missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
-    for part, asked in _ON_DEMAND.items():
+    missing = stand_in.missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
+    for parts, asked in stand_in.ON_DEMAND.items():
         if any(map(asked.search, missing)):
-            command.append(_shim(part, toolkit, work))
+            command += [stand_in.compiled(part, toolkit, work) for part in parts]
             check_run([*command, *kept, "-o", str(out)], work)
-            missing = _missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
+            missing = stand_in.missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     if missing:
         stub = work / "missing.cpp"
-        stub.write_text(stubs(missing))
+        stub.write_text(stand_in.stubs(missing))
         check_run(
-            [toolkit.cxx, "-fPIC", "-O1", "-c", str(stub), f"-I{HERE / 'shim'}", "-o", "missing.o"],
+            [
+                toolkit.cxx,
+                "-fPIC",
+                "-O1",
+                "-c",
+                str(stub),
+                f"-I{stand_in.FOLDER}",
+                "-o",
+                "missing.o",
+            ],
             work,
         )
         check_run([*command, "missing.o", *kept, "-o", str(out)], work)
@@ -370,29 +303,6 @@ def _device_link(request: Request, objects: list[str], toolkit: Toolkit, work: P
     command = [str(toolkit.nvcc), _architecture(request)[0], *host]
     check_run([*command, "-dlink", *objects, "-o", "device_link.o"], work)
     return [str(work / "device_link.o")]
-
-
-def _missing(symbols: str) -> list[str]:
-    """CUDA functions that a library calls and the stand-in does not have."""
-    words = (line.split()[-1].split("@")[0] for line in symbols.splitlines() if line.split())
-    return sorted({word for word in words if _CUDA_SYMBOL.fullmatch(word)})
-
-
-def stubs(names: list[str]) -> str:
-    """A function for each name that says, when it is called, that it is not there."""
-    body = "".join(
-        f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
-        for name in names
-    )
-    listed = "".join(f'"{name}", ' for name in names)
-    known = (
-        f"  for (const char* absent : {{{listed}}})\n"
-        "    if (std::strcmp(name, absent) == 0) return true;\n"
-    )
-    asked = (
-        f"bool b200_is_absent(const char* name) {{\n{known if names else ''}  return false;\n}}\n"
-    )
-    return f'#include "backend.h"\nextern "C" {{\n{body}{asked}}}\n'
 
 
 def file_source(index: int, path: Path) -> Source:

@@ -12,7 +12,6 @@ import struct
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from b200.chip.heap import DEFAULT_LIMIT
 from b200.errors import EmulatorError
@@ -24,24 +23,15 @@ from b200.host.cuda.facts import Facts
 from b200.host.cuda.graphs import COPY, FILL, RECORD, Graphs, HostWork
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
-from b200.host.cuda.sources import Origin, relocate
+from b200.host.cuda.registration import Registration
 from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Clock
-from b200.host.poke import poke
+from b200.host.poke import poke, text_at
 from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.linking import linked
-
-
-@dataclass
-class Loading:
-    """The library that is being loaded. error: the first thing that went wrong in it."""
-
-    origins: dict[str, Origin]
-    error: BaseException | None = None
-
 
 # cudaLimit -> bytes, by default: stack, what printf writes, malloc (CUDA programming guide), and
 # what is set aside of L2
@@ -74,7 +64,9 @@ class Driver:
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
+        self.registration = Registration(modules)
         self.groups = {
+            "register": self.registration,
             "graph": Graphs(modules, self._event_of_graph),
             "virtual": VirtualMemory(modules),
             "facts": Facts(modules),
@@ -85,12 +77,6 @@ class Driver:
         self.error: BaseException | None = None
         self.last_error = 0
         self.refused: dict[int, str] = {}
-        self.loading: Loading | None = None
-        self._wrappers: dict[int, int] = {}  # by module, as the host code calls it
-        self._loaded: dict[int, int] = {}
-        self._kernels: dict[int, tuple[int, str]] = {}  # by host address, until they are used
-        self._symbols: dict[int, tuple[int, str]] = {}
-        modules.late.append(self._register_late)
         self._limits = dict(_LIMITS)
         self._text = b""
 
@@ -111,8 +97,9 @@ class Driver:
             with self.modules.answering():
                 getattr(self, call)(*words) if owner is None else getattr(owner, name)(*words)
         except BaseException as error:  # noqa: BLE001  must not unwind through machine code
-            if self.loading is not None and self.loading.error is None:
-                self.loading.error = error
+            loading = self.registration.loading
+            if loading is not None and loading.error is None:
+                loading.error = error
             if isinstance(error, EmulatorError) and error.kind == "limit":
                 code = refusals.code_of(error, launch=call == "launch")
                 self.refused[code] = str(error)
@@ -197,46 +184,9 @@ class Driver:
     def device_reset(self) -> None:
         self.modules.failed, self.last_error = None, 0
 
-    # --- registration: code is looked at when the program first needs it
-    def register_module(self, wrapper: int, module: int) -> None:
-        """module: what the host code calls it. While an extension is being loaded its code is
-        looked at now.
-        """
-        self._wrappers[module] = wrapper
-        if self.loading is not None:
-            self._handle(module)
-
-    def register_kernel(self, module: int, host: int, name: int) -> None:
-        self._kernels[host] = (module, _string(name))
-        self.modules.forget_kernel(host)  # of a library that was here before
-
-    def register_variable(self, module: int, host: int, name: int, _size: int) -> None:
-        self._symbols[host] = (module, _string(name))
-
-    def register_managed(self, module: int, host: int, name: int, size: int) -> None:
-        self.register_variable(module, host, name, size)
-        address, _ = self.modules.variable(self._handle(module), _string(name))
-        poke(host, "<Q", address)
-
+    # --- modules
     def use_module(self, _module: int) -> None:
         """The host is about to touch a managed variable, which is in place since it is known."""
-
-    def _handle(self, module: int) -> int:
-        """The handle of a registered module; 0 of one without code."""
-        if module not in self._loaded:
-            image, loading = fatbin.image_of(self._wrappers[module]), self.loading
-            texts = image.texts
-            if loading is not None:
-                texts = [relocate(ptx, loading.origins) for ptx in texts]
-            handle = self.modules.load(linked(texts), image.registers) if texts else 0
-            self._loaded[module] = handle
-        return self._loaded[module]
-
-    def _register_late(self, host: int) -> None:
-        """A kernel is used for the first time."""
-        if host in self._kernels:
-            module, name = self._kernels.pop(host)
-            self.modules.kernel(self._handle(module), name, host)
 
     def load_ptx(self, image: int, out: int) -> None:
         head = ctypes.string_at(image, 4)
@@ -245,7 +195,7 @@ class Driver:
             handle = self.modules.load(linked(found.texts), found.registers)
         else:
             check_image(head)
-            handle = self.modules.load(_string(image))
+            handle = self.modules.load(text_at(image))
         poke(out, "<Q", handle)
 
     def link_ptx(self, texts: int, count: int, out: int) -> None:
@@ -253,14 +203,14 @@ class Driver:
         at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
         if not at:
             raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
-        self._linked = ctypes.create_string_buffer(linked([*map(_string, at)]).encode())
+        self._linked = ctypes.create_string_buffer(linked([*map(text_at, at)]).encode())
         poke(out, "<Q", ctypes.addressof(self._linked))
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
-        poke(out, "<Q", self.modules.kernel(module, _string(name)))
+        poke(out, "<Q", self.modules.kernel(module, text_at(name)))
 
     def find_variable(self, module: int, name: int, address: int, size: int) -> None:
-        found = self.modules.variable(module, _string(name))
+        found = self.modules.variable(module, text_at(name))
         for out, value in zip((address, size), found, strict=True):
             if out:
                 poke(out, "<Q", value)
@@ -295,12 +245,12 @@ class Driver:
     # --- memory
     def allocate(self, nbytes: int, out: int, by: int) -> None:
         """by: the name of the function that reserves memory."""
-        poke(out, "<Q", self.modules.reserve(nbytes, _string(by)))
+        poke(out, "<Q", self.modules.reserve(nbytes, text_at(by)))
 
     def release(self, address: int, by: int) -> None:
         """cudaFree waits for the device. by: the name of the function."""
         self.runtime.queues.finished()
-        self.modules.release(address, _string(by))
+        self.modules.release(address, text_at(by))
 
     def allocate_in_queue(self, nbytes: int, out: int, queue: int) -> None:
         """cudaMallocAsync: now, or a node of the graph under capture."""
@@ -365,12 +315,8 @@ class Driver:
             self.modules.view.in_queue(bool(begins))
 
     def symbol(self, host: int, address: int, size: int, needed: int) -> None:
-        if host not in self._symbols:
-            raise Refused(
-                refusals.INVALID_SYMBOL, f"no __device__ or __constant__ variable at {host:#x}"
-            )
-        module, name = self._symbols[host]
-        at, nbytes = self.modules.variable(self._handle(module), name)
+        module, name = self.registration.symbol(host)
+        at, nbytes = self.modules.variable(module, name)
         if needed > nbytes:
             raise Refused(
                 refusals.INVALID_VALUE,
@@ -437,7 +383,7 @@ class Driver:
         poke(out, "<f", self.clock.milliseconds(first, last))
 
     def missing(self, name: int) -> None:
-        text = _string(name)
+        text = text_at(name)
         kind = next((what for words, what in _KINDS if any(w in text for w in words)), "")
         said = f"{text} is not in the software B200's CUDA"
         raise EmulatorError("unsupported", f"{said}: {kind}" if kind else said)
@@ -451,7 +397,3 @@ def _check_pointers(nbytes: int, *pointers: int) -> None:
 def _write_text(out: int, size: int, text: str) -> None:
     encoded = text.encode()[: size - 1] + b"\0"
     ctypes.memmove(out, encoded, len(encoded))
-
-
-def _string(address: int) -> str:
-    return ctypes.string_at(address).decode()

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
-from b200.host.cuda.driver import Driver, Loading
+from b200.host.cuda.cache import cache_folder, digest_of
+from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
+from b200.host.cuda.registration import Loading
 from b200.host.cuda.sources import Origin, callers, on_cpu, origin
-from b200.host.cuda.toolkit import Toolkit, find_toolkit
+from b200.host.cuda.stand_in import FOLDER
+from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit
 from b200.program.names import readable
 
 if TYPE_CHECKING:
@@ -146,12 +149,12 @@ class Extensions:
         of its lines, by a compiled file's name.
         """
         self._connect()
-        self.driver.loading = loading = Loading(origins)
+        self.driver.registration.loading = loading = Loading(origins)
         before = _cuda_kernels()
         try:
             yield
         finally:
-            self.driver.loading = None
+            self.driver.registration.loading = None
         if loading.error is not None:
             raise loading.error
         self._overrides().compiled |= _cuda_kernels() - before
@@ -263,19 +266,19 @@ def _shared(part: str, toolkit: Toolkit) -> Path:
     """A library of one file of shim/, compiled once for this torch and compiler."""
     import torch
 
-    source = build.HERE / "shim" / f"{part}.cpp"
-    key = build.digest_of(
+    source = FOLDER / f"{part}.cpp"
+    key = digest_of(
         source.read_text(),
         (source.parent / "backend.h").read_text(),
         torch.__version__,
         toolkit.cxx_version,
     )
-    out = build.cache_folder() / f"{part}-{key}.so"
+    out = cache_folder() / f"{part}-{key}.so"
     if not out.exists():
         home = Path(torch.__file__).parent
         with tempfile.TemporaryDirectory(dir=out.parent) as work:
             made = Path(work, out.name)
-            build.check_run(
+            check_run(
                 [toolkit.cxx, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{source.parent}"]
                 + ["-isystem", str(home / "include"), str(source), "-o", str(made)]
                 + [f"-L{home / 'lib'}", "-lc10"],

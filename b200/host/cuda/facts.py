@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from b200.hardware import COMPUTE_CAPABILITY
 from b200.host import refusals
+from b200.host.cuda.loaded import Function
 from b200.host.cuda.modules import (
     MANAGED,
     MAX_DYNAMIC_SMEM,
     NON_PORTABLE_CLUSTER,
     OF_THE_GPU,
-    Function,
     Modules,
 )
 from b200.host.poke import poke

@@ -1,4 +1,4 @@
-"""CUDA graphs of compiled programs: made node by node, or captured; each call of shim/graphs.cpp.
+"""CUDA graphs of compiled programs: made node by node, or captured; each call of shim/*graph*.cpp.
 
 A graph that is launched runs its nodes one after the other, in an order that its dependencies
 allow. Arguments of kernels are copied when a node gets them, as the driver does it.
@@ -58,7 +58,7 @@ class Graphs:
         self._executables: dict[int, Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
         self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
-        self._captures: dict[Capture, Graph] = {}  # those that have a graph before they end
+        self._captures: dict[Capture, int] = {}  # those whose graph has a handle before they end
         self.memory = GraphMemory(modules)
 
     # --- graphs
@@ -91,12 +91,12 @@ class Graphs:
         """The graph of a capture: each node comes after the one that was recorded before. It may
         have had a handle since the capture began.
         """
-        nodes = self._captures.pop(capture, {})
-        before = next((h for h, known in self._graphs.items() if known is nodes), None)
+        handle = self._captures.pop(capture, None)
+        nodes: Graph = {} if handle is None else self.graph(handle)
         for work in capture.launches:
             kind = work.kind if isinstance(work, (HostWork, MemoryWork)) else KERNEL
             nodes[self.modules.handle()] = Node(kind, (work,), frozenset(list(nodes)[-1:]))
-        return self.make(nodes, before)
+        return self.make(nodes, handle)
 
     def instantiated(self, graph: int) -> int:
         handle = self.modules.handle()
@@ -118,7 +118,7 @@ class Graphs:
             raise _unknown("node of the graph", node)
         graph[node] = replace(graph[node], work=work)
 
-    # --- calls of shim/graphs.cpp: handles, and addresses of what is read and written
+    # --- calls of shim/*graph*.cpp: handles, and addresses of what is read and written
     def create(self, out: int) -> None:
         poke(out, "<Q", self.make())
 
@@ -287,9 +287,8 @@ class Graphs:
         if capture is None or not capture.takes(queue):
             return poke(out, "<2Q", 0, 0)
         if capture not in self._captures:
-            self._captures[capture] = self.graph(self.make())
-        nodes = self._captures[capture]
-        poke(out, "<2Q", 1, next(h for h, known in self._graphs.items() if known is nodes))
+            self._captures[capture] = self.make()
+        poke(out, "<2Q", 1, self._captures[capture])
 
     def end_capture(self, out: int) -> None:
         capture, self.runtime.recording = self.runtime.recording, None

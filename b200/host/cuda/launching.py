@@ -22,7 +22,7 @@ from b200.program.module import Kernel
 from b200.program.names import readable
 
 if TYPE_CHECKING:
-    from b200.host.cuda.modules import Function
+    from b200.host.cuda.loaded import Function
 
 _END, _POINTER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_*
 

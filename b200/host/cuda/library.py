@@ -11,16 +11,15 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from b200.host.cuda import build
-from b200.host.cuda.build import check_run
-from b200.host.cuda.toolkit import Toolkit
+from b200.host.cuda import stand_in
+from b200.host.cuda.stand_in import DRIVER_GRAPHS, FOLDER
+from b200.host.cuda.toolkit import Toolkit, check_run
 
-_FOLDER = build.HERE / "shim"
-_DRIVER = ("driver", "driver_graphs", "pools", "queries", "virtual_memory")
-_RUNTIME = ("graphs", "memory", "registration", "runtime")
-SHIM = tuple(_FOLDER / f"{name}.cpp" for name in (*_DRIVER, *_RUNTIME))
-NVRTC = _FOLDER / "nvrtc.cpp"
-PARTS = (*sorted(_FOLDER.glob("*.h")), Path(__file__))  # decide on it, too
+_DRIVER = ("driver.cpp", *DRIVER_GRAPHS, "pools.cpp", "queries.cpp", "virtual_memory.cpp")
+_RUNTIME = ("graphs.cpp", "memory.cpp", "registration.cpp", "runtime.cpp")
+SHIM = tuple(FOLDER / name for name in (*_DRIVER, *_RUNTIME))
+NVRTC = FOLDER / "nvrtc.cpp"
+PARTS = (*sorted(FOLDER.glob("*.h")), *map(Path, (__file__, stand_in.__file__)))  # decide, too
 _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
 _IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
 _FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
@@ -41,7 +40,7 @@ def make(
     linker.
     """
     includes = [word for path in toolkit.includes for word in ("-isystem", str(path))]
-    options = ["-std=c++17", "-O1", "-fPIC", "-w", f"-I{_FOLDER}", *includes]
+    options = ["-std=c++17", "-O1", "-fPIC", "-w", f"-I{FOLDER}", *includes]
 
     def compiled(source: Path) -> str:
         made = work / f"{source.stem}.o"
@@ -57,7 +56,7 @@ def make(
     listed = check_run(["nm", "--defined-only", str(out)], work)
     have = {line.split()[-1].partition("@")[0] for line in listed.splitlines() if line.strip()}
     absent = work / "absent.cpp"
-    absent.write_text(build.stubs(sorted(set(_named(toolkit)) - have)))
+    absent.write_text(stand_in.stubs(sorted(set(_named(toolkit)) - have)))
     check_run([*link, *objects, compiled(absent), *end], work)
 
 

@@ -11,7 +11,7 @@ import mmap
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,19 +20,17 @@ from b200.chip.unwritten import fill
 from b200.errors import EmulatorError
 from b200.hardware import (
     MAX_CLUSTER,
-    MAX_THREADS,
     MEMORY_BYTES,
     SM_COUNT,
-    SMEM_DEFAULT,
     SMEM_OPT_IN,
 )
 from b200.host import refusals
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView
-from b200.host.cuda.launching import Attributes, LaunchWords, check, cluster_of, parameters
+from b200.host.cuda.launching import LaunchWords, check, cluster_of, parameters
+from b200.host.cuda.loaded import Function, Module
 from b200.host.refusals import Refused
 from b200.host.runtime import Runtime
-from b200.program.module import Kernel, Program
 from b200.program.names import readable
 
 _KEPT = 4096  # allocations that are known after they have been given back
@@ -42,55 +40,6 @@ OF_GRAPHS = "cudaGraphAddMemAllocNode"
 OF_THE_GPU = (DEVICE, MAPPED, OF_GRAPHS)
 
 MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER = 8, 14  # cudaFuncAttribute and CUfunction_attribute
-
-
-@dataclass
-class Module:
-    """A module that a library registered, or a program loaded. registers: a thread's, by kernel."""
-
-    program: Program
-    registers: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class Function:
-    """A kernel as the host code knows it."""
-
-    module: Module
-    kernel: Kernel
-    attributes: Attributes = field(default_factory=Attributes)
-
-    @property
-    def registers(self) -> int:
-        """Registers a thread, as ptxas said; 0 if it did not run."""
-        return self.module.registers.get(self.kernel.name, 0)
-
-    @property
-    def static_smem(self) -> int:
-        """Bytes of static shared memory."""
-        return self.module.program.static_smem(self.kernel)
-
-    @property
-    def local_bytes(self) -> int:
-        return sum(v.size for v in self.kernel.variables.values() if v.space == "local")
-
-    @property
-    def constant_bytes(self) -> int:
-        return sum(v.size for v in self.module.program.variables.values() if v.space == "const")
-
-    @property
-    def most_threads(self) -> int:
-        """Threads that a CTA may have."""
-        directives = self.kernel.directives
-        most = 1
-        for size in directives.get("maxntid") or directives.get("reqntid") or (MAX_THREADS,):
-            most *= size
-        return most
-
-    @property
-    def dynamic_smem_limit(self) -> int:
-        limit = self.attributes.dynamic_smem
-        return SMEM_DEFAULT - self.static_smem if limit is None else limit
 
 
 @dataclass

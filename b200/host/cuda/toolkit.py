@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,19 @@ def find_toolkit() -> Toolkit:
             " (pip install 'nvfp4-b200[cuda]') or a CUDA toolkit, and set CUDA_HOME or PATH"
         )
     return _inspect(nvcc, os.environ.get("CXX", "c++"))
+
+
+def check_run(command: Sequence[str], work: Path) -> str:
+    """Run a compiler in a folder; its output, or BuildError with its first error."""
+    done = subprocess.run(
+        command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode:
+        lines = done.stdout.splitlines()
+        errors = [x for w in ("undefined reference", "error") for x in lines if w in x.lower()]
+        first = errors[0] if errors else done.stdout
+        raise BuildError(f"{Path(command[0]).name} failed: {first.strip()[:300]}", done.stdout)
+    return done.stdout
 
 
 def home() -> str | None:

@@ -19,11 +19,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.host.cuda import build, library
-from b200.host.cuda.build import cache_folder, digest_of, locked
+from b200.host.cuda import library
+from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.modules import Modules
 from b200.host.cuda.numbered import NumberedDriver
+from b200.host.cuda.stand_in import FOLDER
 from b200.host.cuda.toolkit import Toolkit, find_toolkit, packages
 from b200.host.refusals import missing, missing_class
 
@@ -31,7 +32,7 @@ _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
 )
 _EXPORTED = "{ global: cu[A-Z]*; nvrtc*; b200_cuda_call; local: *; };\n"
-_OWN = build.HERE / "shim" / "in_python.cpp"
+_OWN = FOLDER / "in_python.cpp"
 _CLASSES = ("Device", "Linker", "ObjectCode", "Program")
 _LOADERS = {"cuda": "cuda.bindings._internal.driver", "nvrtc": "cuda.bindings._internal.nvrtc"}
 _LOAD = "load_nvidia_dynamic_lib"  # the function of those modules that finds a library

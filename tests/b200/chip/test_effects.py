@@ -338,7 +338,7 @@ CASES: list[tuple[str, e.Effect]] = [
         e.ReadsRequest(success=False),
     ),
 ]
-NOT_HERE = {e.CallsSystem}  # a call is no line of its own (test_system_calls.py)
+NOT_HERE = {e.CallsSystem}  # a call is no line of its own (host/test_driver.py)
 
 
 @pytest.mark.parametrize("text, expected", CASES, ids=[text.split()[0] for text, _ in CASES])

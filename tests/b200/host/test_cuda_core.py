@@ -18,6 +18,7 @@ if any(importlib.util.find_spec(name) is None for name in NEEDED):
     pytest.skip("no cuda.core, or not over these cuda.bindings", allow_module_level=True)
 
 PROGRAM = '''
+import ctypes
 import json
 
 import numpy as np
@@ -81,6 +82,21 @@ driver.cuGraphLaunch(driver.cuGraphInstantiate(parent, 0)[1], queue.handle)
 memory.copy_to(host, stream=queue)
 queue.sync()
 said["filled"] = [int(x) for x in np.from_dlpack(host).view(np.int32)[[0, 15]]]
+ended = []
+ends = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ended.append)
+ends_at = driver.CUhostFn(ctypes.cast(ends, ctypes.c_void_p).value)
+thing = driver.cuUserObjectCreate(5, ends_at, 1, 1)[1]
+holder = driver.cuGraphCreate(0)[1]
+driver.cuGraphRetainUserObject(holder, thing, 1, 0)
+copy_ = driver.cuGraphClone(holder)[1]
+said["kept"] = []
+for let_go, handle in (
+    (driver.cuUserObjectRelease, (thing, 1)),
+    (driver.cuGraphDestroy, (holder,)),
+    (driver.cuGraphDestroy, (copy_,)),
+):
+    let_go(*handle)
+    said["kept"].append(list(ended))
 said["asked of no memory"] = int(driver.cuPointerGetAttribute(
     driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 64
 )[0])
@@ -122,6 +138,11 @@ def test_a_graph_within_a_graph(ended):
     said = json.loads(ended.stdout.splitlines()[0])
     assert said["embedded"] == [7, 16, True, 1]
     assert said["filled"] == [7, 7]
+
+
+def test_an_object_lives_as_long_as_the_last_graph_that_keeps_it(ended):
+    """CUDA C++ Programming Guide, "CUDA User Objects": a copy of a graph has references of its own."""
+    assert json.loads(ended.stdout.splitlines()[0])["kept"] == [[], [], [5]]
 
 
 def test_what_is_not_modelled_says_its_name(ended):

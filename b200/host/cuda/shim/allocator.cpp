@@ -1,5 +1,5 @@
 // torch's CPU memory as PyTorch's allocator for CUDA would hand it out: in blocks that begin at
-// multiples of 512 bytes (../../aligned_storage.py). Keeps account of it, so that a pointer into a
+// multiples of 512 bytes (../../torch/aligned_storage.py). Keeps account of it, so that a pointer into a
 // tensor that only C++ code holds is known to be legal global memory, and how far it reaches. It
 // starts as memory that nobody has written (../../../chip/unwritten.py).
 #include <c10/core/Allocator.h>

@@ -11,15 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "backend.h"
+#include "driver_result.h"
 
 using b200::call;
+using b200::result;
 using b200::word;
 
 namespace {
-
-// What a function returns; the runtime's cudaGetLastError does not know of it.
-CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
 
 CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
 
@@ -344,7 +342,7 @@ CUresult cuEventDestroy(CUevent event) { return result(cudaEventDestroy(event));
 }  // extern "C"
 
 // --- entry points by name
-// Whether a function is one that refuses (../build.py: stubs); not there where there is none.
+// Whether a function is one that refuses (../stand_in.py: stubs); not there where there is none.
 extern "C" __attribute__((weak)) bool b200_is_absent(const char* name);
 
 namespace {

@@ -1,6 +1,6 @@
 // CUDA graphs of the runtime over a B200 in software: nodes, captures, launches.
 //
-// It is compiled for programs that call one of these functions (../build.py). What they do is on
+// It is compiled for programs that call one of these functions (../stand_in.py). What they do is on
 // the Python side (../graphs.py).
 #include <cuda.h>
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
 // Memory of the CUDA runtime beyond plain allocations and copies: pitched, registered, in pools; and
-// hints without an effect. It is compiled for programs that call one of these functions (../build.py).
+// hints without an effect. It is compiled for programs that call one of these functions (../stand_in.py).
 #include <cuda_runtime.h>
 
 #include "backend.h"

@@ -7,14 +7,13 @@
 #include <map>
 #include <mutex>
 
-#include "backend.h"
+#include "driver_result.h"
 
 using b200::call;
+using b200::result;
 using b200::word;
 
 namespace {
-
-CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
 
 struct Pool {
   CUmemPoolProps props{};

@@ -11,14 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "backend.h"
+#include "driver_result.h"
 
 using b200::call;
+using b200::result;
 using b200::word;
 
 namespace {
-
-CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
 
 constexpr int kLowest = 0, kHighest = -5;  // priorities of queues, as a B200 has them
 

@@ -1,17 +1,12 @@
 // Virtual memory management of the driver: addresses that are reserved, and memory that is mapped
-// there. It is compiled for programs that call one of these functions (../build.py).
+// there. It is compiled for programs that call one of these functions (../stand_in.py).
 #include <cuda.h>
 
-#include "backend.h"
+#include "driver_result.h"
 
 using b200::call;
+using b200::result;
 using b200::word;
-
-namespace {
-
-CUresult result(int code) { return static_cast<CUresult>(b200::driver_code(code)); }
-
-}  // namespace
 
 extern "C" {
 

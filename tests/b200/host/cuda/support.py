@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 import b200
-from b200.host.cuda.build import digest_of
+from b200.host.cuda.cache import digest_of
 from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit

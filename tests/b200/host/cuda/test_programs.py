@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import b200
-from b200.host.cuda import build
+from b200.host.cuda import build, stand_in
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
 from tests.b200.host.cuda import graph_program
@@ -374,15 +374,15 @@ def test_the_same_content_is_compiled_once(library, monkeypatch):
 
 def test_the_stand_in_is_compiled_once_for_each_content_and_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(build, "HERE", tmp_path)
     shim = tmp_path / "shim"
+    monkeypatch.setattr(stand_in, "FOLDER", shim)
     shim.mkdir()
     (shim / "part.cpp").write_text('#include "part.h"\nint number() { return NUMBER; }\n')
     (shim / "part.h").write_text("#define NUMBER 1\n")
     toolkit = find_toolkit()
 
     def made(toolkit: Toolkit) -> str:
-        return build._shim("part.cpp", toolkit, tmp_path)
+        return stand_in.compiled("part.cpp", toolkit, tmp_path)
 
     first = made(toolkit)
     kept = Path(first).stat()

@@ -1,0 +1,42 @@
+"""Where what is compiled is kept, and under which names."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries are kept: `$XDG_CACHE_HOME` or ~/.cache, b200/cuda."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(home, "b200", "cuda")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    folder = Path(tempfile.gettempdir(), f"b200-cuda-{os.getuid()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Processes that want the same thing of the cache make it once."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def digest_of(*parts: str) -> str:
+    """A name for the content of texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() + b"\0\0")
+    return digest.hexdigest()[:24]

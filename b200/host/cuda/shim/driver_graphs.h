@@ -1,0 +1,18 @@
+// What the files of the driver's CUDA graphs ask of one another.
+#pragma once
+
+#include <cuda.h>
+
+#include "backend.h"
+
+namespace b200 {
+
+// driver_graph_nodes.cpp: a node that is a copy of another has its parameters.
+void copy_parameters(CUgraphNode from, CUgraphNode to);
+
+// driver_graph_objects.cpp. A graph that is copied, or made executable, keeps what the first one
+// keeps, until it is destroyed. Graphs are given as words.
+void share_objects(uint64_t from, uint64_t to);
+void release_objects(uint64_t graph);
+
+}  // namespace b200

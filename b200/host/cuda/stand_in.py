@@ -1,0 +1,69 @@
+"""The stand-in for the CUDA runtime and driver (shim/) as objects that a library is linked with:
+which of its files the library needs, and functions that refuse by name in the place of the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from b200.host.cuda.cache import cache_folder, digest_of, locked
+from b200.host.cuda.toolkit import Toolkit, check_run
+
+FOLDER = Path(__file__).parent / "shim"
+ALWAYS = ("driver.cpp", "registration.cpp", "runtime.cpp")  # its files that each library has
+DRIVER_GRAPHS = ("driver_graphs.cpp", "driver_graph_nodes.cpp", "driver_graph_objects.cpp")
+# Its files that few programs need -> a word of the functions that are in them.
+ON_DEMAND: dict[tuple[str, ...], re.Pattern[str]] = {
+    ("graphs.cpp",): re.compile("cuda.*(?:Graph|Capture|HostFunc)"),
+    DRIVER_GRAPHS: re.compile("cu(?:Graph|Stream.*Capture|UserObject|Device.*GraphMem)"),
+    ("virtual_memory.cpp",): re.compile(
+        "cuMem(?:Address|Create|Map|Unmap|SetAccess|Release|GetAllocationGran)"
+    ),
+    ("memory.cpp",): re.compile(
+        "Pitch|Memset2D|HostRegister|HostUnreg|HostGetDev|MemPool|FromPool"
+        "|CanAccessPeer|Profiler|Prefetch|MemAdvise|AttachMem"
+    ),
+}
+_CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
+_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
+
+
+def compiled(name: str, toolkit: Toolkit, work: Path) -> str:
+    """A file of shim/ as an object, compiled once for each content and compiler."""
+    part, cache = FOLDER / name, cache_folder()
+    texts = [path.read_text() for path in (part, *sorted(part.parent.glob("*.h")))]
+    key = digest_of(*_FLAGS, *texts, toolkit.build, toolkit.cxx_version)
+    kept = cache / f"shim-{part.stem}-{key}.o"
+    with locked(kept.with_suffix(".lock")):
+        if not kept.is_file():
+            out = work / kept.name
+            includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
+            command = [toolkit.cxx, *_FLAGS, *includes, "-c", str(part), "-o", str(out)]
+            check_run(command, work)
+            os.replace(out, kept)
+    return str(kept)
+
+
+def missing(symbols: str) -> list[str]:
+    """CUDA functions that a library calls and the stand-in does not have."""
+    words = (line.split()[-1].split("@")[0] for line in symbols.splitlines() if line.split())
+    return sorted({word for word in words if _CUDA_SYMBOL.fullmatch(word)})
+
+
+def stubs(names: list[str]) -> str:
+    """A function for each name that says, when it is called, that it is not there."""
+    body = "".join(
+        f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
+        for name in names
+    )
+    listed = "".join(f'"{name}", ' for name in names)
+    known = (
+        f"  for (const char* absent : {{{listed}}})\n"
+        "    if (std::strcmp(name, absent) == 0) return true;\n"
+    )
+    asked = (
+        f"bool b200_is_absent(const char* name) {{\n{known if names else ''}  return false;\n}}\n"
+    )
+    return f'#include "backend.h"\nextern "C" {{\n{body}{asked}}}\n'
