@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from b200.host import refusals
 from b200.host.cuda.driver import Driver
 from b200.host.cuda.modules import Modules
 from b200.host.refusals import NOT_SUPPORTED, Refused
+
+_ENDED = 4  # CUDA_ERROR_DEINITIALIZED: "the driver is in the process of shutting down"
 
 
 class NumberedDriver(Driver):
@@ -23,7 +26,19 @@ class NumberedDriver(Driver):
         self.modules.gpu.memory.also_search(self._find)
         self._is_of_launch = False  # the last error, at which nobody has looked
 
-    def answer(self, name: bytes, words: Any, count: int) -> int:
+    def answer(
+        self,
+        name: bytes,
+        words: Any,
+        count: int,
+        is_ending: Callable[[], bool] = sys.is_finalizing,
+        ended: int = _ENDED,
+    ) -> int:
+        """As Driver.answer. Where Python ends, objects of the program are let go, and the names of
+        modules are gone: what is needed then are defaults.
+        """
+        if is_ending():
+            return ended
         with self.lock:
             code = super().answer(name, words, count)
             error, self.error = self.error, None

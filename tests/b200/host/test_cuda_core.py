@@ -180,3 +180,10 @@ def test_where_the_library_cannot_be_made():
         ):
             call()
     assert not isinstance(1, module.Program)
+
+
+def test_a_call_while_python_ends_is_answered():
+    """By the number that CUDA has for it, without a name of any module."""
+    from b200.host.cuda.numbered import NumberedDriver
+
+    assert NumberedDriver.answer(None, b"memory_release", None, 0, lambda: True) == 4  # type: ignore
