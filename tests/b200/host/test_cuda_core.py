@@ -11,11 +11,13 @@ import types
 import pytest
 
 from tests import ROOT
+from tests.b200.host.cuda.support import needs_nvcc
 
 # It is imported in other processes alone: there our library takes the driver's place.
 NEEDED = ("cuda.core", "cuda.bindings._internal.driver")
 if any(importlib.util.find_spec(name) is None for name in NEEDED):
     pytest.skip("no cuda.core, or not over these cuda.bindings", allow_module_level=True)
+pytestmark = needs_nvcc
 
 PROGRAM = '''
 import ctypes
