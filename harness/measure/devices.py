@@ -45,9 +45,8 @@ class ProbeKernel:
     cold: bool = False
 
     @property
-    def shape(self) -> tuple[tuple[int, int, int], ...]:
-        """grid, block and cluster."""
-        return (self.ctas, 1, 1), (self.threads, 1, 1), (self.cluster, 1, 1)
+    def shape(self) -> Shape:
+        return Shape((self.ctas, 1, 1), (self.threads, 1, 1), (self.cluster, 1, 1), self.smem)
 
     def parameters(self, out: torch.Tensor, data: torch.Tensor) -> bytes:
         """The kernel's parameters, packed."""
@@ -104,8 +103,8 @@ class Clock:
         out = torch.zeros(kernel.words, dtype=torch.int64)
         data = torch.zeros(kernel.data_bytes, dtype=torch.uint8)
         params = kernel.parameters(out, data)
-        grid, block, cluster = kernel.shape
-        self._gpu(kernel.cold).launch(kernel.text, "k", grid, block, cluster, kernel.smem, params)
+        sizes = kernel.shape.grid, kernel.shape.block, kernel.shape.cluster, kernel.smem
+        self._gpu(kernel.cold).launch(kernel.text, "k", *sizes, params)
         return out.tolist()
 
     def empty_call_us(self, calls: int) -> float:
@@ -140,8 +139,7 @@ class Cuda:
         for _ in range(2):  # the first launch loads the code
             if kernel.cold:
                 torch.ones(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-            grid, block, cluster = kernel.shape
-            image.launch(Shape(grid, block, cluster, kernel.smem), params)
+            image.launch(kernel.shape, params)
         return out.tolist()
 
     def empty_call_us(self, calls: int) -> float:
