@@ -42,6 +42,7 @@ Record = dict[str, Any]
 NEVER = 1e12  # of time.time()
 CLOCK_FOR_CPU = 6  # seconds of the clock in which a process uses one of the CPU, at the worst
 START = 300  # seconds of the clock that a process may take until its first test
+QUIET = ("-p", "no:cacheprovider", "-q", "--no-header")
 BEHIND = 25  # seconds that tests under way have at the end of --minutes
 
 
@@ -55,12 +56,13 @@ class Suite:
 
     def start(self, share: Share, tests: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process of pytest that does as `share` says."""
-        plugins = ("-p", "b200.pytest_plugin", "-p", "lab.suites.worker", "-p", "no:cacheprovider")
-        command = (sys.executable, "-m", "pytest", *plugins, "--b200", "-q", "--no-header", *tests)
+        # This checkout's plugin by its module, and not once more by an installed b200's entry point.
+        own = ("-p", "b200.pytest_plugin", "-p", "no:b200", "-p", "lab.suites.worker")
+        command = (sys.executable, "-m", "pytest", *own, "--b200", *QUIET, *tests)
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        own = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: share.told()}
+        told = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: share.told()}
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment = {**one_thread, **os.environ, **own}
+        environment = {**one_thread, **os.environ, **told}
         with (self.out / f"said.{share.worker}.txt").open("ab") as said:
             return subprocess.Popen(
                 command,
