@@ -51,7 +51,8 @@ class Agent:
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
-    lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
+    lanes together. spoken: epoch -> the releases by some lanes that have it (one_lane.py): of a
+    fence's, one for each that it orders. voices: (lanes, instruction) -> the component of these.
     hearing: the present acquire, None if all lanes acquire. heard: what such acquires have told
     (heard.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
@@ -64,7 +65,8 @@ class Agent:
         self.component = self.components.new()
         self.epoch = 1
         self.touched = self.base = self.met = 0
-        self.spoken: dict[int, Spoken] = {}
+        self.spoken: dict[int, list[Spoken]] = {}
+        self.voices: dict[tuple[int, Instr | None], int] = {}
         self.hearing: Hearing | None = None
         self.heard: Heard | None = None
         self.lanes = FULL  # that execute the present access
@@ -188,26 +190,33 @@ class Agent:
 
     def _release_of(self, lanes: int, ins: Instr | None) -> np.ndarray:
         """A release by some lanes, or one after it: its epoch is no other release's."""
-        left, spoken = self.touched & ~lanes, self.spoken.get(self.epoch)
+        left, before = self.touched & ~lanes, self.spoken.get(self.epoch)
         if self.snapshot is not None:
-            if spoken is not None and left and spoken.ins is ins:  # further lanes of it
+            if before is not None and left and before[-1].ins is ins:  # further lanes of it
+                spoken = before[-1]
                 spoken.left, spoken.lanes = spoken.left & left, spoken.lanes | lanes
                 if not spoken.left:
                     del self.spoken[self.epoch]
                     self.touched, self.base = 0, self.epoch
                 return self.snapshot
             self._changed()
-        snapshot = self._snapshot()
         if not left:
             self.touched, self.base = 0, self.epoch
-            return snapshot
-        said = self.spoken[self.epoch] = Spoken(ins, lanes, left, self.base, self.met)
-        for row in FENCES:  # a fence keeps the epoch before its own for this (fence_memory)
+            return self._snapshot()
+        voice = self.voices.get((lanes, ins))
+        if voice is None:
+            voice = self.voices[lanes, ins] = self.components.new()
+        self._widen(voice)
+        snapshot = self._snapshot()
+        said = Spoken(ins, lanes, voice, left, self.base, self.met)
+        for row in FENCES:  # a fence keeps the epoch before its own for this (fence_release)
             if (fenced := int(snapshot[row, self.component])) > self.base:
-                snapshot[row, self.component] = fenced - 1
-                before = self.spoken.get(fenced - 1)
-                said.left &= before.left if before is not None else FULL
-                self.spoken[fenced - 1] = said
+                snapshot[row, self.component] = snapshot[row, voice] = fenced - 1
+                others = self.spoken.setdefault(fenced - 1, [])
+                if said not in others:
+                    others.append(said)
+        snapshot[(HB, ORDER), voice] = self.epoch
+        self.spoken[self.epoch] = [said]
         return snapshot
 
     def together(self) -> None:
@@ -234,6 +243,13 @@ class Agent:
         self.snapshot = None
 
     @property
+    def has_fenced(self) -> bool:
+        """Whether lanes have executed a fence since the latest release of all lanes, or
+        bar.warp.sync.
+        """
+        return int(self.clock[FENCED, self.component]) > self.base
+
+    @property
     def in_groups(self) -> bool:
         """Whether groups of lanes have met in this turn, and not all together."""
         return self.lane_order is not None and self.lane_order[0] == self.turn
@@ -252,7 +268,7 @@ class Agent:
         for lanes_, row in self.heard.rows.items() if self.heard is not None else ():
             known = int(row[self.component]) if self.component < row.size else 0
             if known >= step:
-                left = left_out(self, step, known)
+                left = left_out(self, step, row)
                 found |= lanes_among(lanes_, other) & lanes_among(
                     FULL & ~left[1] if left else FULL, one
                 )
@@ -290,6 +306,11 @@ class Agent:
         hearing, self.hearing = self.hearing, Hearing(self.lanes, ins)
         self.hear(clock)
         self.hearing = hearing
+        voices = [voice for voice in self.voices.values() if voice < clock.shape[1]]
+        known = np.maximum(self.clock[HB, voices], clock[HB, voices])
+        if (known > self.clock[HB, voices]).any():  # who hears these lanes next knows it, too
+            self.clock[HB, voices] = known
+            self._changed()
 
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""

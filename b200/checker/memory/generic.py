@@ -249,8 +249,10 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
-            for turn, (lanes, places) in enumerate(in_turn(ins, mask, at)):
+            for turn, (lanes, places) in enumerate(in_turn(agent, ins, mask, at)):
                 agent.hearing, agent.lanes = part_of(warp, lanes, ins), lanes
+                if turn:
+                    agent.now()  # its release is not that of the turn before
                 agent.state.flags.read(agent, ins, effect, places)
                 agent.hearing = None
                 if turn == 0:
@@ -267,7 +269,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                     reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals
-            for lanes, places in in_turn(ins, mask, at):
+            for lanes, places in in_turn(agent, ins, mask, at):
                 agent.hearing, agent.lanes = part_of(warp, lanes, ins), lanes
                 if changed:
                     rules.updated(agent, places, nbytes, ins, lanes)

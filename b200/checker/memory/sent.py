@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,24 +39,28 @@ def tells(ins: Instr) -> bool:
     return not isinstance(ins.effect, Updates) or ins.effect.returns
 
 
-def in_turn(ins: Instr, mask: int, at: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """The lanes of an atomic, and their addresses: those first that others of the warp come after
-    at the same address. Who reads the result there knows that the others have been there, as by
-    an atomic of its own. at: an address for each lane of the mask, or one for all.
+def in_turn(agent: Agent, ins: Instr, mask: int, at: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """The lanes of an atomic, and their addresses, one after the other as far as one hands over
+    something to the next at its address: who reads the result knows of those that have come
+    before, as by an atomic of its own. at: an address for each lane of the mask, or one for all.
     """
-    if not tells(ins) or mask & mask - 1 == 0:
+    if not tells(ins) or mask & mask - 1 == 0 or not (releases(ins) or agent.has_fenced):
         return [(mask, at)]
-    lanes = np.array(active(mask))
-    if at.size == 1:
-        last = np.arange(lanes.size) == lanes.size - 1
-    else:
-        _, found = np.unique(at[::-1], return_index=True)
-        last = np.zeros(lanes.size, bool)
-        last[lanes.size - 1 - found] = True
-    if last.all():
+    lanes = active(mask)
+    places = np.broadcast_to(at, len(lanes)).tolist()
+    turns: list[list[int]] = []  # of each turn, numbers of its lanes
+    came: Counter[int] = Counter()
+    for i, place in enumerate(places):
+        if came[place] == len(turns):
+            turns.append([])
+        turns[came[place]].append(i)
+        came[place] += 1
+    if len(turns) == 1:
         return [(mask, at)]
-    groups = [(lanes[some], at if at.size == 1 else at[some]) for some in (~last, last)]
-    return [(int((1 << numbers).sum()), places) for numbers, places in groups]
+    return [
+        (sum(1 << lanes[i] for i in turn), np.unique(at) if at.size == 1 else at[turn])
+        for turn in turns
+    ]
 
 
 @dataclass(eq=False)
