@@ -39,6 +39,7 @@ from b200.registry import FULL, active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
+    from b200.checker.memory.tickets import Ticket
     from b200.chip.fragment import WarpState
     from b200.program.module import Instr
 
@@ -100,6 +101,7 @@ class Agent:
         self.turn = 0
         # (turn, for each lane the epoch up to which it knows of each other's accesses)
         self.lane_order: tuple[int, np.ndarray] | None = None
+        self.tickets: deque[Ticket] = deque(maxlen=64)  # taken lately (memory/tickets.py)
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
@@ -243,13 +245,6 @@ class Agent:
         self.snapshot = None
 
     @property
-    def has_fenced(self) -> bool:
-        """Whether lanes have executed a fence since the latest release of all lanes, or
-        bar.warp.sync.
-        """
-        return int(self.clock[FENCED, self.component]) > self.base
-
-    @property
     def in_groups(self) -> bool:
         """Whether groups of lanes have met in this turn, and not all together."""
         return self.lane_order is not None and self.lane_order[0] == self.turn
@@ -265,6 +260,9 @@ class Agent:
             assert self.lane_order is not None
             found |= (one >= 32) | (other >= 32)
             found |= self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step
+        for ticket in self.tickets:
+            if ticket.turn == self.turn and ticket.epoch >= step:
+                found |= ticket.orders(one, other)
         for lanes_, row in self.heard.rows.items() if self.heard is not None else ():
             known = int(row[self.component]) if self.component < row.size else 0
             if known >= step:
@@ -406,6 +404,8 @@ class Agent:
         """
         if self.hearing is None or self.hearing.every:
             self.heard = None
+        for ticket in self.tickets:
+            ticket.acquired |= self.lanes
         for far in [far for far in self.acquired if far <= scope]:
             self.acquire_barrier(self.acquired.pop(far))
         for turn, far, by, clock in self.acquired_own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,6 @@ from b200.checker.agent import Agent
 from b200.checker.vector_clocks import HB, at_distance, join, weakened
 from b200.effects import Ordered, Updates
 from b200.program.module import Instr
-from b200.registry import active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState
@@ -37,30 +36,6 @@ def tells(ins: Instr) -> bool:
     so none may count on this one.
     """
     return not isinstance(ins.effect, Updates) or ins.effect.returns
-
-
-def in_turn(agent: Agent, ins: Instr, mask: int, at: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """The lanes of an atomic, and their addresses, one after the other as far as one hands over
-    something to the next at its address: who reads the result knows of those that have come
-    before, as by an atomic of its own. at: an address for each lane of the mask, or one for all.
-    """
-    if not tells(ins) or mask & mask - 1 == 0 or not (releases(ins) or agent.has_fenced):
-        return [(mask, at)]
-    lanes = active(mask)
-    places = np.broadcast_to(at, len(lanes)).tolist()
-    turns: list[list[int]] = []  # of each turn, numbers of its lanes
-    came: Counter[int] = Counter()
-    for i, place in enumerate(places):
-        if came[place] == len(turns):
-            turns.append([])
-        turns[came[place]].append(i)
-        came[place] += 1
-    if len(turns) == 1:
-        return [(mask, at)]
-    return [
-        (sum(1 << lanes[i] for i in turn), np.unique(at) if at.size == 1 else at[turn])
-        for turn in turns
-    ]
 
 
 @dataclass(eq=False)
