@@ -217,7 +217,7 @@ class Agent:
                 others = self.spoken.setdefault(fenced - 1, [])
                 if said not in others:
                     others.append(said)
-        snapshot[(HB, ORDER), voice] = self.epoch
+        snapshot[HB, voice] = self.epoch
         self.spoken[self.epoch] = [said]
         return snapshot
 

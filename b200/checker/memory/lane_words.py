@@ -28,6 +28,17 @@ class Pattern:
         self.index = index
 
 
+def part_words(at: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(which of some accesses leave out bytes of their words all together, the bytes of these).
+    nbytes: of each, fewer than four.
+    """
+    words, inverse = np.unique(at >> 2, return_inverse=True)
+    have = np.zeros(words.size, np.int64)  # a bit for each byte
+    np.bitwise_or.at(have, inverse, ((1 << nbytes) - 1) << (at & 3))
+    part = have[inverse] != 15
+    return part, np.unique(at[part][:, None] + np.arange(nbytes))
+
+
 _PATTERNS: dict[tuple, Pattern] = {}
 _LANES: dict[tuple, np.ndarray] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,12 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
 from b200.checker.memory.heard import part_of
-from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.lane_words import lane_words, part_words
 from b200.effects import Access, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
+
+NO_PLACES = np.zeros(0, np.int64)
 
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
@@ -82,8 +85,18 @@ def _shared_of(
     own: int,
 ):
     cta = warp.cta if rank == warp.cta.rank else warp.cta.cluster.ctas[rank]
+    places = NO_PLACES
+    if nbytes < 4:
+        part, places = part_words(at, nbytes)
+        if places.size and not part.all():  # two accesses: of parts of words, and of whole ones
+            for some in (part, ~part):
+                by = lanes[some] if lanes.size == some.size else lanes
+                of = partial(_shared_of, observer, agent, warp, ins, rank, at[some], nbytes)
+                of(write, by, kind, text, own)
+            return
     index, low, high, lanes = lane_words(at, nbytes, lanes)
-    kept = agent.records.get((ins.key, rank))
+    key = ins.key, rank, places.size > 0
+    kept = agent.records.get(key)
     if (
         kept is not None
         and agent.snapshot is None
@@ -96,10 +109,12 @@ def _shared_of(
         record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
         record.step = record.epoch
         agent.state.add(record)
-        agent.records[ins.key, rank] = record
+        agent.records[key] = record
         if cta is not agent.cta:
             lifetime.reached(observer, record, cta)
     record.lanes |= own
+    if places.size:
+        record.touches(places)
     rules = observer.shared(cta)
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 

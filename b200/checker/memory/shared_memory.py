@@ -72,7 +72,7 @@ class SharedRules:
                 and not known(new.agent, old := self.state.records[number])
                 and old is not new
             ):
-                if new.narrow and old.narrow or self.commute(new, old):
+                if new.beside(old) or self.commute(new, old):
                     continue
                 if same is not None and same(number, old):
                     continue
