@@ -192,7 +192,7 @@ class Agent:
 
     def _release_of(self, lanes: int, ins: Instr | None) -> np.ndarray:
         """A release by some lanes, or one after it: its epoch is no other release's."""
-        left, before = self.touched & ~lanes, self.spoken.get(self.epoch)
+        left, before = self.touched & ~self._met(lanes), self.spoken.get(self.epoch)
         if self.snapshot is not None:
             if before is not None and left and before[-1].ins is ins:  # further lanes of it
                 spoken = before[-1]
@@ -221,6 +221,14 @@ class Agent:
         self.spoken[self.epoch] = [said]
         return snapshot
 
+    def _met(self, lanes: int) -> int:
+        """Some lanes, and those that they have met in groups since all came together."""
+        if not self.in_groups:
+            return lanes
+        assert self.lane_order is not None
+        met = self.lane_order[1][active(lanes)].max(0) > self.base
+        return lanes | int((1 << np.flatnonzero(met)).sum())
+
     def together(self) -> None:
         """bar.warp.sync: each lane knows what the others have done and acquired."""
         self.turn += 1
@@ -240,7 +248,9 @@ class Agent:
             lanes = active(group)
             order[lanes, lanes] = self.epoch
             order[lanes] = order[lanes].max(0)
-        self.touched, self.base, self.heard = 0, self.epoch, None
+        if any(not self.touched & ~group for group in groups):
+            self.touched, self.base = 0, self.epoch
+        self.heard = None
         self.epoch += 1
         self.snapshot = None
 
@@ -365,7 +375,7 @@ class Agent:
         before it. Of its own warp's, a fence by some lanes covers theirs, and what is in order
         with them (half_fences).
         """
-        whole = self.clock[ASYNC, self.component]
+        whole, lanes = self.clock[ASYNC, self.component], self._met(lanes)
         half = self.touched & ~lanes
         if half:
             self.half_fences.append((self.epoch, lanes))

@@ -254,3 +254,39 @@ def test_two_lanes_have_a_flag_each(space, how, own):
         ),
     )
     assert bool(errors) != own
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("named", ["0xffffffff", "0x55555555"])
+@pytest.mark.parametrize("space", SPACES)
+def test_a_lane_releases_for_those_that_it_has_met(space, named, left):
+    """All lanes store. Lanes 0, 2, 4... meet alone or with the others, and lane 0 sets a flag.
+    left: where the lanes meet alone, the others have returned by then.
+    """
+    base = "%r1" if space == "shared" else "%rd1"
+    apart = named != "0xffffffff"
+    errors = found(
+        64,
+        *at(
+            space,
+            "@%p2 bra WAIT;",
+            *(
+                f"setp.eq.u32 %p5, %r4, {i}; @%p5 st.{space}.u32 [{base}+{64 + 4 * i}], 5;"
+                for i in (0, 1)
+            ),
+            "and.b32 %r6, %r4, 1; setp.ne.u32 %p6, %r6, 0;",
+            ("@%p6 bra DONE;" if left else "@%p6 bra REST;") if apart else "",
+            f"bar.warp.sync {named};",
+            "@%p0 st.release.gpu.{s}.u32 [{a}], 1;",
+            "bra DONE;",
+            "REST: add.u32 %r6, %r6, 1;",
+            "bra DONE;",
+            "WAIT: ld.acquire.gpu.{s}.u32 %r5, [{a}];",
+            AGAIN.format(1),
+            "ld.{s}.u32 %r6, [{a}+64];",
+            "ld.{s}.u32 %r7, [{a}+68];",
+        ),
+    )
+    assert [
+        finding.diagnosis.count("lane 1 of another warp has written") for finding in errors
+    ] == [1] * apart
