@@ -36,7 +36,8 @@ def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[Spoken, int] | None
     that are known leave out); None if the access is released whole. step: epoch of the access.
     row: what is known, a row of a clock.
     """
-    spoken = of.spoken.get(int(row[of.component]))
+    known = int(row[of.component]) if of.component < row.size else 0
+    spoken = of.spoken.get(known)
     if spoken is None or step <= spoken[-1].base:
         return None
     left = FULL
