@@ -63,9 +63,7 @@ def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, s
             f"{_written(mask, 'read' if reads else 'written')}, and {_release(spoken)} releases "
             "its own accesses only",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {words.place(rules.cta, *at)}",
+                *words.conflict(new, old, words.place(rules.cta, *at)),
                 *_details(old.ins, old.agent, spoken, old.step),
             ),
             new,
@@ -95,9 +93,7 @@ def unheard(rules, new: Record, numbers, cells: np.ndarray, by: Any, at: tuple) 
             "race",
             f"{words.thing(new)} {verb} shared memory {who}",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {words.place(rules.cta, *at)}",
+                *words.conflict(new, old, words.place(rules.cta, *at)),
                 *((IN_STEP,) if severity == PORTABILITY else ()),
                 missing,
             ),

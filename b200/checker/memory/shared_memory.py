@@ -95,9 +95,7 @@ class SharedRules:
                     "race",
                     words.shared_race(new, old, how, order),
                     (
-                        f"this access: {words.act(new)}",
-                        f"conflicts with: {words.act(old)}",
-                        f"in {place(self.cta, *at)}",
+                        *words.conflict(new, old, place(self.cta, *at)),
                         missing,
                     ),
                     new,
