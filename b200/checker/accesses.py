@@ -15,6 +15,7 @@ from b200.chip.state import CTA, Cluster
 from b200.chip.sync.mbarrier import MBarrier
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
+EXECUTIONS = 1024  # remembered of an access of parts of words
 EVENTS = 24  # remembered of an mbarrier, for the report of a hang
 
 
@@ -26,6 +27,7 @@ class Record:
     kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ...
     text: what the access does, in words.
     barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
+    places: the bytes of each of its latest executions, if these leave out bytes of their words.
     lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
     the strong reads of other warps that have received this strong write.
     """
@@ -41,6 +43,7 @@ class Record:
         "text",
         "barrier",
         "narrow",
+        "places",
         "empty",
         "turn",
         "box",
@@ -56,6 +59,7 @@ class Record:
     def __init__(self, agent: Agent, ins, component, step, kind, text, barrier=None, narrow=False):
         self.agent, self.ins, self.component, self.step = agent, ins, component, step
         self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
+        self.places: dict[bytes, np.ndarray] = {}
         self.epoch = agent.now()
         self.turn = agent.turn
         self.lanes = 0
@@ -68,6 +72,21 @@ class Record:
         self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
         self.start = 0  # offset in shared memory of what a tcgen05.cp copies, or a TMA load fills
         self.overwritten: Record | None = None  # the latest load over a part of this one
+
+    def touches(self, places: np.ndarray) -> None:
+        """Note the bytes of an execution. places: int64, none of them twice."""
+        key = places.tobytes()
+        self.places.pop(key, None)
+        self.places[key] = places
+        if len(self.places) > EXECUTIONS:
+            del self.places[next(iter(self.places))]
+
+    def beside(self, old: Record) -> bool:
+        """Whether the latest execution has no byte of `old`, though they share words."""
+        if not self.places or not old.places:
+            return False
+        mine = next(reversed(self.places.values()))
+        return not any(np.isin(mine, theirs).any() for theirs in old.places.values())
 
 
 class Barrier:

@@ -39,6 +39,7 @@ from b200.registry import FULL, active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
+    from b200.checker.memory.tickets import Ticket
     from b200.chip.fragment import WarpState
     from b200.program.module import Instr
 
@@ -51,7 +52,8 @@ class Agent:
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
-    lanes together. spoken: epoch -> the release by some lanes that has it (one_lane.py).
+    lanes together. spoken: epoch -> the releases by some lanes that have it (one_lane.py): of a
+    fence's, one for each that it orders. voices: (lanes, instruction) -> the component of these.
     hearing: the present acquire, None if all lanes acquire. heard: what such acquires have told
     (heard.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
@@ -64,7 +66,8 @@ class Agent:
         self.component = self.components.new()
         self.epoch = 1
         self.touched = self.base = self.met = 0
-        self.spoken: dict[int, Spoken] = {}
+        self.spoken: dict[int, list[Spoken]] = {}
+        self.voices: dict[tuple[int, Instr | None], int] = {}
         self.hearing: Hearing | None = None
         self.heard: Heard | None = None
         self.lanes = FULL  # that execute the present access
@@ -98,6 +101,7 @@ class Agent:
         self.turn = 0
         # (turn, for each lane the epoch up to which it knows of each other's accesses)
         self.lane_order: tuple[int, np.ndarray] | None = None
+        self.tickets: deque[Ticket] = deque(maxlen=64)  # taken lately (memory/tickets.py)
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
@@ -188,27 +192,42 @@ class Agent:
 
     def _release_of(self, lanes: int, ins: Instr | None) -> np.ndarray:
         """A release by some lanes, or one after it: its epoch is no other release's."""
-        left, spoken = self.touched & ~lanes, self.spoken.get(self.epoch)
+        left, before = self.touched & ~self._met(lanes), self.spoken.get(self.epoch)
         if self.snapshot is not None:
-            if spoken is not None and left and spoken.ins is ins:  # further lanes of it
+            if before is not None and left and before[-1].ins is ins:  # further lanes of it
+                spoken = before[-1]
                 spoken.left, spoken.lanes = spoken.left & left, spoken.lanes | lanes
                 if not spoken.left:
                     del self.spoken[self.epoch]
                     self.touched, self.base = 0, self.epoch
                 return self.snapshot
             self._changed()
-        snapshot = self._snapshot()
         if not left:
             self.touched, self.base = 0, self.epoch
-            return snapshot
-        said = self.spoken[self.epoch] = Spoken(ins, lanes, left, self.base, self.met)
-        for row in FENCES:  # a fence keeps the epoch before its own for this (fence_memory)
+            return self._snapshot()
+        voice = self.voices.get((lanes, ins))
+        if voice is None:
+            voice = self.voices[lanes, ins] = self.components.new()
+        self._widen(voice)
+        snapshot = self._snapshot()
+        said = Spoken(ins, lanes, voice, left, self.base, self.met)
+        for row in FENCES:  # a fence keeps the epoch before its own for this (fence_release)
             if (fenced := int(snapshot[row, self.component])) > self.base:
-                snapshot[row, self.component] = fenced - 1
-                before = self.spoken.get(fenced - 1)
-                said.left &= before.left if before is not None else FULL
-                self.spoken[fenced - 1] = said
+                snapshot[row, self.component] = snapshot[row, voice] = fenced - 1
+                others = self.spoken.setdefault(fenced - 1, [])
+                if said not in others:
+                    others.append(said)
+        snapshot[HB, voice] = self.epoch
+        self.spoken[self.epoch] = [said]
         return snapshot
+
+    def _met(self, lanes: int) -> int:
+        """Some lanes, and those that they have met in groups since all came together."""
+        if not self.in_groups:
+            return lanes
+        assert self.lane_order is not None
+        met = self.lane_order[1][active(lanes)].max(0) > self.base
+        return lanes | int((1 << np.flatnonzero(met)).sum())
 
     def together(self) -> None:
         """bar.warp.sync: each lane knows what the others have done and acquired."""
@@ -229,7 +248,9 @@ class Agent:
             lanes = active(group)
             order[lanes, lanes] = self.epoch
             order[lanes] = order[lanes].max(0)
-        self.touched, self.base, self.heard = 0, self.epoch, None
+        if any(not self.touched & ~group for group in groups):
+            self.touched, self.base = 0, self.epoch
+        self.heard = None
         self.epoch += 1
         self.snapshot = None
 
@@ -249,10 +270,13 @@ class Agent:
             assert self.lane_order is not None
             found |= (one >= 32) | (other >= 32)
             found |= self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step
+        for ticket in self.tickets:
+            if ticket.turn == self.turn and ticket.epoch >= step:
+                found |= ticket.orders(one, other)
         for lanes_, row in self.heard.rows.items() if self.heard is not None else ():
             known = int(row[self.component]) if self.component < row.size else 0
             if known >= step:
-                left = left_out(self, step, known)
+                left = left_out(self, step, row)
                 found |= lanes_among(lanes_, other) & lanes_among(
                     FULL & ~left[1] if left else FULL, one
                 )
@@ -290,6 +314,11 @@ class Agent:
         hearing, self.hearing = self.hearing, Hearing(self.lanes, ins)
         self.hear(clock)
         self.hearing = hearing
+        voices = [voice for voice in self.voices.values() if voice < clock.shape[1]]
+        known = np.maximum(self.clock[HB, voices], clock[HB, voices])
+        if (known > self.clock[HB, voices]).any():  # who hears these lanes next knows it, too
+            self.clock[HB, voices] = known
+            self._changed()
 
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
@@ -346,7 +375,7 @@ class Agent:
         before it. Of its own warp's, a fence by some lanes covers theirs, and what is in order
         with them (half_fences).
         """
-        whole = self.clock[ASYNC, self.component]
+        whole, lanes = self.clock[ASYNC, self.component], self._met(lanes)
         half = self.touched & ~lanes
         if half:
             self.half_fences.append((self.epoch, lanes))
@@ -385,6 +414,8 @@ class Agent:
         """
         if self.hearing is None or self.hearing.every:
             self.heard = None
+        for ticket in self.tickets:
+            ticket.acquired |= self.lanes
         for far in [far for far in self.acquired if far <= scope]:
             self.acquire_barrier(self.acquired.pop(far))
         for turn, far, by, clock in self.acquired_own:

@@ -51,6 +51,11 @@ def act(record: Record) -> str:
     return f"{what}, by {name(record.agent)}"
 
 
+def conflict(new: Record, old: Record, where: str) -> tuple[str, str, str]:
+    """The lines of a report that name two accesses, and the place that both have."""
+    return f"this access: {act(new)}", f"conflicts with: {act(old)}", f"in {where}"
+
+
 def operands(record: Record) -> str:
     """The tensors that an MMA's operands were loaded from: " (A: weights, B: tokens)",
     " (of sfa)".

@@ -35,7 +35,8 @@ def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
             named = set(lanes(members, members.dtype)[active(mask)].tolist())
-        if all(live & ~group == 0 for group in named):
+        there = live | agent.touched  # with lanes that have left, and what they have done
+        if all(there & ~group == 0 for group in named):
             agent.together()
         else:
             agent.together_in({group & live for group in named})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory import reductions
+from b200.checker.memory import reductions, tickets
 from b200.checker.memory.global_memory import Contents
 from b200.checker.memory.heard import part_of
 from b200.checker.memory.one_address import differ, one_address
@@ -23,7 +23,6 @@ from b200.checker.memory.parts import (
     parts_of,
     shadow_lanes,
 )
-from b200.checker.memory.sent import in_turn
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import _strong_shared, shared_access
 from b200.checker.memory.stores_at_once import FollowedStore
@@ -249,14 +248,12 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
-            for turn, (lanes, places) in enumerate(in_turn(ins, mask, at)):
-                agent.hearing, agent.lanes = part_of(warp, lanes, ins), lanes
-                agent.state.flags.read(agent, ins, effect, places)
-                agent.hearing = None
-                if turn == 0:
-                    agent.lanes = mask
-                    shared_access(warp, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
-                agent.state.flags.write(agent, ins, effect, places, lanes, joins=True)
+            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.state.flags.read(agent, ins, effect, at)
+            agent.hearing = None
+            shared_access(warp, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
+            agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
+            tickets.take(agent, ins, mask, at)
         elif where == "global":
             _beside_other_launches(warp, ins, mask, at, nbytes, True)
             agent = observer.agent(warp)
@@ -267,12 +264,12 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                     reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals
-            for lanes, places in in_turn(ins, mask, at):
-                agent.hearing, agent.lanes = part_of(warp, lanes, ins), lanes
-                if changed:
-                    rules.updated(agent, places, nbytes, ins, lanes)
-                else:
-                    rules.strongly_loaded(agent, places, nbytes, ins)
+            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            if changed:
+                rules.updated(agent, at, nbytes, ins, mask)
+                tickets.take(agent, ins, mask, at)
+            else:
+                rules.strongly_loaded(agent, at, nbytes, ins)
             agent.hearing = None
 
     def observed(warp: CheckedFragment, mask: int, address, *rest):

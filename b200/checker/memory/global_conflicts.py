@@ -132,8 +132,8 @@ class GlobalConflicts:
         if deaf:
             self._deaf(agent, old, access, region, deaf)
         if old.lanes and old.agent.spoken and old.agent is not agent:
-            known = self.order.latest(agent, old.agent)
-            one_lane.of_global(self, agent, old, access, region, known)
+            row = self.order.row(agent, old.agent.state)
+            one_lane.of_global(self, agent, old, access, region, row)
         if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
             self._non_coherent(agent, old, access, region)
 

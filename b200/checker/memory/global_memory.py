@@ -58,6 +58,12 @@ def _range(count: int) -> np.ndarray:
     return np.arange(count)
 
 
+def _whole_units(places: np.ndarray) -> np.ndarray:
+    """The addresses of the entries of which every byte is among some."""
+    first = places[places % UNIT == 0]
+    return np.unique(first[np.isin(first + 1, places)])
+
+
 class GlobalRules:
     """The rules for the global memory of one launch."""
 
@@ -274,8 +280,10 @@ class GlobalRules:
         """Writes of `nbytes` at each of the addresses (int64). own: lanes that write each for
         itself. same: they have left what was there.
         """
-        if nbytes < UNIT:
-            return
+        if nbytes < UNIT:  # other threads may have the other bytes of an entry
+            addresses, nbytes = _whole_units(addresses), UNIT
+            if not addresses.size:
+                return
         memory = self.observer.machine.memory
         agent.touched |= own
         number = self.number(agent, ins, kind, own)
@@ -315,8 +323,7 @@ class GlobalRules:
         if access.kind in MORAL:
             units = (at // UNIT)[:, None] + _range(nbytes // UNIT)
             self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
-        words = (at // WORD)[:, None] + _range(-(-nbytes // WORD))
-        for read in self.reads.over(region, words):
+        for read in self.reads.over_lanes(region, at, nbytes):
             if not self._is_replica(agent, read, region.base + at):
                 self.conflicts.against_read(agent, read, access, region)
         shadow[index] = value

@@ -281,15 +281,12 @@ class GlobalOrder:
                 return 0
         return lanes & ~heard.lanes
 
-    def latest(self, agent: Agent, of: Agent) -> int:
-        """The latest epoch of another warp that is before what `agent` does now; 0 without one."""
-        component = of.component
-        if of.state is agent.state:
-            clocks = [agent.clock]
-        else:
-            found = (knowledge.get(of.state) for knowledge in self._known(agent))
-            clocks = [clock for clock in found if clock is not None]
-        return max((int(c[HB, component]) for c in clocks if component < c.shape[1]), default=0)
+    def row(self, agent: Agent, cluster: ClusterState) -> np.ndarray:
+        """What of a cluster is before what `agent` does now: a row of a clock."""
+        if cluster is agent.state:
+            return agent.clock[HB]
+        found = [knowledge[cluster] for knowledge in self._known(agent) if cluster in knowledge]
+        return merged([{cluster: clock} for clock in found])[cluster][HB]
 
     def received_from(self, agent: Agent, old) -> Pending | None:
         """The latest signal sent after the write `old` that the CTA of `agent` has read; None

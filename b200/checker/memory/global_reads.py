@@ -16,12 +16,14 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker.agent import Agent
+from b200.checker.memory.lane_words import part_words
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.state import GlobalMemory, Region
 from b200.program.module import Instr
 
 WORD = 4  # bytes of an entry of the shadow
+EXECUTIONS = 16  # of a read of parts of words that are told apart
 READERS = 4  # warps told apart as readers of a word
 KEPT = 1 << 16  # reads of an allocation that are kept as a list
 KEPT_ABREAST = 1 << 28  # bytes of addresses that are kept of reads of clusters abreast
@@ -29,16 +31,18 @@ KEPT_ABREAST = 1 << 28  # bytes of addresses that are kept of reads of clusters 
 
 class Read:
     """A read that a write may follow. strong: it and a strong write do not conflict. component,
-    step: it is complete for a warp whose clock has this step of this component.
+    step: it is complete for a warp whose clock has this step of this component. places: of a read
+    of parts of words, the bytes of its first executions, as offsets in the allocation.
     """
 
-    __slots__ = ("agent", "ins", "strong", "scope", "component", "epoch", "step")
+    __slots__ = ("agent", "ins", "strong", "scope", "component", "epoch", "step", "places")
 
     def __init__(self, agent: Agent, ins: Instr, strong: bool = False):
         self.agent, self.ins, self.strong = agent, ins, strong
         self.scope = scope_of(ins, GPU)
         self.component, self.epoch = agent.component, agent.now()
         self.step = self.epoch
+        self.places: list[np.ndarray] = []
 
     @property
     def by_copy(self) -> bool:
@@ -171,6 +175,17 @@ class GlobalReads:
         index = offsets // WORD + np.arange(-(-nbytes // WORD))
         return np.zeros(0, np.uint32) if shadow is None else shadow[:, index]
 
+    def over_lanes(self, region: Region, at: np.ndarray, nbytes: int) -> list[Read]:
+        """The reads of what is about to be written, `nbytes` at each of the offsets."""
+        words = (at // WORD)[:, None] + np.arange(-(-nbytes // WORD))
+        if nbytes >= WORD:
+            return self.over(region, words)
+        part, places = part_words(at, nbytes)
+        whole = self.over(region, words[~part])
+        others = self.over(region, words[part])
+        met = (r for r in others if not r.places or any(np.isin(places, p).any() for p in r.places))
+        return [*whole, *(read for read in met if read not in whole)]
+
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
         """The reads of some words of an allocation, which are about to be written. They are
         forgotten then.
@@ -236,6 +251,8 @@ class GlobalReads:
             slot = self._slots.setdefault(read.agent, len(self._slots) % READERS)
             index = (at // WORD)[:, None] + np.arange((nbytes + WORD - 1) // WORD)
             shadow[slot, index] = number
+            if nbytes < WORD and len(read.places) < EXECUTIONS:
+                read.places.append((at[:, None] + np.arange(nbytes)).reshape(-1))
         reads.clear()
 
     def forget(self, cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 
@@ -26,6 +28,25 @@ class Pattern:
             self.order = self.order[np.argsort(index)]
             index = None
         self.index = index
+
+
+def part_words(at: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(which of some accesses leave out bytes of their words all together, the bytes of these).
+    nbytes: of each, fewer than four.
+    """
+    low = int(at.min()) & ~3
+    part, places = _part_words((at - low).astype(np.int64).tobytes(), nbytes)
+    return part, places + low
+
+
+@lru_cache(maxsize=4096)
+def _part_words(distances: bytes, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    at = np.frombuffer(distances, np.int64)
+    words, inverse = np.unique(at >> 2, return_inverse=True)
+    have = np.zeros(words.size, np.int64)  # a bit for each byte
+    np.bitwise_or.at(have, inverse, ((1 << nbytes) - 1) << (at & 3))
+    part = have[inverse] != 15
+    return part, np.unique(at[part][:, None] + np.arange(nbytes))
 
 
 _PATTERNS: dict[tuple, Pattern] = {}

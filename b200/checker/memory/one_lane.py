@@ -45,7 +45,7 @@ def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, s
             continue
         component, clock = old.component, new.agent.clock
         known = int(clock[HB, component]) if component < clock.shape[1] else 0
-        found = left_out(old.agent, old.step, known) if old.step <= known else None
+        found = left_out(old.agent, old.step, clock[HB]) if old.step <= known else None
         if found is None or new.narrow and old.narrow or rules.commute(new, old):
             continue
         spoken, left = found
@@ -57,16 +57,13 @@ def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, s
             continue
         mask = sum(1 << lane for lane in lanes)
         verb = "writes" if reads else "reads" if new.text.startswith("reads") else "overwrites"
-        has = "read" if reads else "written"
         rules.report(
             "race",
-            f"{words.thing(new)} {verb} shared memory that {lanes_text(mask)} of another warp "
-            f"{'have' if len(lanes) > 1 else 'has'} {has}, and {_release(spoken)} releases its own "
-            "accesses only",
+            f"{words.thing(new)} {verb} shared memory that "
+            f"{_written(mask, 'read' if reads else 'written')}, and {_release(spoken)} releases "
+            "its own accesses only",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {words.place(rules.cta, *at)}",
+                *words.conflict(new, old, words.place(rules.cta, *at)),
                 *_details(old.ins, old.agent, spoken, old.step),
             ),
             new,
@@ -96,9 +93,7 @@ def unheard(rules, new: Record, numbers, cells: np.ndarray, by: Any, at: tuple) 
             "race",
             f"{words.thing(new)} {verb} shared memory {who}",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {words.place(rules.cta, *at)}",
+                *words.conflict(new, old, words.place(rules.cta, *at)),
                 *((IN_STEP,) if severity == PORTABILITY else ()),
                 missing,
             ),
@@ -108,17 +103,19 @@ def unheard(rules, new: Record, numbers, cells: np.ndarray, by: Any, at: tuple) 
         )
 
 
-def of_global(rules, agent: Agent, old, access, region, known: int) -> None:
-    """Report a write of other lanes that `agent` knows of by one lane's release. old: a Write."""
-    found = left_out(old.agent, old.step, known)
+def of_global(rules, agent: Agent, old, access, region, row: np.ndarray) -> None:
+    """Report a write of other lanes that `agent` knows of by one lane's release. old: a Write.
+    row: what `agent` knows of the cluster of `old`.
+    """
+    found = left_out(old.agent, old.step, row)
     if found is None or not found[1] & old.lanes:
         return
     spoken, left = found
     verb = "overwrites" if access.writes else "reads"
     rules.observer.found(
         "global",
-        f"{mnemonic(access.ins)} {verb} global memory that {lanes_text(left & old.lanes)} of "
-        f"another warp have written, and {_release(spoken)} releases its own accesses only",
+        f"{mnemonic(access.ins)} {verb} global memory that {_written(left & old.lanes)}, and "
+        f"{_release(spoken)} releases its own accesses only",
         (
             f"this access: {words.line(access.ins)}, by {words.name(agent)}",
             f"written: {words.line(old.ins)}, by {words.name(old.agent)}",
@@ -129,6 +126,11 @@ def of_global(rules, agent: Agent, old, access, region, known: int) -> None:
         old.ins,
         _severity(old.step, spoken),
     )
+
+
+def _written(lanes: int, verb: str = "written") -> str:
+    have = "have" if lanes & lanes - 1 else "has"
+    return f"{lanes_text(lanes)} of another warp {have} {verb}"
 
 
 def _severity(step: int, spoken: Spoken) -> str:

@@ -13,7 +13,6 @@ from b200.checker.agent import Agent
 from b200.checker.vector_clocks import HB, at_distance, join, weakened
 from b200.effects import Ordered, Updates
 from b200.program.module import Instr
-from b200.registry import active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState
@@ -37,26 +36,6 @@ def tells(ins: Instr) -> bool:
     so none may count on this one.
     """
     return not isinstance(ins.effect, Updates) or ins.effect.returns
-
-
-def in_turn(ins: Instr, mask: int, at: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """The lanes of an atomic, and their addresses: those first that others of the warp come after
-    at the same address. Who reads the result there knows that the others have been there, as by
-    an atomic of its own. at: an address for each lane of the mask, or one for all.
-    """
-    if not tells(ins) or mask & mask - 1 == 0:
-        return [(mask, at)]
-    lanes = np.array(active(mask))
-    if at.size == 1:
-        last = np.arange(lanes.size) == lanes.size - 1
-    else:
-        _, found = np.unique(at[::-1], return_index=True)
-        last = np.zeros(lanes.size, bool)
-        last[lanes.size - 1 - found] = True
-    if last.all():
-        return [(mask, at)]
-    groups = [(lanes[some], at if at.size == 1 else at[some]) for some in (~last, last)]
-    return [(int((1 << numbers).sum()), places) for numbers, places in groups]
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,13 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
 from b200.checker.memory.heard import part_of
-from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.lane_words import lane_words, part_words
+from b200.chip.state import CTA
 from b200.effects import Access, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
+
+NO_PLACES = np.zeros(0, np.int64)
 
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
@@ -39,51 +43,52 @@ def shared_access(
     agent = observer.agent(warp)
     agent.touched |= own
     agent.in_step = warp.mask
-    if len(warp.cta.cluster.ctas) == 1:
-        _shared_of(observer, agent, warp, ins, 0, at, nbytes, write, lanes, kind, text, own)
+    text = text or f"{'writes' if write else 'reads'} shared memory"
+    made = partial(_shared_of, observer, agent, ins, nbytes, write, kind, text, own)
+    ctas = warp.cta.cluster.ctas
+    if len(ctas) == 1:
+        made(warp.cta, at, lanes)
         return
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
     if (ranks == first).all():
-        at = at & OFFSET_MASK
-        _shared_of(observer, agent, warp, ins, first, at, nbytes, write, lanes, kind, text, own)
-    else:
-        for rank in np.unique(ranks):
-            here = ranks == rank
-            some = lanes[here] if lanes.size == here.size else lanes
-            _shared_of(
-                observer,
-                agent,
-                warp,
-                ins,
-                int(rank),
-                at[here] & OFFSET_MASK,
-                nbytes,
-                write,
-                some,
-                kind,
-                text,
-                own,
-            )
+        made(ctas[first], at & OFFSET_MASK, lanes)
+        return
+    for rank in np.unique(ranks).tolist():
+        here = ranks == rank
+        made(ctas[rank], at[here] & OFFSET_MASK, _some(lanes, here))
+
+
+def _some(lanes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The lanes of some addresses. lanes: one for each address, or one marker for all."""
+    return lanes[chosen] if lanes.size == chosen.size else lanes
 
 
 def _shared_of(
     observer: Observer,
     agent: Agent,
-    warp: CheckedFragment,
     ins: Instr,
-    rank: int,
-    at,
     nbytes: int,
     write: bool,
-    lanes,
     kind: str,
     text: str,
     own: int,
+    cta: CTA,
+    at: np.ndarray,
+    lanes: np.ndarray,
 ):
-    cta = warp.cta if rank == warp.cta.rank else warp.cta.cluster.ctas[rank]
+    """An access of the memory of one CTA, at offsets there."""
+    places = NO_PLACES
+    if nbytes < 4:
+        part, places = part_words(at, nbytes)
+        if places.size and not part.all():  # two accesses: of parts of words, and of whole ones
+            for some in (part, ~part):
+                to, by = at[some], _some(lanes, some)
+                _shared_of(observer, agent, ins, nbytes, write, kind, text, own, cta, to, by)
+            return
     index, low, high, lanes = lane_words(at, nbytes, lanes)
-    kept = agent.records.get((ins.key, rank))
+    key = ins.key, cta.rank, places.size > 0
+    kept = agent.records.get(key)
     if (
         kept is not None
         and agent.snapshot is None
@@ -92,14 +97,15 @@ def _shared_of(
     ):
         record = kept
     else:
-        text = text or f"{'writes' if write else 'reads'} shared memory"
         record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
         record.step = record.epoch
         agent.state.add(record)
-        agent.records[ins.key, rank] = record
+        agent.records[key] = record
         if cta is not agent.cta:
             lifetime.reached(observer, record, cta)
     record.lanes |= own
+    if places.size:
+        record.touches(places)
     rules = observer.shared(cta)
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 

@@ -48,9 +48,7 @@ def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how
             f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
             "without bar.warp.sync",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {place(rules.cta, *at)}",
+                *words.conflict(new, old, place(rules.cta, *at)),
                 *((one_lane.APART,) if new.agent.in_groups else ()),
                 *((OWN if old.kind == "cp.async" else one_lane.IN_STEP,) if in_step else ()),
                 "missing: bar.warp.sync (__syncwarp) between the two",

@@ -72,7 +72,7 @@ class SharedRules:
                 and not known(new.agent, old := self.state.records[number])
                 and old is not new
             ):
-                if new.narrow and old.narrow or self.commute(new, old):
+                if new.beside(old) or self.commute(new, old):
                     continue
                 if same is not None and same(number, old):
                     continue
@@ -95,9 +95,7 @@ class SharedRules:
                     "race",
                     words.shared_race(new, old, how, order),
                     (
-                        f"this access: {words.act(new)}",
-                        f"conflicts with: {words.act(old)}",
-                        f"in {place(self.cta, *at)}",
+                        *words.conflict(new, old, place(self.cta, *at)),
                         missing,
                     ),
                     new,

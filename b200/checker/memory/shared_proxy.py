@@ -25,9 +25,7 @@ def fenced(rules, new: Record, numbers, at: tuple) -> None:
                     "race",
                     f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
                     (
-                        f"this access: {words.act(new)}",
-                        f"conflicts with: {words.act(old)}",
-                        f"in {place(rules.cta, *at)}",
+                        *words.conflict(new, old, place(rules.cta, *at)),
                         f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
                         "after its wait (the kernel has tcgen05 fences elsewhere)"
                         f"{words.latest_wait(agent)}",

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from b200.program.module import Instr
+from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
@@ -15,29 +18,33 @@ if TYPE_CHECKING:
 class Spoken:
     """A release by some lanes of a warp.
 
+    voice: the component that tells who knows of it; it counts releases by these lanes alone.
     left: lanes whose accesses it leaves out. base: accesses up to this epoch are ordered all the
     same. met: accesses up to this epoch were executed before the lanes met at a `.sync`.
     """
 
     ins: Instr | None
     lanes: int
+    voice: int
     left: int
     base: int
     met: int
 
 
-def left_out(of: Agent, step: int, known: int) -> tuple[Spoken, int] | None:
-    """(the release by which somebody knows of an access of warp `of`, the lanes that it and those
-    before it leave out); None if the access is released whole. step: epoch of the access. known:
-    the latest epoch of the warp that is known.
+def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[Spoken, int] | None:
+    """(the release by which somebody knows of an access of warp `of`, the lanes that it and others
+    that are known leave out); None if the access is released whole. step: epoch of the access.
+    row: what is known, a row of a clock.
     """
+    known = int(row[of.component]) if of.component < row.size else 0
     spoken = of.spoken.get(known)
-    if spoken is None or step <= spoken.base:
+    if spoken is None or step <= spoken[-1].base:
         return None
-    left = spoken.left
+    left = FULL
     for epoch in reversed(of.spoken):
         if epoch < step:
             break
-        if epoch < known:
-            left &= of.spoken[epoch].left
-    return (spoken, left) if left else None
+        for told in of.spoken[epoch]:
+            if told.voice < row.size and row[told.voice] >= epoch:
+                left &= told.left
+    return (spoken[-1], left) if left else None

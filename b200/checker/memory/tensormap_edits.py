@@ -202,9 +202,7 @@ class TensorMaps:
             "tensormap",
             diagnosis,
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in the {BYTES} bytes of the tensormap",
+                *words.conflict(new, old, f"the {BYTES} bytes of the tensormap"),
                 missing,
             ),
             new,

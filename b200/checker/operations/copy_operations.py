@@ -335,15 +335,7 @@ class CopyOperations:
         """Copies to these shared addresses, none of them twice. by: the lane of each."""
         observer, ins = self.observer, self.observer.ins
         text = f"copies {copy.size} bytes into shared memory"
-        record = Record(
-            agent,
-            ins,
-            stream.component,
-            stream.next(),
-            "cp.async",
-            text,
-            narrow=copy.size < 4,
-        )
+        record = Record(agent, ins, stream.component, stream.next(), "cp.async", text)
         agent.state.add(record)
         index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, by)
         observer.shared(agent.cta).generic_write(record, index, low, high, lanes)

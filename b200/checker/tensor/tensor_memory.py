@@ -208,9 +208,7 @@ class TensorRules:
                 "race",
                 self._sentence(new, old, how),
                 (
-                    f"this access: {words.act(new)}",
-                    f"conflicts with: {words.act(old)}",
-                    f"in {self.place(columns)}",
+                    *words.conflict(new, old, self.place(columns)),
                     words.missing_wait(new, old) if old.empty else words.missing_step(agent, old),
                 ),
                 new,
@@ -315,9 +313,7 @@ class TensorRules:
             "race",
             "tensor memory is deallocated after a barrier whose arrive is relaxed",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {self.place(columns)}",
+                *words.conflict(new, old, self.place(columns)),
                 f"missing: release semantics of the arrive of {words.name(old.agent)} "
                 "(barrier.cluster.arrive without .relaxed)",
             ),
@@ -334,9 +330,7 @@ class TensorRules:
             "race",
             f"{words.thing(new)} uses tensor memory after a barrier without tcgen05 fences",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {self.place(columns)}",
+                *words.conflict(new, old, self.place(columns)),
                 f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
                 "barrier, or "
                 f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} after it",
@@ -359,9 +353,7 @@ class TensorRules:
             f"{words.thing(new)} uses tensor memory that an arrive of CTA scope hands to another "
             "CTA",
             (
-                f"this access: {words.act(new)}",
-                f"conflicts with: {words.act(old)}",
-                f"in {self.place(columns)}",
+                *words.conflict(new, old, self.place(columns)),
                 f"missing: .relaxed.cluster or .release.cluster for the {mnemonic(edge.ins)} at "
                 f"{words.line(edge.ins)}, by {words.name(edge.agent)}",
             ),

@@ -191,12 +191,12 @@ TICKETS = {
 }
 
 
-@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("ticket, read", [(31, 32), (30, 32), (30, 31), (5, 6), (5, 7)])
 @pytest.mark.parametrize("how", TICKETS)
 @pytest.mark.parametrize("space", SPACES)
-def test_the_last_lane_by_a_ticket_reads_what_all_have_stored(space, how, last):
-    """All lanes store and take a ticket with one atomic. One of them reads all: the last, or one
-    that others come after.
+def test_a_lane_with_a_ticket_reads_what_those_before_have_stored(space, how, ticket, read):
+    """All lanes store and take a ticket with one atomic. One of them reads what the first `read`
+    have stored, which is one too many or not.
     """
     before, order, behind = TICKETS[how]
     base = "%r1" if space == "shared" else "%rd1"
@@ -212,10 +212,81 @@ def test_the_last_lane_by_a_ticket_reads_what_all_have_stored(space, how, last):
             f"st.{{s}}.u32 [{place}+64], %r4;",
             before,
             f"atom.{order}.gpu.{{s}}.add.u32 %r5, [{base}], 1;",
-            f"setp.ne.u32 %p9, %r5, {31 if last else 30};",
+            f"setp.ne.u32 %p9, %r5, {ticket};",
             "@%p9 bra DONE;",
             behind,
-            *(f"ld.{{s}}.u32 %r8, [{{a}}+{64 + 4 * i}];" for i in range(32)),
+            *(f"ld.{{s}}.u32 %r8, [{{a}}+{64 + 4 * i}];" for i in range(read)),
         ),
     )
-    assert bool(errors) != (last and how in ("fences", "acq_rel"))
+    assert bool(errors) != (read == ticket + 1 and how in ("fences", "acq_rel"))
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("how", FLAGS)
+@pytest.mark.parametrize("space", SPACES)
+def test_two_lanes_have_a_flag_each(space, how, own):
+    """Lanes 0 and 1 store and set a flag each. Another warp takes over the one, and reads what lane
+    0 has stored.
+    """
+    write, read, behind = FLAGS[how]
+    base = "%r1" if space == "shared" else "%rd1"
+    flags = [
+        f"{by} {line};"
+        for by, flag in (("@%p0", base), ("@%p1", f"{base}+4"))
+        for line in write.format(s=space, a=flag).split(";")
+        if line
+    ]
+    errors = found(
+        64,
+        *at(
+            space,
+            "@%p0 st.{s}.u32 [{a}+4], 0;",
+            "bar.sync 0;",
+            "@%p2 bra WAIT;",
+            "@%p0 st.{s}.u32 [{a}+64], 5;",
+            "@%p1 st.{s}.u32 [{a}+68], 5;",
+            *flags,
+            "bra DONE;",
+            "WAIT: " + read.format(s=space, a=base if own else f"{base}+4"),
+            AGAIN.format(1),
+            behind,
+            "ld.{s}.u32 %r6, [{a}+64];",
+        ),
+    )
+    assert bool(errors) != own
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("named", ["0xffffffff", "0x55555555"])
+@pytest.mark.parametrize("space", SPACES)
+def test_a_lane_releases_for_those_that_it_has_met(space, named, left):
+    """All lanes store. Lanes 0, 2, 4... meet alone or with the others, and lane 0 sets a flag.
+    left: where the lanes meet alone, the others have returned by then.
+    """
+    base = "%r1" if space == "shared" else "%rd1"
+    apart = named != "0xffffffff"
+    errors = found(
+        64,
+        *at(
+            space,
+            "@%p2 bra WAIT;",
+            *(
+                f"setp.eq.u32 %p5, %r4, {i}; @%p5 st.{space}.u32 [{base}+{64 + 4 * i}], 5;"
+                for i in (0, 1)
+            ),
+            "and.b32 %r6, %r4, 1; setp.ne.u32 %p6, %r6, 0;",
+            ("@%p6 bra DONE;" if left else "@%p6 bra REST;") if apart else "",
+            f"bar.warp.sync {named};",
+            "@%p0 st.release.gpu.{s}.u32 [{a}], 1;",
+            "bra DONE;",
+            "REST: add.u32 %r6, %r6, 1;",
+            "bra DONE;",
+            "WAIT: ld.acquire.gpu.{s}.u32 %r5, [{a}];",
+            AGAIN.format(1),
+            "ld.{s}.u32 %r6, [{a}+64];",
+            "ld.{s}.u32 %r7, [{a}+68];",
+        ),
+    )
+    assert [
+        finding.diagnosis.count("lane 1 of another warp has written") for finding in errors
+    ] == [1] * apart

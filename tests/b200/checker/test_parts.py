@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
 from b200.checker import accesses, steps
+from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
-from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.one_address import differ
 from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.sent import Learned, merged
+from b200.checker.memory.spoken import Spoken, left_out
 from b200.checker.memory.stores import UNIT, Stores
 from b200.checker.steps import READS, UPDATES, WRITES
 from b200.checker.streams import NEVER
@@ -151,13 +153,13 @@ def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
     assert learned == [(0, 3), (0, 6), (0, 9)]
 
 
-@pytest.mark.parametrize("known, latest", [(0, 0), (1, 0), (2, 0), (3, 7), (4, 7)])
-def test_a_clock_that_is_older_than_a_warp_knows_nothing_of_it(known, latest):
-    """known: how many components the clock has; that of the other warp is number 2."""
-    clock = np.full((8, known), 7)
-    order = GlobalOrder.__new__(GlobalOrder)
-    agent = SimpleNamespace(clock=clock, state="the cluster's")
-    assert order.latest(agent, SimpleNamespace(component=2, state="the cluster's")) == latest
+@pytest.mark.parametrize("known", range(5))
+def test_a_clock_that_is_older_than_a_warp_knows_nothing_of_it(known):
+    """known: how many components the clock has; that of the warp is number 2. Lane 0 has spoken."""
+    spoken = Spoken(None, 0b1, 1, 0b10, 0, 0)
+    warp = cast(Agent, SimpleNamespace(component=2, spoken={7: [spoken]}))
+    found = left_out(warp, 1, np.full(known, 7))
+    assert found == (None if known <= 2 else (spoken, 0b10))
 
 
 @pytest.mark.parametrize("size", [16, 32, 512, 528])
