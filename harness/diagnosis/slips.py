@@ -21,6 +21,17 @@ def exchanged_scales(v: View) -> Predictions:
     )
     yield "a takes the scale factors of b, as b does", v.value(scales={"a": {"of": "b"}})
     yield "b takes the scale factors of a, as a does", v.value(scales={"b": {"of": "a"}})
+    tiles = {
+        "a": {"of": "b", "rows": lambda r: v.n // TILE * TILE + r % TILE},
+        "b": {"of": "a", "rows": lambda r: v.m // TILE * TILE + r % TILE},
+    }
+    each = f"in each tile of {TILE} x {TILE}"
+    yield (
+        f"SFA and SFB are exchanged {each}: a takes the scale factors of b's tile, b those of a's",
+        v.value(scales=tiles),
+    )
+    yield f"a takes the scale factors of b's tile {each}", v.value(scales={"a": tiles["a"]})
+    yield f"b takes the scale factors of a's tile {each}", v.value(scales={"b": tiles["b"]})
     if v.dual:
         (a, b), (first, second) = (v.a, v.b), v.b
         swapped = [

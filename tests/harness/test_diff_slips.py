@@ -27,6 +27,26 @@ def test_sfa_and_sfb_exchanged():
     assert "SFA and SFB are exchanged" in explained(data, with_scales(data, data[3], data[2]))
 
 
+@pytest.mark.parametrize(
+    "exchanged, words",
+    [
+        ("ab", "SFA and SFB are exchanged in each tile of 128 x 128"),
+        ("a", "a takes the scale factors of b's tile in each tile of 128 x 128"),
+        ("b", "b takes the scale factors of a's tile in each tile of 128 x 128"),
+    ],
+)
+def test_scales_of_a_tile_exchanged(exchanged, words):
+    """As by a kernel with its fields SFA and SFB exchanged, where a has fewer tiles than b."""
+    data = generate_input("nvfp4_gemm", m=128, n=384, k=256, l=1, seed=5)
+    a, b, sfa, sfb = (x[:, :, 0] for x in data[:4])
+    tiles = []
+    for tile in range(3):
+        rows = slice(128 * tile, 128 * tile + 128)
+        of_a, of_b = sfb[rows] if "a" in exchanged else sfa, sfa if "b" in exchanged else sfb[rows]
+        tiles.append(dequantize(a, of_a).double() @ dequantize(b[rows], of_b).double().T)
+    assert words in explained(data, half(torch.cat(tiles, 1)))
+
+
 def test_sfa_for_both():
     data = generate_input("nvfp4_gemm", m=256, n=128, k=256, l=1, seed=5)
     said = explained(data, with_scales(data, data[2], data[2][:128]))

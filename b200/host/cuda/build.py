@@ -205,7 +205,8 @@ def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) ->
     # -g: lines of the host code (host_lines.py)
     device += ["-g", "-std=c++17"] if request.program else ["-std=c++20", *COMMON_NVCC_FLAGS]
     host = ["-Xcompiler", "-fPIC,-O1", "-ccbin", toolkit.cxx]
-    return [str(toolkit.nvcc), *flags, *user, *device, *host, *out]
+    # the program's own flags behind torch's, as torch has them: -U takes one of these back
+    return [str(toolkit.nvcc), *flags, *device, *user, *host, *out]
 
 
 def _architecture(request: Request) -> tuple[str, list[str]]:

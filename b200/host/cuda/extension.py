@@ -246,7 +246,9 @@ class Extensions:
         return ctypes.CDLL(str(_shared("guard", find_toolkit())))
 
     def find(self, memory: Any, address: int) -> None:
-        """Make the allocation that holds an address legal (a `find_more` of GlobalMemory)."""
+        """Make the allocation that holds an address legal (a `find_more` of GlobalMemory); where
+        none does, the one below it, which a report then names.
+        """
         found = self.driver.modules.region_at(address)
         if found is None and self._find_allocation is not None:
             first, size = ctypes.c_uint64(), ctypes.c_uint64()
@@ -255,6 +257,7 @@ class Extensions:
             ):
                 name = f"a tensor of {size.value} bytes made in C++"
                 found = (first.value, size.value, name, False)
+        found = found or self.driver.modules.region_below(address)
         if found is not None:
             first, size, name, shared = found
             view = self.driver.modules.view

@@ -362,6 +362,12 @@ class Modules:
                 return first, size, f"{size} bytes of {what}", True
         return None
 
+    def region_below(self, address: int) -> tuple[int, int, str, bool] | None:
+        """The same of the allocation that ends last before an address that is in none."""
+        below = (m for m in self._memory.values() if m.first + m.size <= address)
+        nearest = max(below, key=lambda memory: memory.first, default=None)
+        return None if nearest is None else self.region_at(nearest.first)
+
 
 def refuse_launch_attribute(number: int) -> None:
     raise EmulatorError(

@@ -126,6 +126,14 @@ PROGRAMS = (
         lambda x: _of_coalesced(x),
     ),
     _program(
+        "coalesced_matches",
+        "coalesced_group.shfl_up coalesced_group.match_any coalesced_group.match_all",
+        """if (t % 3 == 0) { auto g = cg::coalesced_threads(); int same; unsigned v = in[t] % 4;
+  out[t] = g.shfl_up(in[t], 2); out[128 + t] = g.match_any(v); out[256 + t] = g.match_all(v, same);
+  out[384 + t] = same; out[512 + t] = g.match_all(7, same); out[640 + t] = same; }""",
+        lambda x: _of_matches(x),
+    ),
+    _program(
         "labeled",
         "labeled_partition reduce",
         """auto w = cg::tiled_partition<32>(cg::this_thread_block());
@@ -258,6 +266,18 @@ def _of_coalesced(x: np.ndarray) -> np.ndarray:
             out[t] = 100 * len(lanes) + rank
             out[128 + t] = x[lanes[1]]
             out[256 + t] = any(x[u] > 90 for u in lanes) + 2 * all(x[u] < 97 for u in lanes) + 4
+    return out
+
+
+def _of_matches(x: np.ndarray) -> np.ndarray:
+    out = np.zeros(768, np.uint32)
+    for warp in range(4):
+        lanes = [t for t in range(32 * warp, 32 * warp + 32) if t % 3 == 0]
+        key = [x[t] % 4 for t in lanes]
+        for rank, t in enumerate(lanes):
+            out[t] = x[lanes[rank - 2] if rank >= 2 else t]
+            out[128 + t] = sum(1 << other for other, v in enumerate(key) if v == key[rank])
+            out[512 + t], out[640 + t] = (1 << len(lanes)) - 1, 1
     return out
 
 

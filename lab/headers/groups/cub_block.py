@@ -105,6 +105,13 @@ PROGRAMS = (
         ).astype(np.uint32),
     ),
     _of(
+        "radix_sort_striped",
+        "BlockRadixSort::SortDescendingBlockedToStriped",
+        _cub("BlockRadixSort<unsigned, 128, 4>") + FOUR + " b.SortDescendingBlockedToStriped(v);"
+        " for (int i = 0; i < 4; i++) out[128 * i + t] = v[i];",
+        lambda x: np.sort(x)[::-1].astype(np.uint32),
+    ),
+    _of(
         "radix_sort_kinds",
         "BlockRadixSort<float> BlockRadixSort<int> BlockRadixSort<double>",
         "typedef cub::BlockRadixSort<float, 128, 1> F; typedef cub::BlockRadixSort<int, 128, 1> I;"
@@ -151,6 +158,19 @@ PROGRAMS = (
         + _out(1024)
         + " b.ScatterToStriped(v, r); for (int i = 0; i < 4; i++) out[1536 + 128 * i + t] = v[i];",
         lambda x: np.concatenate([x, x, x[::-1], x]),
+    ),
+    _of(
+        "exchange_some",
+        "BlockExchange::ScatterToStripedGuarded BlockExchange::ScatterToStripedFlagged",
+        _cub("BlockExchange<unsigned, 128, 4>")
+        + FOUR
+        + " int r[4], g[4], f[4]; unsigned w[4]; for (int i = 0; i < 4; i++) {"
+        " r[i] = 511 - (4 * t + i); f[i] = t % 2 == 0; g[i] = f[i] ? r[i] : -1; }"
+        " b.ScatterToStripedGuarded(v, w, g); __syncthreads();"
+        " for (int i = 0; i < 4; i++) if ((128 * i + t) / 4 % 2) out[128 * i + t] = w[i];"
+        " b.ScatterToStripedFlagged(v, w, r, f);"
+        " for (int i = 0; i < 4; i++) if ((128 * i + t) / 4 % 2) out[512 + 128 * i + t] = w[i];",
+        lambda x: np.tile(np.where(np.arange(512) // 4 % 2, x[::-1], 0), 2).astype(np.uint32),
     ),
     _of(
         "shuffle",

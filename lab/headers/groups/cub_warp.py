@@ -161,6 +161,14 @@ PROGRAMS = (
         )
     ),
     _of(
+        "merge_sort_keys",
+        "WarpMergeSort::Sort",
+        _cub("WarpMergeSort<unsigned, 4>")
+        + """ unsigned k[4]; for (int i = 0; i < 4; i++) k[i] = in[4 * t + i];
+  w.Sort(k, ::cuda::std::greater<>{}); for (int i = 0; i < 4; i++) out[4 * t + i] = k[i];""",
+        lambda x: np.sort(x.reshape(4, 128), axis=1)[:, ::-1].reshape(-1).astype(np.uint32),
+    ),
+    _of(
         "merge_sort",
         "WarpMergeSort::StableSort",
         _cub("WarpMergeSort<unsigned, 4, 32, unsigned>")

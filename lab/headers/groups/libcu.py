@@ -276,6 +276,25 @@ PROGRAMS = (
             ]
         ).astype(np.uint32),
     ),
+    _of(
+        "cuda::pipeline",
+        "pipeline_primitives",
+        "__pipeline_memcpy_async __pipeline_commit __pipeline_wait_prior",
+        """__shared__ __align__(16) unsigned s[256];
+  __pipeline_memcpy_async(s + t, in + t, 4); __pipeline_commit();
+  if (t < 32) __pipeline_memcpy_async(s + 128 + 4 * t, in + 128 + 4 * t, 16, 4); __pipeline_commit();
+  __pipeline_wait_prior(1); __syncthreads(); out[t] = s[127 - t];
+  __pipeline_wait_prior(0); __syncthreads(); out[128 + t] = s[128 + t];""",
+        lambda x: np.concatenate([x[:THREADS][::-1], np.where(T % 4 < 3, x[128:256], 0)]),
+    ),
+    _of(
+        "cuda::atomic_ref",
+        "ref_as_a_value",
+        "operator= operator_T",
+        f"""__shared__ unsigned s[128]; {REF % "block"} r(s[t]); unsigned kept = (r = in[t]);
+  __syncthreads(); {REF % "block"} other(s[127 - t]); out[t] = other; out[128 + t] = kept;""",
+        lambda x: np.concatenate([x[:THREADS][::-1], x[:THREADS]]),
+    ),
 )
 
 

@@ -17,6 +17,7 @@ HEAD = """#include <cooperative_groups.h>
 #include <cuda/atomic>
 #include <cuda/barrier>
 #include <cuda/pipeline>
+#include <cuda_pipeline.h>
 namespace cg = cooperative_groups;
 """
 CUB = """#include <cuda/functional>

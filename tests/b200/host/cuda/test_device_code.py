@@ -92,6 +92,9 @@ def test_a_failed_assert_has_its_own_number(call):
 
 
 FIRST = """
+#if defined __CUDA_NO_HALF_OPERATORS__ || !defined __CUDA_NO_HALF2_OPERATORS__
+#error "a program's own flags take back some of torch's"
+#endif
 extern __device__ int twice(int);
 extern __device__ int factor;
 static __device__ int local(int x) { return x + 1; }
@@ -107,12 +110,13 @@ __device__ int twice(int x) { return local(x) + offset[1]; }
 
 
 def test_device_code_of_two_files_is_linked(tmp_path):
+    b200.install()
     from torch.utils.cpp_extension import load
 
-    b200.install()
     for name, text in (("first.cu", FIRST), ("second.cu", SECOND)):
         (tmp_path / name).write_text(text)
     flags = ["-gencode=arch=compute_100a,code=sm_100a", "-rdc=true"]
+    flags += ["-U__CUDA_NO_HALF_OPERATORS__"]
     path = load(
         "linked_device_code",
         [str(tmp_path / "first.cu"), str(tmp_path / "second.cu")],

@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
   if (how == "fill") say(cudaMemset(host.data(), 0, 128));
   if (how == "default") say(cudaMemcpy(host.data(), x, 128, cudaMemcpyDefault));
   if (how == "behind") fill<<<1, 33>>>(x);
+  if (how == "far_behind") fill<<<1, 32>>>(y + 25000);
   if (how == "wait_first") {
     cudaStreamWaitEvent(b, done);  // LINE waits first
     fill<<<1, 32, 0, a>>>(y);
@@ -154,6 +155,8 @@ MISTAKES = {
     "fill": ("invalid argument .*which is the host's memory: expected the GPU's",),
     "behind": (rf"0 bytes behind the end of the nearest below, 128 bytes of cudaMalloc at"
                rf" .*program.cu:{LINES['x']}",),
+    "far_behind": (rf"99872 bytes behind the end of the nearest below, 128 bytes of cudaMalloc at"
+                   rf" .*program.cu:{LINES['y']}",),
     "wait_first": (
         rf"the wait at .*program.cu:{LINES['waits first']} is for an event without a record, so for"
         rf" nothing: queue 0x\w+ records it at .*program.cu:{LINES['records late']}, later",

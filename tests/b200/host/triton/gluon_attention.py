@@ -1,6 +1,7 @@
 """A small attention in Gluon, softmax(q k') v of 128 rows at a time, with mistakes of a name.
 
-MISTAKE: "" for the kernel as it is meant. Lines that reports have to name are marked.
+MISTAKE: "" for the kernel as it is meant. Lines that reports have to name are marked. "columns" and
+"quarter" are those that Triton's compiler refuses.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
 )
 
 TILE, TOKENS, WIDE = 128, 64, 64  # rows of a tile, keys, columns of a head
+# A row a thread, where warp 1 asks for rows 64 to 95 and warp 2 for rows 32 to 63.
+OTHER_QUARTER = gl.constexpr(
+    gl.DistributedLinearLayout(
+        reg_bases=[[0, 1 << bit] for bit in range(6)],
+        lane_bases=[[1 << bit, 0] for bit in range(5)],
+        warp_bases=[[64, 0], [32, 0]],
+        block_bases=[],
+        shape=[128, 64],
+    )
+)
 
 
 @gluon.jit
@@ -41,7 +52,11 @@ def attention(q, k, v, out, TILES: gl.constexpr, HEADS: gl.constexpr, MISTAKE: g
     k_smem = gl.allocate_shared_memory(gl.bfloat16, [64, 64], keys)
     v_smem = gl.allocate_shared_memory(gl.bfloat16, [64, 64], keys)
     scores = allocate_tensor_memory(gl.float32, [128, 64], tmem)
-    sums = allocate_tensor_memory(gl.float32, [128, 64], tmem)
+    if MISTAKE == "columns":
+        more: gl.constexpr = TensorMemoryLayout([128, 128], col_stride=1)
+        sums = scores._reinterpret(gl.float32, [128, 128], more).slice(64, 64)
+    else:
+        sums = allocate_tensor_memory(gl.float32, [128, 64], tmem)
     done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(done, count=1)
     k_smem.store(fetched(k + head * 64 * 64, 64, 64, 64, flat))
@@ -53,16 +68,20 @@ def attention(q, k, v, out, TILES: gl.constexpr, HEADS: gl.constexpr, MISTAKE: g
         tcgen05_mma(q_smem, k_smem.permute((1, 0)), scores, use_acc=goes_on)  # mark: mma
         tcgen05_commit(done)
         mbarrier.wait(done, 0)
-        s = scores.load()
+        if MISTAKE == "quarter":
+            s = scores.load(OTHER_QUARTER)
+        else:
+            s = scores.load()
         p = gl.exp(s - gl.max(s, 1)[:, None])
         p_smem.store((p / gl.sum(p, 1)[:, None]).to(gl.bfloat16))
         fence_async_shared()
         tcgen05_mma(p_smem, v_smem, sums, use_acc=False)
         tcgen05_commit(done)
         mbarrier.wait(done, 1)
-        o = gl.convert_layout(sums.load(), flat)
+        READ: gl.constexpr = 16 if MISTAKE == "few_read" else 64
+        o = gl.convert_layout(sums.slice(0, READ).load(), flat)  # mark: load
         rows = gl.arange(0, 128, gl.SliceLayout(1, flat))
-        columns = gl.arange(0, 64, gl.SliceLayout(0, flat))
+        columns = gl.arange(0, READ, gl.SliceLayout(0, flat))
         step: gl.constexpr = 64 if MISTAKE == "stride" else row
         at = out + (tile * 128 + rows[:, None]) * step + head * 64 + columns[None, :]
         gl.store(at, o)  # mark: store

@@ -14,8 +14,17 @@ pytest.importorskip("triton", minversion="3.8")
 MISTAKES = {
     # the first MMA of the next rows adds to the scores of the rows before
     "goes_on": ("accumulator", "mma", "accumulates on values that tcgen05.ld has taken"),
+    # 16 of the columns are read
+    "few_read": ("coverage", "load", "tensor-memory columns [80, 128) are freed without having"),
     # the stride of a head taken for that of a row: right for one head
     "stride": ("global", "store", "two CTAs write the same address of global memory"),
+}
+# What a kernel in raw tcgen05 may do, and Triton's compiler does not let one of Gluon.
+REFUSED = {
+    # 64 columns are allocated, and the second product is meant for columns 64 to 127
+    "columns": "source and result must have the same logical storage size",
+    # a warp asks for rows of another warp's quarter
+    "quarter": "'ttng.tmem_load' op result",
 }
 
 
@@ -55,3 +64,10 @@ def test_a_mistake_is_named(mistake):
     (said,) = found.findings
     assert (said.kind, right) == (kind, False)
     assert f"gluon_attention.py:{line(mark)}: " in str(said) and words in str(said)
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_the_compiler_refuses_the_others(mistake, capfd):
+    with pytest.raises(RuntimeError):
+        launch(mistake)
+    assert REFUSED[mistake] in capfd.readouterr().err

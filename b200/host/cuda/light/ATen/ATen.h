@@ -69,6 +69,49 @@ inline Tensor cat(const ITensorListRef& tensors, int64_t dim = 0) {
 
 #undef B200_OPTIONS
 
+// Functions that a tensor has as methods. With a list in braces they are torch's own header's.
+#define B200_FUNCTION(name)                                                              \
+  template <class... Rest>                                                               \
+  auto name(const Tensor& x, Rest&&... rest)->decltype(x.name(std::forward<Rest>(rest)...)) { \
+    return x.name(std::forward<Rest>(rest)...);                                          \
+  }
+
+B200_FUNCTION(abs)
+B200_FUNCTION(add)
+B200_FUNCTION(allclose)
+B200_FUNCTION(amax)
+B200_FUNCTION(amin)
+B200_FUNCTION(any)
+B200_FUNCTION(argmax)
+B200_FUNCTION(argmin)
+B200_FUNCTION(bmm)
+B200_FUNCTION(clamp)
+B200_FUNCTION(cumsum)
+B200_FUNCTION(div)
+B200_FUNCTION(equal)
+B200_FUNCTION(exp)
+B200_FUNCTION(index_select)
+B200_FUNCTION(log)
+B200_FUNCTION(matmul)
+B200_FUNCTION(max)
+B200_FUNCTION(mean)
+B200_FUNCTION(min)
+B200_FUNCTION(mm)
+B200_FUNCTION(mul)
+B200_FUNCTION(nonzero)
+B200_FUNCTION(reshape)
+B200_FUNCTION(rsqrt)
+B200_FUNCTION(softmax)
+B200_FUNCTION(sort)
+B200_FUNCTION(sqrt)
+B200_FUNCTION(squeeze)
+B200_FUNCTION(sub)
+B200_FUNCTION(sum)
+B200_FUNCTION(topk)
+B200_FUNCTION(transpose)
+B200_FUNCTION(unsqueeze)
+#undef B200_FUNCTION
+
 // As in torch's ATen/TensorOperators.h: a tensor or a number on either side.
 #define B200_OPERATOR(op, both, reversed)                                              \
   inline Tensor operator op(const Tensor& x, const Tensor& y) { return both; }         \
