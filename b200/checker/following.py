@@ -346,9 +346,8 @@ class Trail:
             self.stop()
             return
         observer = self.following.observer
-        assert observer.ins is not None  # whatever issues an operation is observed
         who = -1 if observer.lane is None else observer.lane
-        self.look(observer.ins, warp, who, look(self, warp, operation), operation)
+        self.look(observer.executed, warp, who, look(self, warp, operation), operation)
 
     def stop(self) -> None:
         """Stop following: no cluster of this launch follows any more, this one included."""
@@ -360,8 +359,7 @@ class Trail:
         """Whether a warp names the same place in global memory as when it last executed the same
         instruction: lanes of one execution do (checker/operations/repeats.py).
         """
-        ins = self.following.observer.ins
-        assert ins is not None
+        ins = self.following.observer.executed
         key = warp.cta.rank, warp.index, ins.key
         before, self.latest[key] = self.latest.get(key), place
         return before == place

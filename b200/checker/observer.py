@@ -109,6 +109,12 @@ class Observer:
         self.remarks: dict[int, Trail] = {}
         self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
 
+    @property
+    def executed(self) -> Instr:
+        """The instruction that is being executed: whoever asks is called by an observed one."""
+        assert self.ins is not None
+        return self.ins
+
     def forget(self) -> None:
         """The launch has ended: let go of all that was kept for it. Rules and clusters refer to one
         another, and what nothing else refers to is garbage from now on.

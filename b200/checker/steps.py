@@ -156,8 +156,7 @@ def _inside(tensormap, box) -> tuple[tuple[int, int], ...]:
 def _tma_load(trail: Trail, warp: CheckedFragment, load: TmaLoad) -> Look:
     operands = _box(trail, warp, load), tuple(map(_place, load.places))
     observer, access = trail.following.observer, load.access
-    agent, ins = observer.agent(warp), observer.ins
-    assert ins is not None
+    agent, ins = observer.agent(warp), observer.executed
     return Look(
         operands,
         Touch(READS, access.tensormap.address, 1),
@@ -172,7 +171,7 @@ def _told_of_box(observer: Observer, agent: Agent, access, ins: Instr):
 
 def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
     observer, access = trail.following.observer, store.access
-    agent, ins = observer.agent(warp), observer.ins
+    agent, ins = observer.agent(warp), observer.executed
     return Look(
         (_box(trail, warp, store), store.offset),
         Touch(WRITES, access.tensormap.address, 1),
@@ -182,8 +181,7 @@ def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
 
 def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
     observer, source, n = trail.following.observer, load.source, load.nbytes
-    agent, ins = observer.agent(warp), observer.ins
-    assert ins is not None
+    agent, ins = observer.agent(warp), observer.executed
     again = trail.again(warp, source)
     return Look(
         (n, tuple(map(_place, load.places)), observer.operand(source), again),
@@ -195,7 +193,7 @@ def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
 
 def _bulk_store(trail: Trail, warp: CheckedFragment, store: BulkStore) -> Look:
     observer, destination, n = trail.following.observer, store.destination, store.nbytes
-    agent, ins = observer.agent(warp), observer.ins
+    agent, ins = observer.agent(warp), observer.executed
     return Look(
         (n, store.source, trail.again(warp, destination)),
         Touch(WRITES, destination, n),
@@ -217,8 +215,7 @@ def copy_operands(latest: LatestCopies, ins: Instr, copy: CpAsync) -> tuple:
 def _cp_async(trail: Trail, warp: CheckedFragment, copy: CpAsync) -> Look:
     """The rule compares the source with that of the warp's latest copy to the place."""
     observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
-    agent, ins = observer.agent(warp), observer.ins
-    assert ins is not None
+    agent, ins = observer.agent(warp), observer.executed
     latest = trail.copied.setdefault((warp.cta.rank, warp.index), LatestCopies())
     operands = copy_operands(latest, ins, copy)
     if not n:

@@ -254,8 +254,7 @@ class Mbarriers:
         barrier = self.known(mbarrier)
         if barrier is None:
             return
-        agent, ins = self.observer.agent(warp), self.observer.ins
-        assert ins is not None  # whatever arrives is observed
+        agent, ins = self.observer.agent(warp), self.observer.executed
         self.visible(agent, barrier)
         if nbytes:
             barrier.announced += nbytes
@@ -348,8 +347,7 @@ class Mbarriers:
         if barrier is None:
             return
         observer = self.observer
-        agent, ins = observer.agent(warp), observer.ins
-        assert ins is not None  # whatever waits is observed
+        agent, ins = observer.agent(warp), observer.executed
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         self.overtaken.passes(barrier, agent, parity, ins)

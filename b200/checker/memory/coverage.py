@@ -256,7 +256,7 @@ class Coverage:
             for partly in self.partly:
                 if (empty := partly.empty_columns()) is not None:
                     self._columns_empty(partly.load, partly.writer, partly.columns, empty)
-        holes = self.observer.globals.holes() if self.unread else None
+        holes = self.observer.globals.shadow.holes() if self.unread else None
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.memory import reductions
-from b200.checker.memory.global_memory import Contents
+from b200.checker.memory.global_shadow import Contents
 from b200.checker.memory.heard import part_of
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.parts import (
@@ -177,8 +177,10 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
             for part in parts:
                 if part.where == "global":
                     observer.unwritten.writes(part.at, nbytes)
-                    if not strong and observer.globals.shadows:
-                        before = observer.globals.contested(observer.agent(warp), part.at, nbytes)
+                    if not strong and observer.globals.shadow.cells:
+                        before = observer.globals.shadow.contested(
+                            observer.agent(warp), part.at, nbytes
+                        )
         result = run(warp, mask, address, *rest)
         for part in parts:
             after(warp, part, rest, before)
@@ -263,7 +265,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
             if observer.stores is not None:
                 observer.stores.lanes(warp.machine.memory, agent, at, nbytes)
             if sums:
-                for region, _ in observer.globals.regions(at, nbytes):
+                for region, _ in observer.globals.shadow.regions(at, nbytes):
                     reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals

@@ -108,7 +108,7 @@ class Unwritten:
         if self._within(self._near, addresses):
             return
         try:
-            parts = list(self.observer.globals.regions(addresses, nbytes))
+            parts = list(self.observer.globals.shadow.regions(addresses, nbytes))
         except Fault:
             return  # whoever reads says so
         for region, at in parts:

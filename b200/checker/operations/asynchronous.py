@@ -60,11 +60,10 @@ class Operations:
         if isinstance(operation, BULK) and not operation.nbytes:
             return apply  # it touches nothing
         observer.repeats.issued(warp, operation)
-        rule, ins = RULES[kind], observer.ins
+        rule = RULES[kind]
         if rule is None:
             return apply
-        assert ins is not None  # whatever issues an operation is observed
-        agent = observer.agent(warp)
+        agent, ins = observer.agent(warp), observer.executed
         observer.wrote |= isinstance(operation, (BulkStore, BulkReduce, TmaStore, TmaReduce))
         observer.unwritten.issued(agent, operation, ins)
         if observer.dependence is not None:

@@ -166,14 +166,14 @@ class CopyOperations:
             reads=lambda read: observer.globals.reads.add_boxes(read, access),
         )
         observer.globals.maps.used(agent, access.address, agent.state.records[-1])
-        observer.coverage.loaded(agent, access, observer.ins)
-        observer.globals.loaded_box(agent, access, observer.ins)
+        observer.coverage.loaded(agent, access, observer.executed)
+        observer.globals.loaded_box(agent, access, observer.executed)
         return observed
 
     def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Action):
         agent.roles.add("load")
         n, source = load.nbytes, self.observer.operand(load.source)
-        self.observer.globals.loaded(agent, load.source, n, self.observer.ins)
+        self.observer.globals.loaded(agent, load.source, n, self.observer.executed)
         return self._landing(
             agent,
             apply,
@@ -238,8 +238,7 @@ class CopyOperations:
 
     def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Action):
         observer = self.observer
-        assert observer.ins is not None
-        observer.cancellations.requested(agent, observer.ins, cancel)
+        observer.cancellations.requested(agent, observer.executed, cancel)
         return self._landing(
             agent,
             apply,
@@ -270,7 +269,7 @@ class CopyOperations:
         text = f"stores a box of {observer.operand(access.tensormap.address)} from shared memory"
         copy = self._copy_out(agent, "tma_store", text, where)
         observer.globals.maps.used(agent, access.address, copy)
-        observer.globals.stored_box(agent, access, observer.ins)
+        observer.globals.stored_box(agent, access, observer.executed)
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
@@ -281,19 +280,18 @@ class CopyOperations:
             observer.stores.boxes(agent, access)
         copy = self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
         observer.globals.maps.used(agent, access.address, copy)
-        observer.globals.stored_box(agent, access, observer.ins, REDUCTION)
+        observer.globals.stored_box(agent, access, observer.executed, REDUCTION)
 
     def _bulk_store(self, agent: Agent, store: BulkStore, apply: Action):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.ins)
+        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.executed)
         self._copied_out(agent, store)
 
     def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Action):
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        rules, ins = self.observer.globals, self.observer.ins
-        assert ins is not None  # whatever issues an operation is observed
+        rules, ins = self.observer.globals, self.observer.executed
         to, n = reduction.destination, reduction.nbytes
         reductions.reduced(rules, agent, to, ins)
         rules.stored(agent, to, n, ins, REDUCTION)
@@ -306,8 +304,7 @@ class CopyOperations:
             observer.stores.span(region, agent, copy.destination, copy.nbytes)
 
     def _cp_async(self, agent: Agent, copy: CpAsync, apply: Action):
-        observer, ins = self.observer, self.observer.ins
-        assert ins is not None  # whatever issues an operation is observed
+        observer, ins = self.observer, self.observer.executed
         if copy.nbytes:
             observer.globals.loaded_by_threads(agent, copy.sources, copy.nbytes, ins)
         stream = agent.stream("cp_async")
