@@ -23,7 +23,6 @@ from tests import ROOT
 # one layer do not know one another.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.effects", "b200.errors", "b200.isa"),
-    ("b200.properties",),
     (
         "b200.registry",
         "b200.formats",

@@ -6,19 +6,19 @@ the checker never executes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from b200 import effects as e
-from b200.checker.barriers import fences
+from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
 from b200.checker.barriers import synchronisation as sync
-from b200.checker.memory import generic, tensormap_accesses
+from b200.checker.memory import generic, tensormap_accesses  # noqa: F401
 from b200.checker.products.overflows import watched
-from b200.checker.steps import every_operand, look_of, plain
+from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
 from b200.checker.tensor import tensor_accesses
 from b200.checker.tensor.registers import first_reads
-from b200.checker.without_rule import without_rule
+from b200.program.analysis import Block
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -33,7 +33,7 @@ class CheckedWriter(Writer):
 
     def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
-        self.out.without_rule = without_rule(self.out.structure, WRAPPERS)
+        self.out.without_rule = without_rule(self.out.structure)
         super().write()
 
     def _stays(self, op) -> bool:
@@ -92,6 +92,21 @@ def _stepping(ins: Instr, run, make: Callable):
     return step
 
 
+def without_rule(blocks: Sequence[Block]) -> list[tuple[int, Instr]]:
+    """Instructions that the checker does not understand, with the index of their block: a launch
+    that executes one is incomplete.
+    """
+    return [
+        (block.index, op.ins)
+        for block in blocks
+        for op in block.ops
+        if op.entry is not None
+        and op.entry.style != "pure"
+        and type(op.ins.effect) not in WRAPPERS
+        and not op.ins.effect.properties.silent
+    ]
+
+
 def can_be_followed(code: Translated) -> bool:
     """Whether the checker knows the steps of each instruction of a kernel (following.py)."""
     ops = (op.ins for block in code.structure for op in block.ops if op.entry is not None)
@@ -121,46 +136,3 @@ def _noted(ins: Instr, run, style: str):
         return run(warp, who, *args)
 
     return observed
-
-
-# Class of an effect -> wrapper(ins, effect, run); None: `_noted`.
-WRAPPERS: dict[type[e.Effect], Callable | None] = {
-    e.InitsMbarrier: sync.init,
-    e.InvalidatesMbarrier: sync.inval,
-    e.Arrives: sync.arrive,
-    e.ExpectsBytes: sync.expect,
-    e.CompletesBytes: sync.complete_tx,
-    e.WaitsForPhase: sync.wait,
-    e.ArrivesInCluster: sync.cluster_arrive,
-    e.WaitsInCluster: sync.cluster_wait,
-    e.MeetsInWarp: sync.warp_sync,
-    e.MeetsInCta: sync.named,
-    e.Exchanges: sync.meets,
-    e.Elects: sync.meets,
-    e.MultipliesInWarp: sync.meets,
-    e.SetsRegisters: sync.registers,
-    e.FencesMemory: fences.fence,
-    e.FencesProxy: fences.proxy_fence,
-    e.FencesInits: fences.init_fence,
-    e.FencesTensor: fences.tensor_fence,
-    e.OrdersGrids: sync.grid_dependency,
-    e.CommitsGroup: sync.commit_group,
-    e.WaitsForGroups: sync.wait_group,
-    e.ReadsRequest: sync.read_request,
-    e.AllocatesTensor: tensor_accesses.alloc,
-    e.FreesTensor: tensor_accesses.dealloc,
-    e.TensorLoads: tensor_accesses.tensor_access,
-    e.TensorStores: tensor_accesses.tensor_access,
-    e.WaitsForTensor: tensor_accesses.wait,
-    e.FencesTensormap: tensormap_accesses.fence,
-    e.EditsTensormap: tensormap_accesses.replace,
-    e.PublishesTensormap: tensormap_accesses.copy,
-    e.Loads: generic.access,
-    e.Stores: generic.access,
-    e.Updates: generic.atomic,
-    e.MatrixLoads: generic.matrix_access,
-    e.MatrixStores: generic.matrix_access,
-    e.Fills: generic.fill,
-    **dict.fromkeys((e.Copies, e.ArrivesBehindCopies, e.RequestsWork, e.EndsAllocation)),
-    **dict.fromkeys((e.Multiplies, e.CopiesToTensor, e.ShiftsRows, e.Commits)),
-}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from b200 import effects as e
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.chip.operations import (
     BulkLoad,
@@ -31,9 +32,9 @@ from b200.chip.operations import (
     TmemCopy,
     TmemShift,
 )
-from b200.effects import Effect, Loads, Stores, Updates
+from b200.effects import Effect
 from b200.program.module import Instr
-from b200.registry import Factory
+from b200.registry import Factory, Run
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Touch(NamedTuple):
 
 
 READS, WRITES, UPDATES = "reads", "writes", "updates"
-_WAYS = {Loads: READS, Stores: WRITES, Updates: UPDATES}
+_WAYS = {e.Loads: READS, e.Stores: WRITES, e.Updates: UPDATES}
 
 
 def way_of(effect: Effect) -> str:
@@ -81,13 +82,25 @@ class Look(NamedTuple):
 Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
 
 
-def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Factory]:
-    """Marks a wrapper of instrument.py as one whose steps are known. look(ins): returns the
-    function that describes an execution of the instruction, None for a form that is not followed.
+# Class of an effect -> wrapper(ins, effect, run), which `rule` puts here. None: the instruction
+# issues an operation, which has rules of its own (operations/).
+WRAPPERS: dict[type[Effect], Callable[..., Run] | None] = {
+    **dict.fromkeys((e.Copies, e.ArrivesBehindCopies, e.RequestsWork, e.EndsAllocation)),
+    **dict.fromkeys((e.Multiplies, e.CopiesToTensor, e.ShiftsRows, e.Commits)),
+}
+
+
+def rule(
+    *kinds: type[Effect], look: Callable[[Instr], Looking | None] | None = None
+) -> Callable[[Factory], Factory]:
+    """Makes a function the wrapper of instructions with effects of some classes. look(ins): returns
+    the function that describes an execution of the instruction, None for a form that is not
+    followed; without it, none is.
     """
 
-    def mark(make):
+    def mark(make: Any) -> Any:
         make.look = look
+        WRAPPERS.update(dict.fromkeys(kinds, make))
         return make
 
     return mark
@@ -116,7 +129,7 @@ def every_operand(warp: CheckedFragment, who: int, args: tuple) -> Look:
 
 
 def all_operands(ins: Instr) -> Looking:
-    """The describing function of such an instruction, for `followed`."""
+    """The describing function of such an instruction, for `rule`."""
     return every_operand
 
 

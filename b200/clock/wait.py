@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import effects as e
-from b200.chip.memory.fill import ranges
+from b200.chip.memory.addressing import ranges
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
-from b200.properties import properties
 from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -67,6 +66,8 @@ def _wrap(ins: Instr, run):
     kind = type(effect)
     if isinstance(effect, e.Access):
         return _memory_access(run, effect)
+    if effect.properties.lanes and effect.properties.sized:
+        return _ranges(run, effect)
     if isinstance(effect, e.MeetsInCta):
         return _cta_barrier(ins, run) if effect.waits else run
     if kind in WAITS:
@@ -279,25 +280,10 @@ def _memory_access(run, effect: e.Access):
     """Loads, stores, atomics of a warp: the addresses decide."""
     if effect.in_constant_bank:
         return run
-    space, nbytes = effect.space, effect.nbytes
+    space, nbytes, cached = effect.space, effect.nbytes, effect.cached
     if isinstance(effect, (e.MatrixLoads, e.MatrixStores)):
         space = "shared"
     kind = _kind(effect)
-
-    def timed_in(warp: TimedFragment, where: str, addresses: np.ndarray):
-        if where == "global":
-            warp.clock.accesses.access_global(warp, kind, addresses, nbytes, effect.cached)
-        elif where.startswith("shared"):
-            far = addresses >> RANK_SHIFT != warp.cta.rank
-            if where != "shared::cluster" or far.all() or not far.any():
-                remote = where == "shared::cluster" and bool(far[0])
-                warp.clock.accesses.access_shared(warp, kind, addresses, nbytes, remote)
-                return
-            for remote in (False, True):
-                part = addresses[far == remote]
-                warp.clock.accesses.access_shared(warp, kind, part, nbytes, remote)
-        else:
-            warp.clock.accesses.access_local(warp, kind)
 
     def timed(warp: TimedFragment, mask: int, *args):
         got = run(warp, mask, *args)
@@ -306,37 +292,65 @@ def _memory_access(run, effect: e.Access):
             addresses = address[as_bools(mask)].astype(np.int64)
         else:
             addresses = np.array([address], np.int64)
-        if space != "generic":
-            timed_in(warp, space, addresses)
-            return got
-        windows = addresses & ~WINDOW_MASK
-        for window in dict.fromkeys(windows.tolist()):
-            inside = addresses[windows == window] & WINDOW_MASK
-            timed_in(warp, _WINDOWS.get(window, "param"), inside)
+        _access(warp, kind, space, addresses, nbytes, cached)
         return got
 
     return timed
 
 
-def _fill(ins: Instr, run):
-    """st.bulk: shared memory takes a range at the width of its banks, 128 bytes a clk, one range
-    after the other. Nobody has measured it: grade "unknown".
+def _ranges(run, effect: e.Effect):
+    """Ranges of one memory that an operand gives the size of, one after the other. Shared memory
+    takes one at the width of its banks, 128 bytes a clk. Nobody has measured it: grade "unknown".
     """
+    kind, asked = _kind(effect), effect.properties
+    (memory,) = {*asked.reads, *asked.writes}
 
     def timed(warp: TimedFragment, mask: int, address, size, *rest):
-        run(warp, mask, address, size, *rest)
+        got = run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)
-            warp.clock.accesses.access_shared(warp, "st", where, nbytes, remote=False)
+            _access_in(warp, kind, memory, where, nbytes, cached=True)
+        return got
 
     return timed
 
 
-def _kind(effect: e.Access) -> str:
+def _access(
+    warp: TimedFragment, kind: str, space: str, addresses: np.ndarray, nbytes: int, cached: bool
+) -> None:
+    """A warp accesses `nbytes` at each of some addresses of a state space."""
+    if space != "generic":
+        _access_in(warp, kind, space, addresses, nbytes, cached)
+        return
+    windows = addresses & ~WINDOW_MASK
+    for window in dict.fromkeys(windows.tolist()):
+        inside = addresses[windows == window] & WINDOW_MASK
+        _access_in(warp, kind, _WINDOWS.get(window, "param"), inside, nbytes, cached)
+
+
+def _access_in(
+    warp: TimedFragment, kind: str, space: str, addresses: np.ndarray, nbytes: int, cached: bool
+) -> None:
+    accesses = warp.clock.accesses
+    if space == "global":
+        accesses.access_global(warp, kind, addresses, nbytes, cached)
+    elif space.startswith("shared"):
+        far = addresses >> RANK_SHIFT != warp.cta.rank
+        if space != "shared::cluster" or far.all() or not far.any():
+            remote = space == "shared::cluster" and bool(far[0])
+            accesses.access_shared(warp, kind, addresses, nbytes, remote)
+            return
+        for remote in (False, True):
+            accesses.access_shared(warp, kind, addresses[far == remote], nbytes, remote)
+    else:
+        accesses.access_local(warp, kind)
+
+
+def _kind(effect: e.Effect) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
     if isinstance(effect, e.Updates):
         return "atom" if effect.returns else "red"
-    return "ld" if properties(effect).gives else "st"
+    return "ld" if effect.properties.gives else "st"
 
 
 # Waits, and what uses the ports of tensor memory or of shared memory: wrapper(ins, run).
@@ -348,30 +362,12 @@ WAITS: dict[type[e.Effect], Callable[..., Run]] = {
     e.TensorStores: _tmem_access,
     e.AllocatesTensor: _alloc,
     e.OrdersGrids: _grid_dependency,
-    e.Fills: _fill,
 }
-# What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
-# is given to takes the time (units.py), or what it waits for is done here at once.
+# Those without a line work on registers (rates.py), or access memory (_memory_access). These take
+# their warp no time beyond their issue: the unit that they are given to takes the time (units.py),
+# or what they wait for is done here at once.
 NO_TIME: tuple[type[e.Effect], ...] = (
-    *(
-        e.Exchanges,
-        e.Elects,
-        e.MultipliesInWarp,
-        e.Transposes,
-        e.LooksAtLanes,
-        e.Jumps,
-        e.Traps,
-        e.Sleeps,
-    ),
-    *(
-        e.Hints,
-        e.Discards,
-        e.CallsSystem,
-        e.MeetsInWarp,
-        e.Copies,
-        e.ArrivesBehindCopies,
-        e.CommitsGroup,
-    ),
+    *(e.Discards, e.CallsSystem, e.Copies, e.ArrivesBehindCopies, e.CommitsGroup),
     *(e.WaitsForGroups, e.RequestsWork, e.ReadsRequest, e.InvalidatesMbarrier),
     *(e.EndsAllocation, e.FencesTensor, e.FencesTensormap, e.EditsTensormap, e.PublishesTensormap),
 )

@@ -11,8 +11,7 @@ import numpy as np
 from b200 import effects as e
 from b200.checker.instrument import CheckedWriter
 from b200.checker.words import line
-from b200.chip.memory.addressing import resolver, space_of
-from b200.chip.memory.fill import ranges
+from b200.chip.memory.addressing import ranges, resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier, barrier_operand
 from b200.explore import trace as kinds
@@ -51,12 +50,20 @@ class RecordingWriter(CheckedWriter):
                 return _look(ins, effect, run)
             looks = frozenset(self.peeks.get(id(ins), ()))
             return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
-        if self.deciding and (noted := WRITES.get(type(effect))) is not None:
-            return noted(ins, effect, run)
+        if self.deciding and writes(effect):
+            if isinstance(effect, e.Access):
+                return _written(ins, effect, run)
+            return _written_ranges(ins, run)
         if isinstance(effect, e.Access):
             return _read(ins, effect, run) if id(ins) in self.deciding else run
         make = RECORDED.get(type(effect))
         return run if make is None else make(ins, effect, run)
+
+
+def writes(effect: e.Effect) -> bool:
+    """Whether lanes write memory at once. Operations are noted where they are issued (words.py)."""
+    answers = effect.properties
+    return answers.lanes and not {"shared", "global"}.isdisjoint(answers.writes)
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -73,13 +80,14 @@ def _written(ins: Instr, effect: e.Access, run):
     return noted
 
 
-def _filled(ins: Instr, effect: e.Fills, run):
-    """Likewise of st.bulk: a weak store of as many bytes as each range has."""
+def _written_ranges(ins: Instr, run):
+    """Likewise of weak stores of as many bytes as an operand says."""
+    space = space_of(ins)
 
     def noted(warp: RecordedFragment, mask: int, address, size, *rest):
         run(warp, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
-            store = e.Stores(order="weak", space=effect.space, nbytes=nbytes, bits=64)
+            store = e.Stores(order="weak", space=space, nbytes=nbytes, bits=64)
             warp.recorder.words.written(warp, lanes_, at, ins, store)
 
     return noted
@@ -368,13 +376,6 @@ def _registers(ins: Instr, effect: e.SetsRegisters, run):
     return recorded
 
 
-# Who writes which words of memory is noted by these, and of operations where they are issued.
-WRITES: dict[type[e.Effect], Callable] = {
-    e.Stores: _written,
-    e.MatrixStores: _written,
-    e.Updates: _written,
-    e.Fills: _filled,
-}
 # What synchronises by the signals of asynchronous operations: noted where they are issued
 # (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
 AT_ISSUE = (e.Copies, e.Commits, e.RequestsWork)

@@ -3,7 +3,7 @@
     TYPES: u32 s32                                 a set, which rows name
     add{.sat}.s32 d, a, b                          a form and its operands
     (popc|clz).(b32|b64) d:b32, a                  mnemonics and types to choose from
-    - pmevent.* ; debugging                        a form that is not modelled, and why
+    - multimem.* ; multimem                        a form that is not modelled, and why
     cvt.rn.bf16x2.e4m3x2 d, a @9.2                 a form that is newer than PTX ISA 9.0
     - tex.* ; textures                             all that begins so
 

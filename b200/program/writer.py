@@ -15,7 +15,6 @@ from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
 from b200.program.operands import dtype_name
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
-from b200.properties import changes
 from b200.registry import DTYPES, INLINE_NAMES, Pure
 
 
@@ -310,7 +309,7 @@ class Writer(PackWriter):
             self._line("if g:", ins)
             indent = 2
         active_mask = "g" if guard is not None else "m"
-        if changes(ins.effect):
+        if ins.effect.changes:
             self._line("w.spin = None", ins, indent)
         if entry.rows and guard is None and n == 1 and self._takes_rows(dsts):
             name = f"p{next(self.names)}"

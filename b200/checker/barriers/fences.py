@@ -14,7 +14,7 @@ from b200.checker.agent import Agent
 from b200.checker.memory.heard import part_of
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
-from b200.checker.steps import all_operands, followed
+from b200.checker.steps import all_operands, rule
 from b200.effects import (
     ACQUIRING,
     RELEASING,
@@ -67,14 +67,14 @@ def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
     observer.globals.order.fenced_proxy(agent)
 
 
-@followed(all_operands)
+@rule(FencesMemory, look=all_operands)
 def fence(ins: Instr, effect: FencesMemory, run) -> Run:
     """Observe fence and membar."""
     scope = scope_of(ins, CTA)
     return _fenced(ins, run, partial(_orders_memory, order=effect.order, scope=scope))
 
 
-@followed(all_operands)
+@rule(FencesProxy, look=all_operands)
 def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
     acts: list[Act] = []
     if effect.shared:
@@ -86,12 +86,12 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
     return _fenced(ins, run, *acts) if acts else run
 
 
-@followed(all_operands)
+@rule(FencesInits, look=all_operands)
 def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
     return _fenced(ins, run, lambda observer, agent, lanes: agent.fence_init())
 
 
-@followed(all_operands)
+@rule(FencesTensor, look=all_operands)
 def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
     act = Agent.fence_before if effect.before else Agent.fence_after
     return _fenced(ins, run, lambda observer, agent, lanes: act(agent))

@@ -15,7 +15,7 @@ from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
 from b200.checker.memory.heard import part_of
 from b200.checker.scopes import CLUSTER
-from b200.checker.steps import all_operands, followed
+from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier import barrier_operand
 from b200.errors import Fault
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-@followed(all_operands)
+@rule(e.MeetsInWarp, look=all_operands)
 def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
@@ -44,6 +44,7 @@ def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
     return observed
 
 
+@rule(e.Exchanges, e.Elects, e.MultipliesInWarp)
 def meets(ins: Instr, effect: e.Effect, run) -> Run:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
@@ -61,7 +62,7 @@ def meets(ins: Instr, effect: e.Effect, run) -> Run:
 # --- mbarriers ----------------------------------------------------------------------------------
 
 
-@followed(all_operands)
+@rule(e.InitsMbarrier, look=all_operands)
 def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
     find = barrier_operand(ins)
 
@@ -75,7 +76,7 @@ def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.InvalidatesMbarrier, look=all_operands)
 def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
     def observed(warp: CheckedFragment, lane: int, address):
         observer = warp.observer
@@ -90,13 +91,13 @@ def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.Arrives, look=all_operands)
 def arrive(ins: Instr, effect: e.Arrives, run) -> Run:
     what = "arrive and expect_tx" if effect.expects else "arrive"
     return _signals(ins, run, what, effect.expects, arrives=True)
 
 
-@followed(all_operands)
+@rule(e.ExpectsBytes, look=all_operands)
 def expect(ins: Instr, effect: e.ExpectsBytes, run) -> Run:
     return _signals(ins, run, "expect_tx", True, arrives=False)
 
@@ -124,7 +125,7 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.CompletesBytes, look=all_operands)
 def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
     find = barrier_operand(ins)
 
@@ -142,7 +143,7 @@ def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.WaitsForPhase, look=all_operands)
 def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
     relaxed = effect.order == "relaxed"
@@ -172,7 +173,7 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
 # --- barriers of the CTA and of the cluster -----------------------------------------------------
 
 
-@followed(all_operands)
+@rule(e.MeetsInCta, look=all_operands)
 def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
@@ -212,7 +213,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.ArrivesInCluster, look=all_operands)
 def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         observer = warp.observer
@@ -230,7 +231,7 @@ def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.WaitsInCluster, look=all_operands)
 def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         observer = warp.observer
@@ -242,7 +243,7 @@ def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.SetsRegisters, look=all_operands)
 def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
     """Observe setmaxnreg."""
 
@@ -253,6 +254,7 @@ def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
     return observed
 
 
+@rule(e.ReadsRequest)
 def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
     """Observe clusterlaunchcontrol.query_cancel."""
 
@@ -270,7 +272,7 @@ def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
 # --- grids and groups ---------------------------------------------------------------------------
 
 
-@followed(all_operands)
+@rule(e.OrdersGrids, look=all_operands)
 def grid_dependency(ins: Instr, effect: e.OrdersGrids, run) -> Run:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
 
@@ -295,7 +297,7 @@ def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
     return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
 
 
-@followed(all_operands)
+@rule(e.CommitsGroup, look=all_operands)
 def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         run(warp, mask)
@@ -306,7 +308,7 @@ def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(e.WaitsForGroups, look=all_operands)
 def wait_group(ins: Instr, effect: e.WaitsForGroups, run) -> Run:
     """Observe a wait_group or wait_all. Bulk groups are each thread's own (PTX ISA 9.7.9.25.3)."""
     everything, names = effect.everything, _groups(effect)

@@ -27,8 +27,9 @@ from b200.checker.memory.sent import in_turn
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import _strong_shared, shared_access
 from b200.checker.memory.stores_at_once import FollowedStore
-from b200.checker.steps import Look, Looking, Touch, all_operands, followed, plain, way_of
-from b200.chip.memory.fill import UNIT, ranges
+from b200.checker.steps import Look, Looking, Touch, all_operands, plain, rule, way_of
+from b200.chip.memory.addressing import ranges
+from b200.chip.memory.fill import UNIT
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Fills, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.program.module import Instr
@@ -144,7 +145,7 @@ def _noted(observer: Observer, agent: Agent, at: np.ndarray, nbytes: int, ins: I
     observer.unwritten.lanes(agent, at, nbytes, ins)
 
 
-@followed(_look_at_access)
+@rule(Loads, Stores, look=_look_at_access)
 def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     """Observe ld and st."""
     space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
@@ -241,7 +242,7 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
     return look
 
 
-@followed(_look_at_atomic)
+@rule(Updates, look=_look_at_atomic)
 def atomic(ins: Instr, effect: Updates, run) -> Run:
     """Observe atom and red."""
     space, nbytes = effect.space, effect.nbytes
@@ -297,7 +298,7 @@ def _look_at_matrix(ins: Instr) -> Looking:
     return lambda warp, mask, args: Look((plain(args[0]),))
 
 
-@followed(_look_at_matrix)
+@rule(MatrixLoads, MatrixStores, look=_look_at_matrix)
 def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
     i's rows.
@@ -316,7 +317,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(Fills, look=all_operands)
 def fill(ins: Instr, effect: Fills, run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access
+from b200.checker.steps import rule
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
+@rule(EditsTensormap)
 def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
     in_shared = effect.space == "shared"
@@ -48,6 +50,7 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
     return observed
 
 
+@rule(PublishesTensormap)
 def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
     """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
@@ -66,6 +69,7 @@ def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
     return observed
 
 
+@rule(FencesTensormap)
 def fence(ins: Instr, effect: FencesTensormap, run) -> Run:
     """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
 

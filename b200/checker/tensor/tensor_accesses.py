@@ -13,7 +13,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.agent import Agent
 from b200.checker.observer import Observer
-from b200.checker.steps import all_operands, followed
+from b200.checker.steps import all_operands, rule
 from b200.checker.tensor import pairs
 from b200.checker.tensor.tensor_memory import halves_of
 from b200.checker.vector_clocks import HB
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-@followed(all_operands)
+@rule(AllocatesTensor, look=all_operands)
 def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
     def observed(warp: CheckedFragment, mask: int, address, columns):
         observer = warp.observer
@@ -42,7 +42,7 @@ def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(FreesTensor, look=all_operands)
 def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
     def observed(warp: CheckedFragment, mask: int, taddr, columns):
         observer = warp.observer
@@ -101,7 +101,7 @@ def _place_of_tensor_access(ins: Instr):
     return lambda warp, mask, args: everything(warp, mask, args[:-1])
 
 
-@followed(_place_of_tensor_access)
+@rule(TensorLoads, TensorStores, look=_place_of_tensor_access)
 def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
     """Observe tcgen05.ld and tcgen05.st."""
     is_load = isinstance(effect, TensorLoads)
@@ -137,7 +137,7 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
     return observed
 
 
-@followed(all_operands)
+@rule(WaitsForTensor, look=all_operands)
 def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
     """Observe tcgen05.wait: the warp's own loads or stores of tensor memory are complete."""
     name = "tmem_load" if effect.loads else "tmem_store"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
-from b200.effects import Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
+from b200.effects import CountsEvents, Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
 from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, lanes_text, warp
@@ -270,6 +270,12 @@ def bar_warp(ins: Instr) -> Run:
     membermask is checked.
     """
     return in_groups(lambda warp, here: None)
+
+
+@warp("pmevent", states=CountsEvents())
+def pmevent(ins: Instr) -> Run:
+    """pmevent{.mask} a"""
+    return lambda warp, mask, events: None
 
 
 @warp("nanosleep", states=Sleeps(pipe="sleep"))
