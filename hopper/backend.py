@@ -41,4 +41,4 @@ class HopperGpu(Gpu):
         start = time.perf_counter()
         self._loaded[key].launch(shape, params)
         seconds = time.perf_counter() - start
-        return Launch(kernel.name, shape.grid, shape.block, shape.cluster, shape.smem, seconds)
+        return Launch(kernel.name, *shape.sizes, seconds)

@@ -42,8 +42,7 @@ class ScriptRecorder(Gpu):
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
         report = super().execute(program, kernel, shape, params)
-        sizes = shape.grid, shape.block, shape.cluster, shape.smem
-        launch = pack.PackedLaunch(0, kernel.name, *sizes, params, found)
+        launch = pack.PackedLaunch(0, kernel.name, *shape.sizes, params, found)
         after = tuple(digest(t) for t in tensors)
         nbytes = tuple(t.numel() for t in tensors)
         versions = pack.versions()

@@ -22,6 +22,8 @@ from b200.hardware import (
 from b200.program.names import readable
 from b200.registry import FULL
 
+Dim3 = tuple[int, int, int]
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -29,15 +31,20 @@ class Shape:
     in bytes. dependent: it may start before the one before it has ended.
     """
 
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
     smem: int
     dependent: bool = False
 
     @property
     def ctas(self) -> int:
         return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def sizes(self) -> tuple[Dim3, Dim3, Dim3, int]:
+        """Grid, block, cluster and shared memory, as `Gpu.launch` takes them."""
+        return self.grid, self.block, self.cluster, self.smem
 
 
 @dataclass
@@ -59,9 +66,9 @@ class Launch:
     """
 
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
     smem_bytes: int
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
 from b200.chip.launch import (
     RESERVED_SMEM,
     Launch,
+    Shape,
     check_limits,
     special_registers,
     thread_registers,
@@ -184,16 +185,14 @@ class Machine:
             watcher.exits(state, lanes)
 
     # --- a launch ---------------------------------------------------------------------------------
-    def launch(
-        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes, /
-    ) -> Launch:
+    def launch(self, code: Translated, shape: Shape, params: bytes) -> Launch:
         """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit,
         internal.
         """
-        arguments = grid, block, cluster, dynamic_smem, params
+        arguments = shape, params
 
         def carry_out() -> Launch:
-            return self._carry_out(code, *arguments)
+            return self._carry_out(code, shape, params)
 
         for watcher in self.watchers:
             watcher.begins(code, arguments)
@@ -213,12 +212,10 @@ class Machine:
             watcher.ends(launch, code, arguments)
         return launch
 
-    def _carry_out(
-        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
-    ) -> Launch:
+    def _carry_out(self, code: Translated, shape: Shape, params: bytes) -> Launch:
         self.code = code
-        smem = code.static_smem + dynamic_smem
-        launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)
+        smem = code.static_smem + shape.smem
+        launch = Launch(code.kernel.name, shape.grid, shape.block, shape.cluster, smem)
         check_limits(launch, len(params))
         self.params, self.resident, self.started = params, [], 0
         self.grids = ChildGrids()

@@ -56,7 +56,7 @@ class Suite:
 
     def start(self, share: Share, tests: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process of pytest that does as `share` says."""
-        # This checkout's plugin by its module, and not once more by an installed b200's entry point.
+        # This checkout's plugin by its module, not once more by an installed b200's entry point.
         own = ("-p", "b200.pytest_plugin", "-p", "no:b200", "-p", "lab.suites.worker")
         command = (sys.executable, "-m", "pytest", *own, "--b200", *QUIET, *tests)
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
