@@ -228,7 +228,7 @@ class Waitable:
                 fragment.wake()
 
 
-def lanes(x, dtype) -> np.ndarray:
+def lanes(x: int | np.ndarray, dtype) -> np.ndarray:
     """An argument as an array of 32 elements of `dtype`, an unsigned type. A negative immediate is
     its two's complement.
     """

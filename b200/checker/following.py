@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from b200.checker.finding import Finding
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
-    from b200.chip.fragment import Fragment
+    from b200.chip.fragment import Fragment, WarpState
     from b200.chip.state import Cluster, GlobalMemory
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
@@ -364,15 +364,15 @@ class Trail:
         before, self.latest[key] = self.latest.get(key), place
         return before == place
 
-    def exited(self, state) -> None:
+    def exited(self, state: WarpState) -> None:
         """A warp has exited. Raises Departed if a rule that sees all clusters finds something."""
         self.step(("exit", state.cta.rank, state.index))
         warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
         if any(warp.live for warp in warps):
             return
         following, observer = self.following, self.following.observer
-        state = observer.clusters.get(self.cluster)
-        agents = state.agents if state is not None else {}
+        mine = observer.clusters.get(self.cluster)
+        agents = mine.agents if mine is not None else {}
         if not self.follows:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = following.left_by(self.cluster, roles)

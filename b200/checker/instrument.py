@@ -26,6 +26,7 @@ from b200.registry import Run
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
+    from b200.program.analysis import Op
 
 
 class CheckedWriter(Writer):
@@ -36,29 +37,30 @@ class CheckedWriter(Writer):
         self.out.without_rule = without_rule(self.out.structure)
         super().write()
 
-    def _stays(self, op) -> bool:
+    def _stays(self, op: Op) -> bool:
         return id(op.ins) in self.first_reads or super()._stays(op)
 
-    def _kind(self, op):
+    def _kind(self, op: Op):
         return None if id(op.ins) in self.first_reads else super()._kind(op)
 
-    def _vector(self, group, args, mask):
+    def _vector(self, group: list, args: list, mask: str):
         made = group[0].made
         if made.narrows is None:
             return super()._vector(group, args, mask)
         function = self._constant(watched([op.ins for op in group], made))
         return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
 
-    def _op(self, op):
+    def _op(self, op: Op):
         if (loads := self.first_reads.get(id(op.ins))) is not None:
-            told, which = map(self._constant, (tensor_accesses.registers_read, loads))
+            told = self._constant(tensor_accesses.registers_read)
+            which = self._constant(loads)
             self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
 
 
-def wrap(ins: Instr, run, style: str) -> Run:
+def wrap(ins: Instr, run: Run, style: str) -> Run:
     """The run function of an instruction, observed. style: "lane" or "warp"."""
     kind = type(ins.effect)
     if kind not in WRAPPERS:
@@ -67,7 +69,7 @@ def wrap(ins: Instr, run, style: str) -> Run:
     return _noted(ins, run, style) if make is None else _stepping(ins, run, make)
 
 
-def _stepping(ins: Instr, run, make: Callable):
+def _stepping(ins: Instr, run: Run, make: Callable):
     """The wrapper's run function, with the instruction's step taken before it. A cluster that
     follows executes the plain run function instead (following.py).
     """
@@ -76,7 +78,7 @@ def _stepping(ins: Instr, run, make: Callable):
     if look is None or observed is run:
         return observed
 
-    def step(warp: CheckedFragment, who, *args):
+    def step(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
         trail = observer.trail
         if trail is not None:
@@ -124,13 +126,13 @@ def _has_steps(ins: Instr) -> bool:
     return unseen or look_of(make, ins) is not None
 
 
-def _noted(ins: Instr, run, style: str):
+def _noted(ins: Instr, run: Run, style: str):
     """Observe an instruction that issues an asynchronous operation. `issue` sees what the operation
     does; here the observer is told which instruction issues it.
     """
     one = style == "lane"
 
-    def observed(warp: CheckedFragment, who, *args):
+    def observed(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
         observer.ins, observer.lane = ins, who if one else None
         return run(warp, who, *args)

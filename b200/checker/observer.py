@@ -52,6 +52,7 @@ from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.checked import Checker
+    from b200.program.translated import Translated
 
 ALIKE = 3  # findings of one kind and severity about one line
 
@@ -61,7 +62,7 @@ class Observer:
     findings so far. traces: the steps that its clusters follow, None if they do not.
     """
 
-    def __init__(self, checker: Checker, code, traces: Traces | None = None):
+    def __init__(self, checker: Checker, code: Translated, traces: Traces | None = None):
         self.checker = checker
         self.machine = machine = checker.machine
         self.following = None
@@ -209,7 +210,7 @@ class Observer:
         self,
         kind: str,
         diagnosis: str,
-        details,
+        details: tuple,
         new: Record | None,
         old: Record | None,
         severity: str = ERROR,
@@ -282,7 +283,13 @@ class Observer:
         return [f for f in self.findings if looks is None or not looks.is_compilers(f)]
 
     def found(
-        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
+        self,
+        kind: str,
+        diagnosis: str,
+        details,
+        ins,
+        other: Instr | None = None,
+        severity: str = ERROR,
     ) -> None:
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
     from b200.checker.following import Trail
     from b200.checker.observer import Observer
+    from b200.chip.copies.tensormap import TensorMap
+    from b200.chip.copies.tma import TensorBoxes
 
 
 class Touch(NamedTuple):
@@ -106,7 +108,7 @@ def rule(
     return mark
 
 
-def look_of(make, ins: Instr) -> Looking | None:
+def look_of(make: Callable, ins: Instr) -> Looking | None:
     """The function that describes executions of an instruction with this wrapper; None if the
     instruction is not followed.
     """
@@ -114,7 +116,7 @@ def look_of(make, ins: Instr) -> Looking | None:
     return look(ins) if look is not None else None
 
 
-def plain(x) -> Any:
+def plain(x: int | np.ndarray) -> Any:
     """An operand in a form that can be compared and hashed."""
     if type(x) is int:
         return x
@@ -158,7 +160,7 @@ def _box(trail: Trail, warp: CheckedFragment, operation: TmaLoad | TmaStore) -> 
     return tensormap.form, name, tuple(inside), again
 
 
-def _inside(tensormap, box) -> tuple[tuple[int, int], ...]:
+def _inside(tensormap: TensorMap, box: list) -> tuple[tuple[int, int], ...]:
     """The part of a box that lies in its tensor: first and end of it in each dimension."""
     return tuple(
         (min(max(-at, 0), size), max(min(dim - at, size), 0))
@@ -177,7 +179,7 @@ def _tma_load(trail: Trail, warp: CheckedFragment, load: TmaLoad) -> Look:
     )
 
 
-def _told_of_box(observer: Observer, agent: Agent, access, ins: Instr):
+def _told_of_box(observer: Observer, agent: Agent, access: TensorBoxes, ins: Instr):
     observer.coverage.loaded(agent, access, ins)
     observer.unwritten.box(agent, access, ins)
 

@@ -15,10 +15,12 @@ from b200.registry import lanes_text
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.launch import Launch
     from b200.chip.machine import Machine
+    from b200.program.translated import Translated
 
 
-def count(code, hits: list[int]) -> dict[str, int]:
+def count(code: Translated, hits: list[int]) -> dict[str, int]:
     """Warp instructions executed, by mnemonic (the opcode's leading words)."""
     out: Counter[str] = Counter()
     for block, n in zip(code.structure, hits, strict=True):
@@ -60,7 +62,7 @@ def mnemonic(ins: Instr) -> str:
     return ".".join(words)
 
 
-def instruction_of(code, warp: Fragment, error: BaseException) -> Instr | None:
+def instruction_of(code: Translated, warp: Fragment, error: BaseException) -> Instr | None:
     """The instruction whose generated line raised `error`."""
     filename = f"<{code.kernel.name}>"
     for frame in traceback.extract_tb(error.__traceback__):
@@ -126,7 +128,7 @@ def at_work(machine: Machine) -> list[str]:
     return lines
 
 
-def fault(machine: Machine, launch, fragment, error: BaseException) -> str:
+def fault(machine: Machine, launch: Launch, fragment: Fragment, error: BaseException) -> str:
     """The report of a fault: an instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)
     return (
@@ -138,7 +140,7 @@ def fault(machine: Machine, launch, fragment, error: BaseException) -> str:
     )
 
 
-def internal(machine: Machine, launch, fragment, error: BaseException) -> str:
+def internal(machine: Machine, launch: Launch, fragment, error: BaseException) -> str:
     """The report of a failure of the emulator itself: it says where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
@@ -166,7 +168,7 @@ def waits_for_host(machine: Machine) -> str | None:
     return None
 
 
-def deadlock(machine: Machine, launch) -> str:
+def deadlock(machine: Machine, launch: Launch) -> str:
     """The report of a deadlock: the likely causes; then an entry for each different wait, with the
     fragments in it; then the latest events at the barriers.
     """

@@ -23,6 +23,7 @@ from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool, group_of
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
+from b200.registry import Waitable
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -115,7 +116,7 @@ def _held_up(cause: Cause) -> str:
     return f"  held up by the above: {cause.what}{where}"
 
 
-def _likeness(machine: Machine, waitable, fragments) -> object:
+def _likeness(machine: Machine, waitable: Waitable, fragments: list) -> object:
     """Equal for the barriers of several CTAs that hang alike."""
     at = where(machine, fragments[0])
     if isinstance(waitable, MBarrier):
@@ -140,7 +141,7 @@ def _exited(machine: Machine) -> list[str]:
     return [f"  have exited already: {text}"] if gone else []
 
 
-def _cause(machine: Machine, waitable, fragments) -> Cause | None:
+def _cause(machine: Machine, waitable: Waitable, fragments: list) -> Cause | None:
     """Why what is waited for may never come, None where nothing can be said."""
     if (sure := sure_cause(machine, waitable)) is not None:
         return sure
@@ -162,7 +163,7 @@ def _cause(machine: Machine, waitable, fragments) -> Cause | None:
     return None
 
 
-def _mbarrier(machine: Machine, b: MBarrier, fragments) -> Cause:
+def _mbarrier(machine: Machine, b: MBarrier, fragments: list) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
     facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
@@ -199,7 +200,7 @@ def _arrivers(b: MBarrier) -> str:
     return ", ".join(list(found)[-3:]) or "unknown"
 
 
-def _named(machine: Machine, bar: NamedBarrier, fragments) -> Cause:
+def _named(machine: Machine, bar: NamedBarrier, fragments: list) -> Cause:
     here = {f.state for f in fragments}
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
@@ -338,7 +339,7 @@ def _cluster(machine: Machine, barrier, fragments) -> Cause:
     )
 
 
-def _timeline(machine: Machine, waitable) -> list[str]:
+def _timeline(machine: Machine, waitable: Waitable) -> list[str]:
     history = machine.barrier_history(waitable) if isinstance(waitable, MBarrier) else None
     if history is None or not history.events:
         return []

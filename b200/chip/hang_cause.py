@@ -12,7 +12,7 @@ from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor.tmem_alloc import Pool, pool_of
 from b200.program.module import Instr, Loc
-from b200.registry import lanes_text
+from b200.registry import Waitable, lanes_text
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
@@ -42,7 +42,7 @@ def instruction(machine: Machine, warp: Fragment) -> Instr:
     return machine.code.structure[warp.pc].ops[0].ins
 
 
-def where(machine: Machine, fragment) -> str:
+def where(machine: Machine, fragment: Fragment) -> str:
     ins = instruction(machine, fragment)
     return ins.opcode if ins.loc is None else _at(ins.loc)
 
@@ -55,7 +55,7 @@ def _at(loc: Loc) -> str:
 # --- causes ---------------------------------------------------------------------------------------
 
 
-def sure_cause(machine: Machine, waitable) -> Cause | None:
+def sure_cause(machine: Machine, waitable: Waitable) -> Cause | None:
     """Why what is waited for cannot come, if that is sure."""
     if isinstance(waitable, Meeting):
         return _membermask(machine, waitable)

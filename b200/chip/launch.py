@@ -161,7 +161,7 @@ def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int
 _THREADS: dict[tuple, dict] = {}
 
 
-def thread_registers(block, warp: int) -> dict:
+def thread_registers(block: tuple, warp: int) -> dict:
     """Special registers of a warp's threads: tid varies between lanes."""
     key = (*block, warp)
     if key not in _THREADS:

@@ -21,6 +21,7 @@ from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE, TMEM_COLUMNS, TMEM
 if TYPE_CHECKING:
     from b200.chip.copies.async_groups import Groups
     from b200.chip.fragment import ClusterBarrier, WarpState
+    from b200.chip.launch import Launch
     from b200.chip.sync.barriers import NamedBarrier
     from b200.chip.sync.mbarrier import MBarrier
     from b200.chip.sync.registers import RegisterPool
@@ -114,7 +115,7 @@ class GlobalMemory:
     allocate.
     """
 
-    def __init__(self, find_more=None):
+    def __init__(self, find_more: Callable | None = None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
         self._find_all = (find_more,) if find_more is not None else ()
@@ -124,7 +125,7 @@ class GlobalMemory:
         self.behind = 0xFF  # a byte behind an allocation, or of the heap where it was freed
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
-    def also_search(self, find_more) -> None:
+    def also_search(self, find_more: Callable) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
         self._find_one.append(find_more)
 
@@ -226,7 +227,7 @@ class GlobalMemory:
         self._regions = [r for r in self._regions if not r.behind]
         self._bases = [r.base for r in self._regions]
 
-    def retain(self, keep) -> None:
+    def retain(self, keep: Callable) -> None:
         """Drop the allocations for which keep(region) is false. A search finds what has been
         allocated since.
         """
@@ -443,7 +444,7 @@ class Cluster:
 
     barrier: ClusterBarrier
 
-    def __init__(self, grid, index: tuple[int, int, int], shape: tuple[int, int, int]):
+    def __init__(self, grid: Launch, index: tuple[int, int, int], shape: tuple[int, int, int]):
         self.grid, self.index, self.shape = grid, index, shape
         self.ctas: list[CTA] = []
 

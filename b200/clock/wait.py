@@ -50,7 +50,7 @@ NARROW: dict[type[e.Effect], Clk] = {
 }
 
 
-def wrap(ins: Instr, run) -> Run:
+def wrap(ins: Instr, run: Run) -> Run:
     """The run function of an instruction, with the time that it takes added."""
     timed = _wrap(ins, run)
     if not membar.is_wide(ins):
@@ -61,7 +61,7 @@ def wrap(ins: Instr, run) -> Run:
     return _after_fence(ins, timed)
 
 
-def _wrap(ins: Instr, run):
+def _wrap(ins: Instr, run: Run):
     effect = ins.effect
     kind = type(effect)
     if isinstance(effect, e.Access):
@@ -83,7 +83,7 @@ def _wrap(ins: Instr, run):
     return run
 
 
-def _after_fence(ins: Instr, run):
+def _after_fence(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         membar.wait(warp, ins)
         return run(warp, *args)
@@ -91,7 +91,7 @@ def _after_fence(ins: Instr, run):
     return timed
 
 
-def _after_fence_of_a_warp(ins: Instr, run):
+def _after_fence_of_a_warp(ins: Instr, run: Run):
     """MEMBAR.ALL.GPU is of the warp, however many lanes what comes after it is carried out for."""
     lanes = LanesOfAWarp()
 
@@ -127,7 +127,7 @@ class LanesOfAWarp:
         self.last = (warp, lane, warp.time)
 
 
-def _once_a_warp(run, clk: Callable[[Constants], float]):
+def _once_a_warp(run: Run, clk: Callable[[Constants], float]):
     """Lanes that name one address share an issue."""
     lanes = LanesOfAWarp()
 
@@ -143,7 +143,7 @@ def _once_a_warp(run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _over_the_cluster(ins: Instr, run):
+def _over_the_cluster(ins: Instr, run: Run):
     """An arrive at another CTA's barrier, which returns nothing, is there a while later. Lanes that
     a branch has parted from others of their warp meet them the later for it.
     """
@@ -160,7 +160,7 @@ def _over_the_cluster(ins: Instr, run):
     return timed
 
 
-def _fixed(run, clk: Callable[[Constants], float]):
+def _fixed(run: Run, clk: Callable[[Constants], float]):
     def timed(warp: TimedFragment, *args):
         got = run(warp, *args)
         warp.time += clk(warp.clock.constants)
@@ -169,7 +169,7 @@ def _fixed(run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _mbarrier_wait(ins: Instr, run):
+def _mbarrier_wait(ins: Instr, run: Run):
     """A phase that is complete is seen after mbarrier_try, and mbarrier_wake after it is; a warp
     that waited for it goes on mbarrier_asleep after it is, or mbarrier_asleep_parted, if it is
     lanes apart from others of their warp.
@@ -195,8 +195,8 @@ def _mbarrier_wait(ins: Instr, run):
     return timed
 
 
-def _cta_barrier(ins: Instr, run):
-    def timed(warp: TimedFragment, mask: int, number, *rest):
+def _cta_barrier(ins: Instr, run: Run):
+    def timed(warp: TimedFragment, mask: int, number: int, *rest):
         got = run(warp, mask, number, *rest)
         number = number if isinstance(number, int) else int(number[active(mask)[0]])
         barrier, c = warp.cta.named_barriers[number], warp.clock.constants
@@ -209,7 +209,7 @@ def _cta_barrier(ins: Instr, run):
     return timed
 
 
-def _cluster_wait(ins: Instr, run):
+def _cluster_wait(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         run(warp, *args)
         at = warp.cta.cluster.barrier.time
@@ -220,7 +220,7 @@ def _cluster_wait(ins: Instr, run):
     return timed
 
 
-def _alloc(ins: Instr, run):
+def _alloc(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         run(warp, *args)
         warp.time += warp.clock.constants.tmem_alloc
@@ -230,7 +230,7 @@ def _alloc(ins: Instr, run):
     return timed
 
 
-def _grid_dependency(ins: Instr, run):
+def _grid_dependency(ins: Instr, run: Run):
     """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
     waits = ins.has("wait")
 
@@ -241,7 +241,7 @@ def _grid_dependency(ins: Instr, run):
     return timed
 
 
-def _tmem_wait(ins: Instr, run):
+def _tmem_wait(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         run(warp, *args)
         if warp.state.tmem_done > warp.time:
@@ -250,7 +250,7 @@ def _tmem_wait(ins: Instr, run):
     return timed
 
 
-def _tmem_access(ins: Instr, run):
+def _tmem_access(ins: Instr, run: Run):
     """tcgen05.ld and st: the port of the warp's quarter moves 32 lanes of a column at a time."""
     effect = ins.effect
     assert isinstance(effect, (e.TensorLoads, e.TensorStores))
@@ -276,7 +276,7 @@ def _tmem_access(ins: Instr, run):
 _WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
 
 
-def _memory_access(run, effect: e.Access):
+def _memory_access(run: Run, effect: e.Access):
     """Loads, stores, atomics of a warp: the addresses decide."""
     if effect.in_constant_bank:
         return run
@@ -298,14 +298,14 @@ def _memory_access(run, effect: e.Access):
     return timed
 
 
-def _ranges(run, effect: e.Effect):
+def _ranges(run: Run, effect: e.Effect):
     """Ranges of one memory that an operand gives the size of, one after the other. Shared memory
     takes one at the width of its banks, 128 bytes a clk. Nobody has measured it: grade "unknown".
     """
     kind, asked = _kind(effect), effect.properties
     (memory,) = {*asked.reads, *asked.writes}
 
-    def timed(warp: TimedFragment, mask: int, address, size, *rest):
+    def timed(warp: TimedFragment, mask: int, address: int, size: int, *rest):
         got = run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)

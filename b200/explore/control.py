@@ -278,7 +278,7 @@ class Control:
         """Whether a block ends a loop that goes on by a value that another order may change."""
         return index in self.regions[index] and bool(self.decide(index))
 
-    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside) -> bool:
+    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside: list) -> bool:
         """Whether a branch repeats one look until the phase is over, and does nothing else."""
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
         return repeated and self._repeats(block, looks[0])

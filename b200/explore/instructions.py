@@ -22,6 +22,7 @@ from b200.registry import FULL, QUIET, Run, active, lanes
 
 if TYPE_CHECKING:
     from b200.explore.record import RecordedFragment
+    from b200.program.analysis import Op
 
 
 class RecordingWriter(CheckedWriter):
@@ -37,7 +38,7 @@ class RecordingWriter(CheckedWriter):
         self.out.deciding = self.deciding = frozenset(deciding_reads(self.out.structure))
         super().write()
 
-    def _op(self, op):
+    def _op(self, op: Op):
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=self._recorded(op.ins, op.made))
         super()._op(op)
@@ -69,10 +70,10 @@ def writes(effect: e.Effect) -> bool:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(ins: Instr, effect: e.Access, run):
+def _written(ins: Instr, effect: e.Access, run: Run):
     """Note who writes which words (words.py)."""
 
-    def noted(warp: RecordedFragment, mask: int, address, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: int | np.ndarray, *rest):
         result = run(warp, mask, address, *rest)
         warp.recorder.words.written(warp, mask, address, ins, effect)
         return result
@@ -80,11 +81,11 @@ def _written(ins: Instr, effect: e.Access, run):
     return noted
 
 
-def _written_ranges(ins: Instr, run):
+def _written_ranges(ins: Instr, run: Run):
     """Likewise of weak stores of as many bytes as an operand says."""
     space = space_of(ins)
 
-    def noted(warp: RecordedFragment, mask: int, address, size, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: int, size: int | np.ndarray, *rest):
         run(warp, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
             store = e.Stores(order="weak", space=space, nbytes=nbytes, bits=64)
@@ -93,10 +94,10 @@ def _written_ranges(ins: Instr, run):
     return noted
 
 
-def _read(ins: Instr, effect: e.Access, run):
+def _read(ins: Instr, effect: e.Access, run: Run):
     """Note the words of a read whose value decides over synchronisation."""
 
-    def noted(warp: RecordedFragment, mask: int, address, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: int | np.ndarray, *rest):
         warp.recorder.words.read(warp, mask, address, ins, effect)
         return run(warp, mask, address, *rest)
 
@@ -110,10 +111,10 @@ def _place(mbarrier: MBarrier) -> Place:
     return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
 
 
-def _init(ins: Instr, effect: e.InitsMbarrier, run):
+def _init(ins: Instr, effect: e.InitsMbarrier, run: Run):
     find = barrier_operand(ins)
 
-    def recorded(warp: RecordedFragment, lane: int, address, count):
+    def recorded(warp: RecordedFragment, lane: int, address: int, count: int):
         run(warp, lane, address, count)
         place, recorder = _place(find(warp, address)), warp.recorder
         if recorder.one_more(warp, kinds.INIT, place, ins) is None:
@@ -122,7 +123,7 @@ def _init(ins: Instr, effect: e.InitsMbarrier, run):
     return recorded
 
 
-def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run):
+def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run):
     find = barrier_operand(ins)
 
     def recorded(warp: RecordedFragment, lane: int, address):
@@ -133,11 +134,11 @@ def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run):
     return recorded
 
 
-def _arrive(ins: Instr, effect: e.Arrives, run):
+def _arrive(ins: Instr, effect: e.Arrives, run: Run):
     find, with_bytes = barrier_operand(ins), effect.expects
     what = {"drop": effect.drops}
 
-    def recorded(warp: RecordedFragment, lane: int, address, count=1):
+    def recorded(warp: RecordedFragment, lane: int, address: int, count: int = 1):
         place = _place(find(warp, address))
         result = run(warp, lane, address, count)
         recorder = warp.recorder
@@ -157,7 +158,7 @@ def _arrive(ins: Instr, effect: e.Arrives, run):
 def _bytes(kind: str):
     """Record expect_tx and complete_tx."""
 
-    def make(ins: Instr, effect: e.Effect, run):
+    def make(ins: Instr, effect: e.Effect, run: Run):
         find = barrier_operand(ins)
 
         def recorded(warp: RecordedFragment, lane: int, address, nbytes: int):
@@ -170,7 +171,7 @@ def _bytes(kind: str):
     return make
 
 
-def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run):
+def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run: Run):
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     find = barrier_operand(ins)
 
@@ -183,14 +184,14 @@ def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run):
     return recorded
 
 
-def _look(ins: Instr, effect: e.WaitsForPhase, run):
+def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
     """
     find, shift = barrier_operand(ins), effect.shift
 
-    def recorded(warp: RecordedFragment, mask: int, address, phase, hint=None):
+    def recorded(warp: RecordedFragment, mask: int, address: int, phase: int, hint=None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
             warp.recorder.trace(warp.cta).not_followed.append(text)
@@ -203,13 +204,13 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run):
     return recorded
 
 
-def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
+def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
     """Record a wait. looks: id() of the looks that leave the wait out if they find
     the phase over.
     """
     find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
-    def one(warp: RecordedFragment, mask: int, address, phase, hint):
+    def one(warp: RecordedFragment, mask: int, address: int, phase: int, hint):
         """All lanes wait for one phase."""
         recorder, parity = warp.recorder, phase >> shift & 1
         place = _place(find(warp, address))
@@ -228,7 +229,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
             )
         return done
 
-    def recorded(warp: RecordedFragment, mask: int, address, phase, hint=None):
+    def recorded(warp: RecordedFragment, mask: int, address: int, phase: int, hint=None):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             return one(warp, mask, address, phase, hint)
         done = run(warp, mask, address, phase, hint)
@@ -254,15 +255,15 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _operand(x, mask: int) -> int:
+def _operand(x: int, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 
-def _named(ins: Instr, effect: e.MeetsInCta, run):
+def _named(ins: Instr, effect: e.MeetsInCta, run: Run):
     """Record bar.sync, bar.red and bar.arrive."""
     waits, counted = effect.waits, effect.counted
 
-    def recorded(warp: RecordedFragment, mask: int, number, *rest):
+    def recorded(warp: RecordedFragment, mask: int, number: int, *rest):
         recorder = warp.recorder
         place = Place("barrier", warp.cta.rank, _operand(number, mask))
         threads = _operand(rest[0], mask) if rest and counted else 0
@@ -281,7 +282,7 @@ def _named(ins: Instr, effect: e.MeetsInCta, run):
     return recorded
 
 
-def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
+def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run):
     place = Place("cluster")
 
     def recorded(warp: RecordedFragment, mask: int):
@@ -293,7 +294,7 @@ def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
     return recorded
 
 
-def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run):
+def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run):
     place = Place("cluster")
 
     def recorded(warp: RecordedFragment, mask: int):
@@ -314,11 +315,11 @@ def _pool(cta: CTA) -> Place:
     return Place("tmem", cta.rank & ~1)
 
 
-def _alloc(ins: Instr, effect: e.AllocatesTensor, run):
+def _alloc(ins: Instr, effect: e.AllocatesTensor, run: Run):
     pair = effect.pair
     locate = resolver(space_of(ins))
 
-    def recorded(warp: RecordedFragment, mask: int, address, columns):
+    def recorded(warp: RecordedFragment, mask: int, address: int, columns: int):
         run(warp, mask, address, columns)
         recorder, rank = warp.recorder, warp.cta.rank
         kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
@@ -331,8 +332,8 @@ def _alloc(ins: Instr, effect: e.AllocatesTensor, run):
     return recorded
 
 
-def _dealloc(ins: Instr, effect: e.FreesTensor, run):
-    def recorded(warp: RecordedFragment, mask: int, taddr, columns):
+def _dealloc(ins: Instr, effect: e.FreesTensor, run: Run):
+    def recorded(warp: RecordedFragment, mask: int, taddr: int, columns: int):
         run(warp, mask, taddr, columns)
         recorder = warp.recorder
         of = recorder.allocated.pop((warp.cta, _operand(taddr, mask)), None)
@@ -347,7 +348,7 @@ def _dealloc(ins: Instr, effect: e.FreesTensor, run):
     return recorded
 
 
-def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
+def _relinquish(ins: Instr, effect: e.EndsAllocation, run: Run):
     def recorded(warp: RecordedFragment, mask: int):
         run(warp, mask)
         place = _pool(warp.cta)
@@ -359,7 +360,7 @@ def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(ins: Instr, effect: e.SetsRegisters, run):
+def _registers(ins: Instr, effect: e.SetsRegisters, run: Run):
     """Record setmaxnreg when it is carried out."""
 
     def recorded(warp: RecordedFragment, mask: int, n):

@@ -90,7 +90,9 @@ class Recorder:
         for lane in active(mask):
             last[lane] = numbers
 
-    def step(self, state: WarpState, mask: int, kind: str, place: Place, ins, **what) -> Step:
+    def step(
+        self, state: WarpState, mask: int, kind: str, place: Place, ins: Instr | None, **what
+    ) -> Step:
         """Record a step of some lanes of a warp."""
         trace = self.trace(state.cta)
         key = state.cta.rank, state.index

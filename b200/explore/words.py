@@ -97,14 +97,26 @@ class Words:
 
     # --- what the launch does ---------------------------------------------------------------------
     def written(
-        self, warp: RecordedFragment, mask: int, address, ins: Instr, effect: Access
+        self,
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        ins: Instr,
+        effect: Access,
     ) -> None:
         """Lanes of a warp have stored, or have updated."""
         strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
         for memory, words in self._accessed(warp, mask, address, effect):
             self._write(memory, words, warp.state, ins, strong)
 
-    def read(self, warp: RecordedFragment, mask: int, address, ins: Instr, effect: Access) -> None:
+    def read(
+        self,
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        ins: Instr,
+        effect: Access,
+    ) -> None:
         """Lanes of a warp have loaded."""
         for memory, words in self._accessed(warp, mask, address, effect):
             self._note(ins, memory, warp.state, words)
@@ -173,7 +185,7 @@ class Words:
             yield self._shared(cta), _words(address, nbytes)
 
     def _accessed(
-        self, warp: RecordedFragment, mask: int, address, effect: Access
+        self, warp: RecordedFragment, mask: int, address: int | np.ndarray, effect: Access
     ) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
         matrix = isinstance(effect, (MatrixLoads, MatrixStores))

@@ -355,7 +355,7 @@ class Writer(PackWriter):
         else:
             self._line(f"{name} = to_uniform({code}, {mask})", op.ins, indent)
 
-    def _lane_results(self, op: Op, dsts, used, call: str, mask: str, indent: int):
+    def _lane_results(self, op: Op, dsts: list, used: list, call: str, mask: str, indent: int):
         """Results of an instruction executed lane by lane."""
         ins = op.ins
         for i in used:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Act = Callable[[Observer, Agent, int], None]  # of the lanes that execute the fence
 
 
-def _fenced(ins: Instr, run, *acts: Act) -> Run:
+def _fenced(ins: Instr, run: Run, *acts: Act) -> Run:
     """Observe a fence, which does some things for its warp."""
 
     def observed(warp: CheckedFragment, mask: int, *operands):
@@ -68,14 +68,14 @@ def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
 
 
 @rule(FencesMemory, look=all_operands)
-def fence(ins: Instr, effect: FencesMemory, run) -> Run:
+def fence(ins: Instr, effect: FencesMemory, run: Run) -> Run:
     """Observe fence and membar."""
     scope = scope_of(ins, CTA)
     return _fenced(ins, run, partial(_orders_memory, order=effect.order, scope=scope))
 
 
 @rule(FencesProxy, look=all_operands)
-def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
+def proxy_fence(ins: Instr, effect: FencesProxy, run: Run) -> Run:
     acts: list[Act] = []
     if effect.shared:
         acts.append(_orders_shared)
@@ -87,11 +87,11 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
 
 
 @rule(FencesInits, look=all_operands)
-def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
+def init_fence(ins: Instr, effect: FencesInits, run: Run) -> Run:
     return _fenced(ins, run, lambda observer, agent, lanes: agent.fence_init())
 
 
 @rule(FencesTensor, look=all_operands)
-def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
+def tensor_fence(ins: Instr, effect: FencesTensor, run: Run) -> Run:
     act = Agent.fence_before if effect.before else Agent.fence_after
     return _fenced(ins, run, lambda observer, agent, lanes: act(agent))

@@ -270,7 +270,13 @@ class Mbarriers:
         self.gathered(barrier, agent, clock, phase, ins, isinstance(ins.effect, Arrives))
 
     def gathered(
-        self, barrier: Barrier, agent: Agent, clock, phase: int, ins: Instr, arrives: bool
+        self,
+        barrier: Barrier,
+        agent: Agent,
+        clock: np.ndarray,
+        phase: int,
+        ins: Instr,
+        arrives: bool,
     ) -> None:
         """A signal has brought its clock. phase: the parity before. arrives: it is an arrival, not
         bytes.

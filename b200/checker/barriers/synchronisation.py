@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 @rule(e.MeetsInWarp, look=all_operands)
-def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
+def warp_sync(ins: Instr, effect: e.MeetsInWarp, run: Run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(warp: CheckedFragment, mask: int, members, *args):
+    def observed(warp: CheckedFragment, mask: int, members: int, *args):
         agent, live = warp.observer.agent(warp), warp.state.live
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
@@ -45,7 +45,7 @@ def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
 
 
 @rule(e.Exchanges, e.Elects, e.MultipliesInWarp)
-def meets(ins: Instr, effect: e.Effect, run) -> Run:
+def meets(ins: Instr, effect: e.Effect, run: Run) -> Run:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
     """
@@ -63,10 +63,10 @@ def meets(ins: Instr, effect: e.Effect, run) -> Run:
 
 
 @rule(e.InitsMbarrier, look=all_operands)
-def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
+def init(ins: Instr, effect: e.InitsMbarrier, run: Run) -> Run:
     find = barrier_operand(ins)
 
-    def observed(warp: CheckedFragment, lane: int, address, count):
+    def observed(warp: CheckedFragment, lane: int, address: int, count: int):
         observer = warp.observer
         observer.ins = ins
         before = observer.mbarriers.known_at(warp, address)
@@ -77,7 +77,7 @@ def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
 
 
 @rule(e.InvalidatesMbarrier, look=all_operands)
-def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
+def inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run) -> Run:
     def observed(warp: CheckedFragment, lane: int, address):
         observer = warp.observer
         observer.ins = ins
@@ -92,21 +92,21 @@ def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
 
 
 @rule(e.Arrives, look=all_operands)
-def arrive(ins: Instr, effect: e.Arrives, run) -> Run:
+def arrive(ins: Instr, effect: e.Arrives, run: Run) -> Run:
     what = "arrive and expect_tx" if effect.expects else "arrive"
     return _signals(ins, run, what, effect.expects, arrives=True)
 
 
 @rule(e.ExpectsBytes, look=all_operands)
-def expect(ins: Instr, effect: e.ExpectsBytes, run) -> Run:
+def expect(ins: Instr, effect: e.ExpectsBytes, run: Run) -> Run:
     return _signals(ins, run, "expect_tx", True, arrives=False)
 
 
-def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
+def _signals(ins: Instr, run: Run, what: str, expects: bool, arrives: bool) -> Run:
     """Observe a signal of a thread to an mbarrier. what: names it."""
     find = barrier_operand(ins)
 
-    def observed(warp: CheckedFragment, lane: int, address, count=1):
+    def observed(warp: CheckedFragment, lane: int, address: int, count: int = 1):
         observer = warp.observer
         observer.ins = ins
         mbarriers, mbarrier = observer.mbarriers, find(warp, address)
@@ -126,7 +126,7 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
 
 
 @rule(e.CompletesBytes, look=all_operands)
-def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
+def complete_tx(ins: Instr, effect: e.CompletesBytes, run: Run) -> Run:
     find = barrier_operand(ins)
 
     def observed(warp: CheckedFragment, lane: int, address, nbytes: int):
@@ -144,11 +144,13 @@ def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
 
 
 @rule(e.WaitsForPhase, look=all_operands)
-def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
+def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
     relaxed = effect.order == "relaxed"
 
-    def observed(warp: CheckedFragment, mask: int, address, phase, hint=None):
+    def observed(
+        warp: CheckedFragment, mask: int, address: int, phase: int, hint: int | None = None
+    ):
         observer = warp.observer
         observer.ins = ins
         done = run(warp, mask, address, phase, hint)
@@ -174,11 +176,11 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
 
 
 @rule(e.MeetsInCta, look=all_operands)
-def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
+def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
-    def observed(warp: CheckedFragment, mask: int, number, *rest):
+    def observed(warp: CheckedFragment, mask: int, number: int, *rest):
         observer = warp.observer
         observer.ins = ins
         if waits:
@@ -214,7 +216,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
 
 
 @rule(e.ArrivesInCluster, look=all_operands)
-def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
+def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         observer = warp.observer
         observer.ins = ins
@@ -232,7 +234,7 @@ def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
 
 
 @rule(e.WaitsInCluster, look=all_operands)
-def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
+def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         observer = warp.observer
         observer.ins = ins
@@ -244,10 +246,10 @@ def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
 
 
 @rule(e.SetsRegisters, look=all_operands)
-def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
+def registers(ins: Instr, effect: e.SetsRegisters, run: Run) -> Run:
     """Observe setmaxnreg."""
 
-    def observed(warp: CheckedFragment, mask: int, n):
+    def observed(warp: CheckedFragment, mask: int, n: int):
         run(warp, mask, n)
         warp.observer.agent(warp).registers = n, ins
 
@@ -255,10 +257,10 @@ def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
 
 
 @rule(e.ReadsRequest)
-def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
+def read_request(ins: Instr, effect: e.ReadsRequest, run: Run) -> Run:
     """Observe clusterlaunchcontrol.query_cancel."""
 
-    def observed(warp: CheckedFragment, lane: int, response):
+    def observed(warp: CheckedFragment, lane: int, response: int):
         canceled = run(warp, lane, response)
         if not canceled:
             observer = warp.observer
@@ -273,7 +275,7 @@ def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
 
 
 @rule(e.OrdersGrids, look=all_operands)
-def grid_dependency(ins: Instr, effect: e.OrdersGrids, run) -> Run:
+def grid_dependency(ins: Instr, effect: e.OrdersGrids, run: Run) -> Run:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
 
     def observed(warp: CheckedFragment, mask: int):
@@ -298,7 +300,7 @@ def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
 
 
 @rule(e.CommitsGroup, look=all_operands)
-def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
+def commit_group(ins: Instr, effect: e.CommitsGroup, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         run(warp, mask)
         for name in _groups(effect):
@@ -309,12 +311,12 @@ def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
 
 
 @rule(e.WaitsForGroups, look=all_operands)
-def wait_group(ins: Instr, effect: e.WaitsForGroups, run) -> Run:
+def wait_group(ins: Instr, effect: e.WaitsForGroups, run: Run) -> Run:
     """Observe a wait_group or wait_all. Bulk groups are each thread's own (PTX ISA 9.7.9.25.3)."""
     everything, names = effect.everything, _groups(effect)
     waited = names[:1] if effect.sources else names
 
-    def observed(warp: CheckedFragment, mask: int, n=0):
+    def observed(warp: CheckedFragment, mask: int, n: int = 0):
         run(warp, mask, n) if not everything else run(warp, mask)
         agent = warp.observer.agent(warp)
         for stream in [s for name in waited for s in agent.streams_of(name, mask)]:

@@ -254,7 +254,15 @@ class DependentLaunch:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 
-    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr, apart: int = 0):
+    def _access(
+        self,
+        agent: Agent,
+        region: Region,
+        index,
+        write: bool,
+        ins: Instr,
+        apart: int = 0,
+    ):
         if self.beside is not None:
             self._other_queues(self.beside, agent, region, index, write, ins)
         waited = self._is_behind(agent)
@@ -272,7 +280,13 @@ class DependentLaunch:
             self.kept.add(region, index, write, ins)
 
     def _other_queues(
-        self, beside: Beside, agent: Agent, region: Region, index, write: bool, ins: Instr
+        self,
+        beside: Beside,
+        agent: Agent,
+        region: Region,
+        index: np.ndarray,
+        write: bool,
+        ins: Instr,
     ):
         for queue, footprint in beside.earlier:
             for old, how in footprint.conflicts(region, index, write):

@@ -130,7 +130,15 @@ def against(
 
 
 def _finding(
-    act: Act, queue: int | None, region, write: bool, other: int, name: str, old, how, why
+    act: Act,
+    queue: int | None,
+    region: Region,
+    write: bool,
+    other: int,
+    name: str,
+    old,
+    how: str,
+    why: str,
 ):
     does, its, name = "writes" if write else "reads", f"queue {other:#x}", readable(name)
     if queue is None:

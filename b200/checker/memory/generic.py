@@ -118,7 +118,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
     if effect.strong and not space.startswith("shared"):
         return None
 
-    def look(warp: CheckedFragment, mask: int, args):
+    def look(warp: CheckedFragment, mask: int, args: tuple):
         parts = parts_of(space, mask, args[0])
         if len(parts) > 1:
             trail = warp.observer.trail
@@ -146,7 +146,7 @@ def _noted(observer: Observer, agent: Agent, at: np.ndarray, nbytes: int, ins: I
 
 
 @rule(Loads, Stores, look=_look_at_access)
-def access(ins: Instr, effect: Loads | Stores, run) -> Run:
+def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
     """Observe ld and st."""
     space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
     strong = effect.strong
@@ -169,7 +169,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
             _beside_other_launches(warp, ins, mask, at, nbytes, write)
             _global(warp, ins, mask, at, nbytes, write, strong, before)
 
-    def observed(warp: CheckedFragment, mask: int, address, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -190,7 +190,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     return observed
 
 
-def _named(ins: Instr, run) -> Run:
+def _named(ins: Instr, run: Run) -> Run:
     """A load that no rule looks at, but that may read what nothing has written."""
 
     def observed(warp: CheckedFragment, mask: int, *args):
@@ -200,7 +200,7 @@ def _named(ins: Instr, run) -> Run:
     return observed
 
 
-def changes(warp: Fragment, at: np.ndarray, old, mask: int) -> bool:
+def changes(warp: Fragment, at: np.ndarray, old: np.ndarray, mask: int) -> bool:
     """Whether an atomic has left another value in global memory than it found. If not, it is no
     more than a read. old: the values that the atomic returned.
     """
@@ -228,7 +228,7 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
     if effect.returns and space == "global":
         return None
 
-    def look(warp: CheckedFragment, mask: int, args):
+    def look(warp: CheckedFragment, mask: int, args: tuple):
         parts = parts_of(space, mask, args[0])
         where, at = parts[0].where, parts[0].at
         if len(parts) > 1 or where == "global" and effect.returns:
@@ -243,12 +243,14 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
 
 
 @rule(Updates, look=_look_at_atomic)
-def atomic(ins: Instr, effect: Updates, run) -> Run:
+def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
     """Observe atom and red."""
     space, nbytes = effect.space, effect.nbytes
     sums = reductions.is_sum(effect)
 
-    def after(warp: CheckedFragment, mask: int, where: str | None, at: np.ndarray, result):
+    def after(
+        warp: CheckedFragment, mask: int, where: str | None, at: np.ndarray, result: np.ndarray
+    ):
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
@@ -278,7 +280,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                     rules.strongly_loaded(agent, places, nbytes, ins)
             agent.hearing = None
 
-    def observed(warp: CheckedFragment, mask: int, address, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -299,13 +301,13 @@ def _look_at_matrix(ins: Instr) -> Looking:
 
 
 @rule(MatrixLoads, MatrixStores, look=_look_at_matrix)
-def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
+def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> Run:
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
     i's rows.
     """
     write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
-    def observed(warp: CheckedFragment, mask: int, address, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: np.ndarray, *rest):
         result = run(warp, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
         for part in parts_of(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
@@ -318,10 +320,12 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
 
 
 @rule(Fills, look=all_operands)
-def fill(ins: Instr, effect: Fills, run) -> Run:
+def fill(ins: Instr, effect: Fills, run: Run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
-    def observed(warp: CheckedFragment, mask: int, address, size, *rest):
+    def observed(
+        warp: CheckedFragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, *rest
+    ):
         warp.observer.ins = ins
         run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 @rule(EditsTensormap)
-def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
+def replace(ins: Instr, effect: EditsTensormap, run: Run) -> Run:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
     in_shared = effect.space == "shared"
 
-    def observed(warp: CheckedFragment, lane: int, address, *operands):
+    def observed(warp: CheckedFragment, lane: int, address: int, *operands):
         observer = warp.observer
         observer.ins = ins
         if not in_shared and address & WINDOW == 0:
@@ -51,7 +51,7 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
 
 
 @rule(PublishesTensormap)
-def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
+def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
     """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
     def observed(warp: CheckedFragment, mask: int, dst, src, size):
@@ -70,10 +70,10 @@ def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
 
 
 @rule(FencesTensormap)
-def fence(ins: Instr, effect: FencesTensormap, run) -> Run:
+def fence(ins: Instr, effect: FencesTensormap, run: Run) -> Run:
     """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
 
-    def observed(warp: CheckedFragment, lane: int, address=None, size=128):
+    def observed(warp: CheckedFragment, lane: int, address: int | None = None, size: int = 128):
         run(warp, lane, address, size)
         if address is not None:
             observer = warp.observer

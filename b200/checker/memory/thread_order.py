@@ -138,7 +138,7 @@ class ThreadOrder:
             )
 
     @staticmethod
-    def _look(before: np.ndarray, warp: int, mine, now: int) -> None:
+    def _look(before: np.ndarray, warp: int, mine: np.ndarray, now: int) -> None:
         """Raise NotInOrder unless all the accesses before are in order with these."""
         recent = before >= now >> TURNS << TURNS + WHO
         if not recent.any():

@@ -48,6 +48,7 @@ from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip.copies.tma import TensorBoxes
 
 UNIT = unwritten.UNIT
 REPLACEMENTS = (0x0000, 0x4B4B)  # values of a unit. 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
@@ -128,7 +129,7 @@ class Unwritten:
         if not region.behind and not self._is_whole(region):
             self._look(agent, region, np.arange(at // UNIT, -(-(at + nbytes) // UNIT)), ins)
 
-    def box(self, agent: Agent, access, ins: Instr) -> None:
+    def box(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """The boxes of a tensor copy are read."""
         self.readers.setdefault(access.region.base, (access.region, ins))
         if not self._is_whole(access.region):

@@ -46,6 +46,8 @@ from b200.hardware import OFFSET_MASK
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip.copies.tensormap import TensorMap
+    from b200.chip.copies.tma import TensorBoxes
 
 GROUP = 8  # rows after which a swizzle's pattern repeats
 
@@ -56,7 +58,7 @@ def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
     return slice(low, high + 1), low, high
 
 
-def _box(access, at: int):
+def _box(access: TensorBoxes, at: int):
     """(index, first, last) of the granules that a TMA box at an offset of shared memory fills. A
     swizzle moves granules only inside 128-byte lines.
     """
@@ -72,7 +74,7 @@ def _box(access, at: int):
     return _granules(at, access.smem_bytes)
 
 
-def _inside(t, start) -> float:
+def _inside(t: TensorMap, start: list) -> float:
     """The share of a box that lies inside the tensor, 0 to 1."""
     share = 1.0
     for at, size, dim in zip(start, t.box, t.dims):
@@ -89,14 +91,14 @@ class CopyOperations:
     def _landing(
         self,
         agent: Agent,
-        apply,
-        places,
+        apply: Callable,
+        places: tuple,
         nbytes: int,
         kind: str,
         text: str,
-        index_of,
-        words=False,
-        updates=False,
+        index_of: Callable,
+        words: bool = False,
+        updates: bool = False,
         box=None,
         source: str = "",
         inside: float = 0.0,
@@ -249,7 +251,7 @@ class CopyOperations:
             lambda at: _granules(at, cancel.nbytes),
         )
 
-    def _copy_out(self, agent: Agent, kind: str, text: str, where) -> Record:
+    def _copy_out(self, agent: Agent, kind: str, text: str, where: tuple) -> Record:
         """Record a copy, in a bulk group, out of the CTA's shared memory."""
         agent.roles.add("store")
         observer = self.observer

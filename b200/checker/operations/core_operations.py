@@ -30,6 +30,7 @@ from b200.chip.tensor.tmem import split
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.chip.state import CTA
+    from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
 
 
 class CoreOperations:
@@ -38,7 +39,7 @@ class CoreOperations:
     def __init__(self, observer: Observer, signals: Signals):
         self.observer, self.signals = observer, signals
 
-    def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
+    def _core_record(self, agent: Agent, members: tuple, kind: str, text: str) -> Record:
         agent.roles.add("MMA")
         stream = agent.stream("tensor_core")
         record = Record(agent, self.observer.ins, stream.component, stream.next(), kind, text)
@@ -84,7 +85,7 @@ class CoreOperations:
         if half:
             tensor.read(record, LOWER_HALVES, slice(last, last + 1))
 
-    def _read_operand(self, record: Record, cta: CTA, operand, members):
+    def _read_operand(self, record: Record, cta: CTA, operand, members: tuple):
         if isinstance(operand, SharedOperand):
             others = [self.observer.shared(member) for member in members if member is not cta]
             rows = None if operand.mn_major else others
@@ -95,7 +96,12 @@ class CoreOperations:
             self.observer.tensor(cta).read(record, halves, slice(column, column + 8))
 
     def _read_tile(
-        self, record: Record, cta: CTA, matrix, tile, rows: Sequence[SharedRules] | None = ()
+        self,
+        record: Record,
+        cta: CTA,
+        matrix: MatrixDescriptor,
+        tile: Tile,
+        rows: Sequence[SharedRules] | None = (),
     ):
         origin = matrix.start - matrix.start % PERIOD
         observer = self.observer

@@ -105,7 +105,7 @@ def _integer_to_float(ins: Instr, source: str, target: str) -> Pure:
     form = FLOATS[target]
     view = (SIGNED if is_signed(source) else DTYPES)[width(source)]
 
-    def vector(a):
+    def vector(a: np.ndarray):
         number = a.view(view)
         if target == "f64" and width(source) == 64:
             r = _long_to_f64(number, mode)
@@ -166,7 +166,7 @@ def _float_to_integer(form: Float, target: str, to_integral):
     nan = dtype(0) if not wide else dtype(low if is_signed(target) else 1 << (n - 1))
     above, below = float(high), float(low)  # float(2^64 - 1) is 2^64, itself out of range
 
-    def convert(a):
+    def convert(a: np.ndarray):
         x = to_integral(form.decode(a))
         inside = (x < above) & (x > below)
         r = np.where(inside, x, 0.0).astype(dtype)
@@ -183,7 +183,7 @@ def _floats(ins: Instr, form: Float, to: Float) -> Pure:
     mode = ins.one(*MODES) or "rn"  # of bf16 to wider types it changes nothing
     ftz, sat, relu, finite = map(ins.has, ("ftz", "sat", "relu", "satfinite"))
 
-    def change(a):
+    def change(a: np.ndarray):
         if integral:
             return encode_integral(a, form, TO_INTEGRAL[integral])
         if form == to:
@@ -196,7 +196,7 @@ def _floats(ins: Instr, form: Float, to: Float) -> Pure:
             return canonical(form.native(a).astype(to.dtype), to)
         return encode(form.decode(a), to, mode)
 
-    def vector(a):
+    def vector(a: np.ndarray):
         r = change(flush(a, form) if ftz and form.name == "f32" else a)
         if ftz and to.name == "f32":
             r = flush(r, to)
@@ -272,7 +272,7 @@ def isspacep(ins: Instr) -> Pure:
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names its rank."""
 
-    def run(warp: Fragment, mask: int, address):
+    def run(warp: Fragment, mask: int, address: int | np.ndarray):
         own = (SHARED_WINDOW >> RANK_SHIFT) | warp.cta.rank
         if isinstance(address, np.ndarray):
             return as_mask(address >> RANK_SHIFT == own)

@@ -91,7 +91,7 @@ def _core(op: str, form: Float, mode: str):
 
 
 def finished(
-    function, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False
+    function: Callable, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False
 ) -> Callable[..., Any]:
     """`function` with .ftz applied to operands and result, and the result clamped (.sat, .relu)."""
     if not (ftz or sat or relu):
@@ -174,7 +174,7 @@ def min_max(ins: Instr) -> Pure:
     native = form.dtype if form.bits >= 32 else None  # numpy is slow with f16
     extreme = np.minimum if smaller else np.maximum
 
-    def pick(a, b):
+    def pick(a: np.ndarray, b: np.ndarray):
         if native is not None:
             x, y = a.view(native), b.view(native)
             if all_finite(x) and all_finite(y):
@@ -238,7 +238,7 @@ def _quotient(mode: str):
     """
     form = FLOATS["f32"]
 
-    def divide(a, b):
+    def divide(a: np.ndarray, b: np.ndarray):
         x, y = a.view(np.float32), b.view(np.float32)
         r = x / y
         if mode != "rn":
@@ -258,7 +258,7 @@ def _root(mode: str):
     """fp32 square root; a directed mode compares r * r with the operand, exactly."""
     form = FLOATS["f32"]
 
-    def root(a):
+    def root(a: np.ndarray):
         x = a.view(np.float32)
         r = np.sqrt(x)
         if mode != "rn":

@@ -42,10 +42,10 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     on a B200 (jIab-b/nvfp4_gemm at 92166a3, s_128t.py and its log out_128t.txt).
     """
 
-    def own(warp: Fragment, address, nbytes: int, align=1):
+    def own(warp: Fragment, address: int, nbytes: int, align: int = 1):
         return warp.cta, warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
 
-    def cluster(warp: Fragment, address, nbytes: int, align=1):
+    def cluster(warp: Fragment, address: int, nbytes: int, align: int = 1):
         return warp.cta.cluster.locate(shared_address(warp, address), nbytes, align)
 
     def generic(warp: Fragment, address, nbytes: int, align=1):
@@ -119,7 +119,9 @@ def issuer(warp: Fragment, ins: Instr, unit: str = "") -> Signaller:
     return Signaller(warp.cta.rank, warp.index, ins, unit)
 
 
-def ranges(mask: int, address, size) -> list[tuple[int, int, int]]:
+def ranges(
+    mask: int, address: int | np.ndarray, size: int | np.ndarray
+) -> list[tuple[int, int, int]]:
     """(lanes, address, bytes) of each range that active lanes access, where an operand gives its
     size. Empty ones are left out.
     """

@@ -42,7 +42,7 @@ def _flush(values: np.ndarray) -> np.ndarray:
 def _float_op(op: str, kind: str, flush: bool = False):
     """Operation on values of a float format, rounded to nearest even; flush: f32 subnormals."""
 
-    def values(bits):
+    def values(bits: np.ndarray):
         if kind == "f32":
             wide = bits.view(np.float32).astype(np.float64)
             return _flush(wide) if flush else wide
@@ -50,7 +50,7 @@ def _float_op(op: str, kind: str, flush: bool = False):
             return bits.view(np.float64)
         return decode(bits, kind)
 
-    def back(x):
+    def back(x: np.ndarray):
         if kind == "f32":
             narrow = x.astype(np.float32)
             return (_flush(narrow).astype(np.float32) if flush else narrow).view(np.uint32)
@@ -171,7 +171,14 @@ def _atomic(ins: Instr):
     if wide := kind == "b128":
         n, size = 2, 8
 
-    def run(warp: Fragment, mask: int, address, b, c=None, policy=None):
+    def run(
+        warp: Fragment,
+        mask: int,
+        address: int | np.ndarray,
+        b: int | np.ndarray,
+        c=None,
+        policy=None,
+    ):
         changed = False
         addresses = address_array(address)
         split = halves if wide else _itself

@@ -151,7 +151,7 @@ def spans(
         yield data, chosen, np.asarray(which)
 
 
-def _global_spans(warp: Fragment, chosen, which, nbytes: int, loads):
+def _global_spans(warp: Fragment, chosen: np.ndarray, which: np.ndarray, nbytes: int, loads: bool):
     remaining = np.ones(chosen.size, bool)
     while remaining.any():
         first = int(np.argmax(remaining))
@@ -186,7 +186,7 @@ def _in_32_bits(warp: Fragment, chosen: np.ndarray) -> np.ndarray:
     return chosen & FULL
 
 
-def _shared_spans(warp: Fragment, chosen, which, nbytes: int, space):
+def _shared_spans(warp: Fragment, chosen: np.ndarray, which: np.ndarray, nbytes: int, space: str):
     if (chosen >> 32).any():
         chosen = _in_32_bits(warp, chosen)
     ranks = chosen >> RANK_SHIFT
@@ -253,7 +253,7 @@ def _unwritten(at: np.ndarray) -> np.ndarray:
     return BYTES[at % BYTES.size]
 
 
-def address_array(address) -> np.ndarray:
+def address_array(address: int | np.ndarray) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 
@@ -300,7 +300,7 @@ def one_span(
 
 
 def read_columns(
-    warp: Fragment, mask: int, space: str, address: np.ndarray, n: int, dtype
+    warp: Fragment, mask: int, space: str, address: np.ndarray, n: int, dtype: type
 ) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
@@ -329,7 +329,7 @@ def write_columns(
     typed[index] = values
 
 
-def _read(warp: Fragment, mask: int, space: str, address, nbytes: int, dtype) -> np.ndarray:
+def _read(warp: Fragment, mask: int, space: str, address, nbytes: int, dtype: type) -> np.ndarray:
     """[32, nbytes / itemsize] elements; inactive lanes read 0."""
     width = nbytes // np.dtype(dtype).itemsize
     out = np.zeros((32, width), dtype)
@@ -339,7 +339,7 @@ def _read(warp: Fragment, mask: int, space: str, address, nbytes: int, dtype) ->
     return out
 
 
-def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype) -> np.ndarray:
+def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype: type) -> np.ndarray:
     size = np.dtype(dtype).itemsize
     if data.ctypes.data % size == 0:
         typed = data[: data.size // size * size].view(dtype)
@@ -347,7 +347,7 @@ def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype) -> np.nda
     return data[offsets[:, None] + np.arange(nbytes)].view(dtype)
 
 
-def _write(warp: Fragment, mask: int, space: str, address, values: np.ndarray):
+def _write(warp: Fragment, mask: int, space: str, address: np.ndarray, values: np.ndarray):
     """Write [32, n] elements of the active lanes."""
     size, nbytes = values.dtype.itemsize, values.shape[1] * values.dtype.itemsize
     for data, offsets, which in spans(warp, space, address_array(address), active(mask), nbytes):
@@ -401,7 +401,7 @@ def load(ins: Instr) -> Run:
     signed = kind[0] == "s"
     size = TYPE_BITS[kind] // 8
 
-    def scalar(warp: Fragment, address):
+    def scalar(warp: Fragment, address: int):
         """All lanes read one address."""
         if space == "shared" and address >> RANK_SHIFT in (0, warp.cta.rank):
             at = warp.cta.check(address & OFFSET_MASK, nbytes, nbytes)
@@ -414,7 +414,7 @@ def load(ins: Instr) -> Run:
             values.append(value & ((1 << width) - 1))
         return tuple(values) if isinstance(dst, Vec) else values[0]
 
-    def run(warp: Fragment, mask: int, address, policy=None):
+    def run(warp: Fragment, mask: int, address: int | np.ndarray, policy=None):
         if not isinstance(address, np.ndarray):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(warp, address)
@@ -436,7 +436,7 @@ def store(ins: Instr) -> Run:
     dtype = DTYPES[min(TYPE_BITS[kind], 64)]
     bits = (1 << 8 * dtype().itemsize) - 1
 
-    def run(warp: Fragment, mask: int, address, value, policy=None):
+    def run(warp: Fragment, mask: int, address: np.ndarray, value: np.ndarray | tuple, policy=None):
         items = value if isinstance(value, tuple) else (value,)
         if kind == "b128":
             items = halves(value)

@@ -273,7 +273,7 @@ def mbarrier_init(ins: Instr) -> Run:
     """mbarrier.init{.shared{::cta}}.b64 [addr], count; illegal on a barrier in mid-phase."""
     locate = resolver(space_of(ins))
 
-    def run(warp: Fragment, lane: int, address, count):
+    def run(warp: Fragment, lane: int, address: int, count: int):
         cta, offset = locate(warp, address, 8, 8)
         old = cta.mbarriers.get(offset)
         if old is not None and (old.waiters or not old.idle):
@@ -300,7 +300,7 @@ def mbarrier_inval(ins: Instr) -> Run:
 def mbarrier_expect_tx(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
-    def run(warp: Fragment, lane: int, address, nbytes: int):
+    def run(warp: Fragment, lane: int, address: int, nbytes: int):
         find(warp, address).expect_tx(nbytes)
 
     return run
@@ -339,10 +339,10 @@ def mbarrier_arrive(ins: Instr) -> Run:
     method = MBarrier.arrive_drop if effect.drops else MBarrier.arrive
     complete = not ins.has("noComplete")
 
-    def expect(warp: Fragment, lane: int, address, nbytes: int):
+    def expect(warp: Fragment, lane: int, address: int, nbytes: int):
         return method(find(warp, address), 1, issuer(warp, ins), nbytes)
 
-    def arrive(warp: Fragment, lane: int, address, count=1):
+    def arrive(warp: Fragment, lane: int, address: int, count: int = 1):
         return method(find(warp, address), count, issuer(warp, ins), 0, complete)
 
     return expect if effect.expects else arrive
@@ -379,7 +379,7 @@ def mbarrier_wait(ins: Instr) -> Run:
     shift = _waits(ins).shift
     patience = PATIENCE[ins.mods[1]]
 
-    def run(warp: Fragment, mask: int, address, phase, hint=None):
+    def run(warp: Fragment, mask: int, address: int, phase: int, hint: int | None = None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             return run_lanes(warp, mask, address, phase)
         barrier = find(warp, address)
@@ -404,7 +404,7 @@ def mbarrier_wait(ins: Instr) -> Run:
             return done
         return failed(warp, (id(ins), address.tobytes(), phase.tobytes()), tuple(waiting.values()))
 
-    def failed(warp: Fragment, key, barriers):
+    def failed(warp: Fragment, key: tuple, barriers: tuple):
         last = warp.spin
         times = last[1] if last is not None and last[0] == key else 0
         if times < patience:

@@ -89,7 +89,7 @@ def _patch_saved_tensors() -> None:
 def _patch_backward() -> None:
     """Gradients are where the outputs are that they belong to."""
 
-    def applying(apply):
+    def applying(apply: Callable):
         def apply_on_device(cls, *args, **kwargs):
             result = apply(cls, *args, **kwargs)
             if any(map(on_cuda, (*args, *kwargs.values()))):
@@ -142,7 +142,7 @@ def patch_hooks(_runtime: Runtime) -> None:
 def _registering_hook(register: Callable) -> Callable:
     """Tensor.register_hook of a CudaTensor."""
 
-    def call(self, hook):
+    def call(self, hook: Callable):
         def on_device(gradient):
             return _as_program(hook)(mark(gradient))
 
@@ -194,7 +194,7 @@ def _registering(impl: Callable) -> Callable:
     from torch.library import fallthrough_kernel
 
     @functools.wraps(impl)
-    def call(self, op_name, fn, dispatch_key="", *args, **options):
+    def call(self, op_name: str, fn: Callable, dispatch_key: str = "", *args, **options):
         key = dispatch_key or self.dispatch_key
         if self.ns == "aten" and key == "CUDA" and callable(fn) and fn is not fallthrough_kernel:
             if options.get("with_keyset"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Callable
 
 import torch
 from torch.utils import dlpack
@@ -81,7 +82,7 @@ def _record_queue(self, queue) -> None:
         looks.works.given_back.record(address, queue.cuda_stream)
 
 
-def _moved(function):
+def _moved(function: Callable):
     """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
 
     def call(self, *args, **kwargs):
@@ -126,7 +127,7 @@ def _factory(function):
     return make
 
 
-def _traced(function, args: tuple, kwargs: dict) -> torch.Tensor:
+def _traced(function: Callable, args: tuple, kwargs: dict) -> torch.Tensor:
     """What a factory makes without memory. Some of them look at data or ask for CUDA's generator:
     what these make is given its device afterwards.
     """
@@ -166,9 +167,9 @@ def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
     return torch.frombuffer(pages(size), dtype=torch.uint8).view(meta.dtype).view(meta.shape)
 
 
-def _from_dlpack(function):
+def _from_dlpack(function: Callable):
     @functools.wraps(function)
-    def from_dlpack(tensor, **kwargs):
+    def from_dlpack(tensor: CudaTensor, **kwargs):
         if type(tensor) is CudaTensor:
             return as_cuda(as_cpu(tensor))
         return function(tensor, **kwargs)
@@ -176,7 +177,7 @@ def _from_dlpack(function):
     return from_dlpack
 
 
-def _to_dlpack(function):
+def _to_dlpack(function: Callable):
     @functools.wraps(function)
     def to_dlpack(tensor):
         return tensor.__dlpack__() if type(tensor) is CudaTensor else function(tensor)
@@ -184,7 +185,7 @@ def _to_dlpack(function):
     return to_dlpack
 
 
-def _load(function):
+def _load(function: Callable):
     @functools.wraps(function)
     def load(file, map_location=None, **kwargs):
         if isinstance(map_location, (str, torch.device)) and names_cuda(map_location):
@@ -194,13 +195,13 @@ def _load(function):
     return load
 
 
-def _patch_default_device(context) -> None:
+def _patch_default_device(context: type) -> None:
     """torch.set_default_device("cuda") and `with torch.device("cuda")`."""
     from torch.utils._device import _device_constructors
 
     original = context.__torch_function__
 
-    def torch_function(self, func, types, args=(), kwargs=None):
+    def torch_function(self, func, types: tuple, args: tuple = (), kwargs: dict | None = None):
         kwargs = kwargs or {}
         if self.device.type != "cuda" or func not in _device_constructors():
             return original(self, func, types, args, kwargs)
