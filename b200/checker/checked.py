@@ -28,11 +28,12 @@ from b200.checker.products import nans
 from b200.checker.tensor import partly_written
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment, WarpState
+from b200.chip.global_memory import Region
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
 from b200.chip.overlap import lets_start
-from b200.chip.state import Cluster, Region
+from b200.chip.state import Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.watcher import Watcher

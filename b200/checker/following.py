@@ -86,7 +86,8 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
     from b200.chip.fragment import Fragment, WarpState
-    from b200.chip.state import Cluster, GlobalMemory
+    from b200.chip.global_memory import GlobalMemory
+    from b200.chip.state import Cluster
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
 

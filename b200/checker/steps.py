@@ -13,25 +13,7 @@ import numpy as np
 
 from b200 import effects as e
 from b200.checker.operations.latest_copies import LatestCopies
-from b200.chip.operations import (
-    BulkLoad,
-    BulkPrefetch,
-    BulkStore,
-    BulkToPeer,
-    Commit,
-    CpAsync,
-    CpAsyncArrive,
-    Mma,
-    Operation,
-    Place,
-    StAsync,
-    TensormapPrefetch,
-    TmaLoad,
-    TmaPrefetch,
-    TmaStore,
-    TmemCopy,
-    TmemShift,
-)
+from b200.chip import operations as ops
 from b200.effects import Effect
 from b200.program.module import Instr
 from b200.registry import Factory, Run
@@ -138,11 +120,11 @@ def all_operands(ins: Instr) -> Looking:
 # --- operations -----------------------------------------------------------------------------------
 
 
-def _place(place: Place) -> tuple[int, int, int, int]:
+def _place(place: ops.Place) -> tuple[int, int, int, int]:
     return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
 
 
-def _box(trail: Trail, warp: CheckedFragment, operation: TmaLoad | TmaStore) -> tuple:
+def _box(trail: Trail, warp: CheckedFragment, operation: ops.TmaLoad | ops.TmaStore) -> tuple:
     """The operands of a tensor copy that are part of its step: all but the address of the tensor,
     its size, and the coordinates. The tensor's name is part of the step, because findings have it.
     """
@@ -168,7 +150,7 @@ def _inside(tensormap: TensorMap, box: list) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _tma_load(trail: Trail, warp: CheckedFragment, load: TmaLoad) -> Look:
+def _tma_load(trail: Trail, warp: CheckedFragment, load: ops.TmaLoad) -> Look:
     operands = _box(trail, warp, load), tuple(map(_place, load.places))
     observer, access = trail.following.observer, load.access
     agent, ins = observer.agent(warp), observer.executed
@@ -184,7 +166,7 @@ def _told_of_box(observer: Observer, agent: Agent, access: TensorBoxes, ins: Ins
     observer.unwritten.box(agent, access, ins)
 
 
-def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
+def _tma_store(trail: Trail, warp: CheckedFragment, store: ops.TmaStore) -> Look:
     observer, access = trail.following.observer, store.access
     agent, ins = observer.agent(warp), observer.executed
     return Look(
@@ -194,7 +176,7 @@ def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
     )
 
 
-def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
+def _bulk_load(trail: Trail, warp: CheckedFragment, load: ops.BulkLoad) -> Look:
     observer, source, n = trail.following.observer, load.source, load.nbytes
     agent, ins = observer.agent(warp), observer.executed
     again = trail.again(warp, source)
@@ -206,7 +188,7 @@ def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
     )
 
 
-def _bulk_store(trail: Trail, warp: CheckedFragment, store: BulkStore) -> Look:
+def _bulk_store(trail: Trail, warp: CheckedFragment, store: ops.BulkStore) -> Look:
     observer, destination, n = trail.following.observer, store.destination, store.nbytes
     agent, ins = observer.agent(warp), observer.executed
     return Look(
@@ -216,18 +198,18 @@ def _bulk_store(trail: Trail, warp: CheckedFragment, store: BulkStore) -> Look:
     )
 
 
-def _st_async(trail: Trail, warp: CheckedFragment, store: StAsync) -> Look:
+def _st_async(trail: Trail, warp: CheckedFragment, store: ops.StAsync) -> Look:
     return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
 
 
-def copy_operands(latest: LatestCopies, ins: Instr, copy: CpAsync) -> tuple:
+def copy_operands(latest: LatestCopies, ins: Instr, copy: ops.CpAsync) -> tuple:
     """The operands of a cp.async that are part of its step. latest: those of the warp."""
     destinations = copy.destinations.tobytes()
     again = latest.again((ins.key, copy.nbytes), copy, destinations)
     return copy.nbytes, copy.size, destinations, again.tobytes()
 
 
-def _cp_async(trail: Trail, warp: CheckedFragment, copy: CpAsync) -> Look:
+def _cp_async(trail: Trail, warp: CheckedFragment, copy: ops.CpAsync) -> Look:
     """The rule compares the source with that of the warp's latest copy to the place."""
     observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
     agent, ins = observer.agent(warp), observer.executed
@@ -245,23 +227,23 @@ def _cp_async(trail: Trail, warp: CheckedFragment, copy: CpAsync) -> Look:
     )
 
 
-def _commit(trail: Trail, warp: CheckedFragment, commit: Commit) -> Look:
+def _commit(trail: Trail, warp: CheckedFragment, commit: ops.Commit) -> Look:
     targets = tuple(cta.rank for cta in commit.targets)
     return Look((targets, commit.offset, len(commit.members)))
 
 
-OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
-    TmaLoad: _tma_load,
-    TmaStore: _tma_store,
-    BulkLoad: _bulk_load,
-    BulkStore: _bulk_store,
-    BulkToPeer: lambda trail, warp, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
-    StAsync: _st_async,
-    CpAsync: _cp_async,
-    CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
-    Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
-    TmemCopy: lambda trail, warp, c: Look((c.shape, c.matrix, c.column, len(c.members))),
-    TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
-    Commit: _commit,
+OPERATIONS: dict[type[ops.Operation], Callable[..., Look]] = {
+    ops.TmaLoad: _tma_load,
+    ops.TmaStore: _tma_store,
+    ops.BulkLoad: _bulk_load,
+    ops.BulkStore: _bulk_store,
+    ops.BulkToPeer: lambda trail, warp, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
+    ops.StAsync: _st_async,
+    ops.CpAsync: _cp_async,
+    ops.CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
+    ops.Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
+    ops.TmemCopy: lambda trail, warp, c: Look((c.shape, c.matrix, c.column, len(c.members))),
+    ops.TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
+    ops.Commit: _commit,
 }
-UNRULED = (TmaPrefetch, BulkPrefetch, TensormapPrefetch)  # no rule looks at them
+UNRULED = (ops.TmaPrefetch, ops.BulkPrefetch, ops.TensormapPrefetch)  # no rule looks at them

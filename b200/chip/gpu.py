@@ -21,10 +21,10 @@ import numpy as np
 from b200.chip import arrays
 from b200.chip.abreast.order import SideBySide
 from b200.chip.child_grids import LATER
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.launch import Dim3, Launch, Shape
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
-from b200.chip.state import GlobalMemory
 from b200.chip.tensors import LiveTensors
 from b200.chip.variables import ModuleVariables
 from b200.errors import EmulatorError, Unsupported

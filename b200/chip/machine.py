@@ -20,6 +20,7 @@ from b200.chip import instruction_set as _instruction_set  # noqa: F401  registe
 from b200.chip.budget import Budget
 from b200.chip.child_grids import ChildGrids
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.launch import (
     RESERVED_SMEM,
     Launch,
@@ -33,7 +34,7 @@ from b200.chip.order import InOrder
 from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
 from b200.chip.standing_clock import Wait, clocks_at
-from b200.chip.state import CTA, Cluster, GlobalMemory
+from b200.chip.state import CTA, Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.state import GlobalMemory
+from b200.chip.global_memory import GlobalMemory
 from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
@@ -15,7 +15,7 @@ from b200.clock.stores import alone, in_part
 from b200.clock.timeline import Timeline
 
 if TYPE_CHECKING:
-    from b200.chip.state import Region
+    from b200.chip.global_memory import Region
     from b200.clock.sm import SM
     from b200.clock.timed import TimedFragment
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from b200.chip.state import Region
+    from b200.chip.global_memory import Region
 
 
 class UnderWay:

@@ -25,7 +25,7 @@ from b200.clock.window import Window
 from b200.clock.write_back import Dirty, Moved
 
 if TYPE_CHECKING:
-    from b200.chip.state import Region
+    from b200.chip.global_memory import Region
     from b200.clock.sm import SM
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector

@@ -15,7 +15,7 @@ import numpy as np
 
 from b200 import effects as e
 from b200.chip.memory.addressing import ranges
-from b200.chip.sync.mbarrier import barrier_operand
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.hardware import RANK_SHIFT

@@ -13,7 +13,8 @@ from b200.checker.instrument import CheckedWriter
 from b200.checker.words import line
 from b200.chip.memory.addressing import ranges, resolver, space_of
 from b200.chip.state import CTA
-from b200.chip.sync.mbarrier import MBarrier, barrier_operand
+from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.explore import trace as kinds
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place

@@ -20,7 +20,7 @@ from b200.checker.memory.stores_at_once import as_items, wide_items
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.effects import Stores, Updates
 from b200.program.module import Instr
 from b200.registry import FULL

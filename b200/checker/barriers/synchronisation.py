@@ -17,7 +17,7 @@ from b200.checker.memory.heard import part_of
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
-from b200.chip.sync.mbarrier import barrier_operand
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, active, lanes

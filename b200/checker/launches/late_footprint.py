@@ -15,7 +15,7 @@ from b200.checker.launches.dependent_launch import UNIT, Footprint, Found, Touch
 from b200.checker.memory.global_memory import GlobalRules
 from b200.checker.memory.global_reads import WORD
 from b200.checker.memory.global_shadow import UNIT as WRITTEN
-from b200.chip.state import GlobalMemory
+from b200.chip.global_memory import GlobalMemory
 from b200.effects import Access, Copies, Discards, Stores, Updates
 from b200.program.module import Instr
 from b200.program.translate import Translated

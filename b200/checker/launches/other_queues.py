@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from b200.checker import words
 from b200.checker.finding import Finding
 from b200.chip.describe import mnemonic
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.chip.tensors import LiveTensors
 from b200.effects import Copies, Effect, Ordered, Updates
 from b200.program.module import Instr

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.chip.copies.tensormap import TensorMap
     from b200.chip.copies.tma import TensorBoxes
-    from b200.chip.state import Region
+    from b200.chip.global_memory import Region
     from b200.program.module import Instr
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at

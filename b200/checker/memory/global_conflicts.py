@@ -23,7 +23,7 @@ from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
-    from b200.chip.state import Region
+    from b200.chip.global_memory import Region
 
 WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
 COPIED = "missing: a wait for the copy (its mbarrier, or its group) that is before the write"

@@ -39,7 +39,8 @@ from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormap_edits import TensorMaps
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.copies.tma import TensorBoxes
-from b200.chip.state import Cluster, Region
+from b200.chip.global_memory import Region
+from b200.chip.state import Cluster
 from b200.program.module import Instr
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from b200.checker.memory.global_conflicts import COPY, REDUCTION, Write
 from b200.checker.memory.shadow import distinct
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.copies.tma_box import Window
-from b200.chip.state import Cluster, Region
+from b200.chip.global_memory import Region
+from b200.chip.state import Cluster
 from b200.program.module import Instr
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from b200.registry import active, lanes_text
 if TYPE_CHECKING:
     from b200.checker.memory.global_conflicts import Access, GlobalConflicts, Write
     from b200.checker.memory.shared_memory import SharedRules
-    from b200.chip.state import Region
+    from b200.chip.global_memory import Region
 
 IN_STEP = (
     "today's chips keep it in order as long as the lanes go in step, which PTX does not promise"

@@ -15,7 +15,7 @@ import numpy as np
 from b200.checker.memory.global_conflicts import WEAK
 from b200.checker.memory.global_shadow import UNIT
 from b200.chip.fragment import Fragment
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.program.module import Instr
 
 if TYPE_CHECKING:

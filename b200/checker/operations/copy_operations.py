@@ -23,25 +23,9 @@ from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
 from b200.checker.streams import NEVER, Stream
+from b200.chip import operations as ops
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
-from b200.chip.operations import (
-    Action,
-    BulkLoad,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-    CpAsync,
-    CpAsyncArrive,
-    Operation,
-    RedAsync,
-    StAsync,
-    TmaLoad,
-    TmaReduce,
-    TmaStore,
-    TryCancel,
-)
 from b200.hardware import OFFSET_MASK
 
 if TYPE_CHECKING:
@@ -148,7 +132,7 @@ class CopyOperations:
         text = f"brings {nbytes} bytes: {text}"
         return self.signals.signalling(apply, clock, barriers, records, text, agent)
 
-    def _tma_load(self, agent: Agent, load: TmaLoad, apply: Action):
+    def _tma_load(self, agent: Agent, load: ops.TmaLoad, apply: ops.Action):
         agent.roles.add("load")
         observer, access = self.observer, load.access
         t = access.tensormap
@@ -172,7 +156,7 @@ class CopyOperations:
         observer.globals.loaded_box(agent, access, observer.executed)
         return observed
 
-    def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Action):
+    def _bulk_load(self, agent: Agent, load: ops.BulkLoad, apply: ops.Action):
         agent.roles.add("load")
         n, source = load.nbytes, self.observer.operand(load.source)
         self.observer.globals.loaded(agent, load.source, n, self.observer.executed)
@@ -191,7 +175,9 @@ class CopyOperations:
             ),
         )
 
-    def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Action):
+    def _bulk_to_peer(
+        self, agent: Agent, copy: ops.BulkToPeer | ops.BulkReduceToPeer, apply: ops.Action
+    ):
         observer, n, place = self.observer, copy.nbytes, copy.place
         text = f"copies {n} bytes to shared memory of another CTA"
         observed = self._landing(
@@ -202,7 +188,7 @@ class CopyOperations:
             "bulk",
             text,
             lambda at: _granules(at, n),
-            updates=isinstance(copy, BulkReduceToPeer),
+            updates=isinstance(copy, ops.BulkReduceToPeer),
         )
         offset = copy.source & OFFSET_MASK
         barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)
@@ -221,13 +207,20 @@ class CopyOperations:
 
         return read_and_land
 
-    def _st_async(self, agent: Agent, store: StAsync, apply: Action):
+    def _st_async(self, agent: Agent, store: ops.StAsync, apply: ops.Action):
         return self._stored(agent, store, apply, "st.async", "stores")
 
-    def _red_async(self, agent: Agent, reduction: RedAsync, apply: Action):
+    def _red_async(self, agent: Agent, reduction: ops.RedAsync, apply: ops.Action):
         return self._stored(agent, reduction, apply, "red.async", "reduces")
 
-    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Action, kind: str, verb: str):
+    def _stored(
+        self,
+        agent: Agent,
+        store: ops.StAsync | ops.RedAsync,
+        apply: ops.Action,
+        kind: str,
+        verb: str,
+    ):
         """Record st.async or red.async. Neighbouring words are told apart; the lanes of one
         execution share a record.
         """
@@ -238,7 +231,7 @@ class CopyOperations:
             agent, apply, (place,), n, kind, text, lambda at: (index, low, high), words=True
         )
 
-    def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Action):
+    def _try_cancel(self, agent: Agent, cancel: ops.TryCancel, apply: ops.Action):
         observer = self.observer
         observer.cancellations.requested(agent, observer.executed, cancel)
         return self._landing(
@@ -265,7 +258,7 @@ class CopyOperations:
         rules.async_read(record, index, low, high, rules.shadow.copied, True, observer.lane)
         return record
 
-    def _tma_store(self, agent: Agent, store: TmaStore, apply: Action):
+    def _tma_store(self, agent: Agent, store: ops.TmaStore, apply: ops.Action):
         observer, access = self.observer, store.access
         where = _box(access, store.offset)
         text = f"stores a box of {observer.operand(access.tensormap.address)} from shared memory"
@@ -275,7 +268,7 @@ class CopyOperations:
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
-    def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Action):
+    def _tma_reduce(self, agent: Agent, reduction: ops.TmaReduce, apply: ops.Action):
         observer, access = self.observer, reduction.access
         where = _box(access, reduction.offset)
         if observer.stores is not None:
@@ -284,13 +277,13 @@ class CopyOperations:
         observer.globals.maps.used(agent, access.address, copy)
         observer.globals.stored_box(agent, access, observer.executed, REDUCTION)
 
-    def _bulk_store(self, agent: Agent, store: BulkStore, apply: Action):
+    def _bulk_store(self, agent: Agent, store: ops.BulkStore, apply: ops.Action):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.executed)
         self._copied_out(agent, store)
 
-    def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Action):
+    def _bulk_reduce(self, agent: Agent, reduction: ops.BulkReduce, apply: ops.Action):
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
         rules, ins = self.observer.globals, self.observer.executed
@@ -299,13 +292,13 @@ class CopyOperations:
         rules.stored(agent, to, n, ins, REDUCTION)
         self._copied_out(agent, reduction)
 
-    def _copied_out(self, agent: Agent, copy: BulkStore | BulkReduce):
+    def _copied_out(self, agent: Agent, copy: ops.BulkStore | ops.BulkReduce):
         observer = self.observer
         if observer.stores is not None:
             region = observer.machine.memory.region(copy.destination, copy.nbytes)
             observer.stores.span(region, agent, copy.destination, copy.nbytes)
 
-    def _cp_async(self, agent: Agent, copy: CpAsync, apply: Action):
+    def _cp_async(self, agent: Agent, copy: ops.CpAsync, apply: ops.Action):
         observer, ins = self.observer, self.observer.executed
         if copy.nbytes:
             observer.globals.loaded_by_threads(agent, copy.sources, copy.nbytes, ins)
@@ -329,7 +322,7 @@ class CopyOperations:
             observer.globals.reads.add_copy(read, copy.sources, copy.nbytes)
 
     def _copied_in(
-        self, agent: Agent, copy: CpAsync, stream: Stream, places: np.ndarray, by: np.ndarray
+        self, agent: Agent, copy: ops.CpAsync, stream: Stream, places: np.ndarray, by: np.ndarray
     ) -> None:
         """Copies to these shared addresses, none of them twice. by: the lane of each."""
         observer, ins = self.observer, self.observer.ins
@@ -347,7 +340,7 @@ class CopyOperations:
         index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, by)
         observer.shared(agent.cta).generic_write(record, index, low, high, lanes)
 
-    def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Action):
+    def _cp_async_arrive(self, agent: Agent, arrive: ops.CpAsyncArrive, apply: ops.Action):
         stream = agent.stream("cp_async")
         clock = self.signals.behind(agent, stream)
         barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset, proxy=False)
@@ -358,18 +351,18 @@ class CopyOperations:
 
 # Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
 # out in place of `apply`, None to leave it.
-RULES: dict[type[Operation], Callable[..., Action | None]] = {
-    TmaLoad: CopyOperations._tma_load,
-    TmaStore: CopyOperations._tma_store,
-    TmaReduce: CopyOperations._tma_reduce,
-    BulkLoad: CopyOperations._bulk_load,
-    BulkToPeer: CopyOperations._bulk_to_peer,
-    BulkReduceToPeer: CopyOperations._bulk_to_peer,
-    BulkStore: CopyOperations._bulk_store,
-    BulkReduce: CopyOperations._bulk_reduce,
-    CpAsync: CopyOperations._cp_async,
-    CpAsyncArrive: CopyOperations._cp_async_arrive,
-    StAsync: CopyOperations._st_async,
-    RedAsync: CopyOperations._red_async,
-    TryCancel: CopyOperations._try_cancel,
+RULES: dict[type[ops.Operation], Callable[..., ops.Action | None]] = {
+    ops.TmaLoad: CopyOperations._tma_load,
+    ops.TmaStore: CopyOperations._tma_store,
+    ops.TmaReduce: CopyOperations._tma_reduce,
+    ops.BulkLoad: CopyOperations._bulk_load,
+    ops.BulkToPeer: CopyOperations._bulk_to_peer,
+    ops.BulkReduceToPeer: CopyOperations._bulk_to_peer,
+    ops.BulkStore: CopyOperations._bulk_store,
+    ops.BulkReduce: CopyOperations._bulk_reduce,
+    ops.CpAsync: CopyOperations._cp_async,
+    ops.CpAsyncArrive: CopyOperations._cp_async_arrive,
+    ops.StAsync: CopyOperations._st_async,
+    ops.RedAsync: CopyOperations._red_async,
+    ops.TryCancel: CopyOperations._try_cancel,
 }

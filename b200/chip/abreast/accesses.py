@@ -11,8 +11,8 @@ import numpy as np
 
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.ledger import typed_items
+from b200.chip.global_memory import Region
 from b200.chip.memory.loads_stores import extended, kind_of
-from b200.chip.state import Region
 from b200.effects import Loads, Stores
 from b200.hardware import SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec

@@ -6,7 +6,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 
 MOST = 1 << 28  # bytes of old values that are kept of one run
 

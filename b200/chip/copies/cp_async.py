@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
+from b200.chip.global_memory import Region
 from b200.chip.memory.addressing import issuer, shared_address
-from b200.chip.memory.loads_stores import one_span
 from b200.chip.memory.patterns import active_lanes
+from b200.chip.memory.places import one_span
 from b200.chip.operations import CpAsync, CpAsyncArrive
-from b200.chip.state import Region
-from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
+from b200.chip.sync.mbarrier import mbarrier_at
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.effects import ArrivesBehindCopies, CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault
 from b200.hardware import SMEM_BASE

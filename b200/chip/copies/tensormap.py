@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.errors import Fault
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
-    from b200.chip.state import GlobalMemory
+    from b200.chip.global_memory import GlobalMemory
 
 BYTES, USED_BYTES, ALIGN = 128, 64, 64
 SPANS = (0, 32, 64, 128)  # bytes of a swizzle mode's row

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.errors import Fault
 
 PATTERN = 1024  # bytes after which every swizzle pattern repeats

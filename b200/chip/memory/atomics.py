@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.memory.loads_stores import (
-    address_array,
-    by_window,
     halves,
     joined,
     kind_of,
@@ -21,8 +19,8 @@ from b200.chip.memory.loads_stores import (
     order_of,
     policies_of,
     space_of,
-    spans,
 )
+from b200.chip.memory.places import address_array, by_window, spans
 from b200.effects import Updates
 from b200.formats import decode, encode
 from b200.program.module import SINK, TYPE_BITS, Instr, Vec

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
+from b200.chip.memory.loads_stores import space_of
+from b200.chip.memory.places import address_array, read_columns, write_columns
 from b200.effects import MatrixLoads, MatrixStores
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lanes, warp

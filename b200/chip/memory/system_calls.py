@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import spans
+from b200.chip.memory.places import spans
 from b200.effects import CallsSystem
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
