@@ -72,12 +72,9 @@ def headline(machine: Machine) -> str:
 def _waits(machine: Machine) -> dict:
     """What is waited for, with the fragments that do."""
     waits: dict = {}
-    for cluster in machine.resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                for fragment in warp.fragments:
-                    if fragment.waits_for is not None:
-                        waits.setdefault(fragment.waits_for, []).append(fragment)
+    for warp in machine.fragments():
+        if warp.waits_for is not None:
+            waits.setdefault(warp.waits_for, []).append(warp)
     return waits
 
 
@@ -272,18 +269,16 @@ def writes(ins: Instr, space: str) -> bool:
 def _could_write(machine: Machine, poll: Poll, writers) -> list[str]:
     """Other warps that are left and may come to one of some instructions, and what keeps them."""
     found = {}
-    for cluster in machine.resident:
-        for warp in (w for cta in cluster.ctas for w in cta.warps):
-            for f in warp.fragments:
-                if f.waits_for is poll:
-                    continue
-                inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
-                reach = reachable(machine.code.structure, f.pc)
-                ins = next((i for b, i in writers if b in reach and b not in inside), None)
-                if ins is None:
-                    continue
-                text = f"at {ins.loc or ins.opcode} by {{}}, which {_kept(machine, f)}"
-                found.setdefault(text, []).append(f)
+    for f in machine.fragments():
+        if f.waits_for is poll:
+            continue
+        inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
+        reach = reachable(machine.code.structure, f.pc)
+        ins = next((i for b, i in writers if b in reach and b not in inside), None)
+        if ins is None:
+            continue
+        text = f"at {ins.loc or ins.opcode} by {{}}, which {_kept(machine, f)}"
+        found.setdefault(text, []).append(f)
     return [text.format(_several(fragments)) for text, fragments in found.items()]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
@@ -88,7 +87,7 @@ def _membermask(machine: Machine, meeting: Meeting) -> Cause | None:
 
 def _allocations(machine: Machine, pool: Pool) -> Cause | None:
     """Several warps of one CTA that allocate, or one that allocates again and frees nothing."""
-    waiting = [f for f in _fragments(machine) if f.waits_for is pool]
+    waiting = [f for f in machine.fragments() if f.waits_for is pool]
     for fragment in waiting:
         cta, ins, held = (
             fragment.cta,
@@ -176,10 +175,3 @@ def _left(machine: Machine, barrier: MBarrier) -> Cause | None:
         f"{name}: warp {warp} of CTA {ctas[rank].index}, which {how}, has left{end}",
         "a role has ended while another still waits for it: they count their rounds differently",
     )
-
-
-def _fragments(machine: Machine) -> Iterator:
-    for cluster in machine.resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                yield from warp.fragments

@@ -271,6 +271,14 @@ class Machine:
         self.resident.append(cluster)
         self.started += 1
 
+    def warps(self) -> Iterator[WarpState]:
+        """The warps of all resident clusters."""
+        return (state for c in self.resident for cta in c.ctas for state in cta.warps)
+
+    def fragments(self) -> Iterator[Fragment]:
+        """The fragments of all resident clusters."""
+        return (warp for state in self.warps() for warp in state.fragments)
+
     def ended(self) -> list[Cluster]:
         """Resident clusters of which no warp is left."""
         return [c for c in self.resident if not any(w.live for cta in c.ctas for w in cta.warps)]

@@ -82,9 +82,8 @@ class Mbarriers:
         have waited twice for one parity, or are overtaken by two phases.
         """
         observer = self.observer
-        warps = [w for c in observer.machine.resident for cta in c.ctas for w in cta.warps]
         found: dict[tuple, SlippedWait] = {}
-        for warp in warps:
+        for warp in observer.machine.warps():
             agent = observer.agents.get(warp)
             if agent is None:
                 continue
