@@ -28,13 +28,7 @@ class HopperGpu(Gpu):
         super().__init__()
         self._loaded: dict[tuple[int, str], run.HopperKernel] = {}
 
-    def execute(
-        self,
-        program: Program,
-        kernel: Kernel,
-        shape: Shape,
-        params: bytes,
-    ) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         key = (id(program), kernel.name)
         if key not in self._loaded:
             self._loaded[key] = run.HopperKernel(program.text, kernel.name)

@@ -26,13 +26,7 @@ class ScriptRecorder(Gpu):
         super().__init__()
         self.out, self.count = out, 0
 
-    def execute(
-        self,
-        program: Program,
-        kernel: Kernel,
-        shape: Shape,
-        params: bytes,
-    ) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         tensors = live_storages()
         ranges = [(t.data_ptr(), t.numel()) for t in tensors]
         found = relocations(params, kernel.params, ranges)

@@ -118,13 +118,7 @@ class Gpu:
                 self.launch(program, child.kernel, *sizes, child.parameters.tobytes())
         return launch
 
-    def execute(
-        self,
-        program: Program,
-        kernel: Kernel,
-        shape: Shape,
-        params: bytes,
-    ) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         """As `launch`, with its arguments resolved. A GPU of another kind overrides this method."""
         code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
