@@ -132,11 +132,7 @@ def pure(*prefixes: str, states: States) -> Callable[[Factory], Factory]:
 
 
 def lane(
-    *prefixes: str,
-    states: States,
-    out: int = 0,
-    may_block: bool = False,
-    uniform: str = "never",
+    *prefixes: str, states: States, out: int = 0, may_block: bool = False, uniform: str = "never"
 ) -> Callable[[Factory], Factory]:
     return _register("lane", prefixes, states, out=out, may_block=may_block, uniform=uniform)
 

@@ -72,10 +72,7 @@ class Machine:
     """
 
     def __init__(
-        self,
-        memory: GlobalMemory,
-        order: InOrder | None = None,
-        watchers: Sequence[Watcher] = (),
+        self, memory: GlobalMemory, order: InOrder | None = None, watchers: Sequence[Watcher] = ()
     ):
         self.memory = memory
         self.order, self.watchers = order or InOrder(), tuple(watchers)

@@ -108,10 +108,7 @@ class Placement:
     """
 
     def __init__(
-        self,
-        gpcs: tuple[int, ...] = GPC_SMS,
-        strays: int = STRAY_TPCS,
-        seat: type[Seat] = Seat,
+        self, gpcs: tuple[int, ...] = GPC_SMS, strays: int = STRAY_TPCS, seat: type[Seat] = Seat
     ):
         self.sms: list[Any] = []
         self.groups: list[list[Any]] = []

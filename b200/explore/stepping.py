@@ -17,14 +17,7 @@ from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
-from b200.effects import (
-    CallsSystem,
-    CopiesToTensor,
-    Jumps,
-    Multiplies,
-    RequestsWork,
-    ShiftsRows,
-)
+from b200.effects import CallsSystem, CopiesToTensor, Jumps, Multiplies, RequestsWork, ShiftsRows
 from b200.explore.control import MOVING, deciding_reads
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special

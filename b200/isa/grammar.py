@@ -183,7 +183,8 @@ def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
     best: tuple[tuple[int, int], Form, list[str], list[Slot]] | None = None
     for form in forms:
         for slots in form.variants:
-            left, free = [], list(slots)
+            left: list[str] = []
+            free = list(slots)
             for modifier in modifiers:
                 slot = next((s for s in free if modifier in s.choices), None)
                 if slot is None:

@@ -15,14 +15,7 @@ from b200.checker.memory.heard import part_of
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.steps import all_operands, rule
-from b200.effects import (
-    ACQUIRING,
-    RELEASING,
-    FencesInits,
-    FencesMemory,
-    FencesProxy,
-    FencesTensor,
-)
+from b200.effects import ACQUIRING, RELEASING, FencesInits, FencesMemory, FencesProxy, FencesTensor
 from b200.program.module import Instr
 from b200.registry import Run
 

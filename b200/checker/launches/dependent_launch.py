@@ -245,15 +245,7 @@ class DependentLaunch:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 
-    def _access(
-        self,
-        agent: Agent,
-        region: Region,
-        index,
-        write: bool,
-        ins: Instr,
-        apart: int = 0,
-    ):
+    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr, apart: int = 0):
         if self.beside is not None:
             self._other_queues(self.beside, agent, region, index, write, ins)
         waited = self._is_behind(agent)

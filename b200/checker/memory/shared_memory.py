@@ -24,13 +24,7 @@ from b200.checker.memory import (
     weak_order,
 )
 from b200.checker.memory.atomics import COVERS, STRONG, Atomics
-from b200.checker.memory.shadow import (
-    GENERIC_READERS,
-    GRANULE,
-    WORD,
-    SharedShadow,
-    distinct,
-)
+from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.words import place
 
 if TYPE_CHECKING:

@@ -9,16 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import (
-    SIGNED,
-    build,
-    compiled,
-    export,
-    is_signed,
-    ones,
-    typed,
-    width,
-)
+from b200.chip.alu.build import SIGNED, build, compiled, export, is_signed, ones, typed, width
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, as_bools, as_mask, pure

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import (
-    build,
-    compiled,
-    export,
-    is_signed,
-    ones,
-    predicate_logic,
-    width,
-)
+from b200.chip.alu.build import build, compiled, export, is_signed, ones, predicate_logic, width
 from b200.errors import Unsupported
 from b200.program.module import Imm, Instr, Vec
 from b200.registry import DTYPES, FULL, Pure, as_bools, as_mask, pure

@@ -224,11 +224,7 @@ class Operand:
 
 
 def multiply(
-    a: Operand,
-    b: Operand,
-    cells: np.ndarray | None,
-    d_type: str = "f32",
-    scale_d: int = 0,
+    a: Operand, b: Operand, cells: np.ndarray | None, d_type: str = "f32", scale_d: int = 0
 ) -> np.ndarray:
     """One K-step of kind::f16, tf32, f8f6f4 or mxf8f6f4; returns cells, uint32 [M, N], which the
     next call overwrites.

@@ -15,14 +15,7 @@ import numpy as np
 from b200.chip.operations import TmemShift
 from b200.chip.state import CTA
 from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
-from b200.effects import (
-    Effect,
-    FencesTensor,
-    ShiftsRows,
-    TensorLoads,
-    TensorStores,
-    WaitsForTensor,
-)
+from b200.effects import Effect, FencesTensor, ShiftsRows, TensorLoads, TensorStores, WaitsForTensor
 from b200.errors import Fault
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
