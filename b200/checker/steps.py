@@ -142,7 +142,7 @@ def _box(trail: Trail, warp: CheckedFragment, operation: ops.TmaLoad | ops.TmaSt
     return tensormap.form, name, tuple(inside), again
 
 
-def _inside(tensormap: TensorMap, box: list) -> tuple[tuple[int, int], ...]:
+def _inside(tensormap: TensorMap, box: list[int]) -> tuple[tuple[int, int], ...]:
     """The part of a box that lies in its tensor: first and end of it in each dimension."""
     return tuple(
         (min(max(-at, 0), size), max(min(dim - at, size), 0))

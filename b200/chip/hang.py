@@ -113,7 +113,7 @@ def _held_up(cause: Cause) -> str:
     return f"  held up by the above: {cause.what}{where}"
 
 
-def _likeness(machine: Machine, waitable: Waitable, fragments: list) -> object:
+def _likeness(machine: Machine, waitable: Waitable, fragments: list[Fragment]) -> object:
     """Equal for the barriers of several CTAs that hang alike."""
     at = where(machine, fragments[0])
     if isinstance(waitable, MBarrier):
@@ -138,7 +138,7 @@ def _exited(machine: Machine) -> list[str]:
     return [f"  have exited already: {text}"] if gone else []
 
 
-def _cause(machine: Machine, waitable: Waitable, fragments: list) -> Cause | None:
+def _cause(machine: Machine, waitable: Waitable, fragments: list[Fragment]) -> Cause | None:
     """Why what is waited for may never come, None where nothing can be said."""
     if (sure := sure_cause(machine, waitable)) is not None:
         return sure
@@ -160,7 +160,7 @@ def _cause(machine: Machine, waitable: Waitable, fragments: list) -> Cause | Non
     return None
 
 
-def _mbarrier(machine: Machine, b: MBarrier, fragments: list) -> Cause:
+def _mbarrier(machine: Machine, b: MBarrier, fragments: list[Fragment]) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
     facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
@@ -197,7 +197,7 @@ def _arrivers(b: MBarrier) -> str:
     return ", ".join(list(found)[-3:]) or "unknown"
 
 
-def _named(machine: Machine, bar: NamedBarrier, fragments: list) -> Cause:
+def _named(machine: Machine, bar: NamedBarrier, fragments: list[Fragment]) -> Cause:
     here = {f.state for f in fragments}
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]

@@ -58,7 +58,7 @@ def _box(access: TensorBoxes, at: int):
     return _granules(at, access.smem_bytes)
 
 
-def _inside(t: TensorMap, start: list) -> float:
+def _inside(t: TensorMap, start: list[int]) -> float:
     """The share of a box that lies inside the tensor, 0 to 1."""
     share = 1.0
     for at, size, dim in zip(start, t.box, t.dims):

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip import operations as ops
 from b200.chip.copies.async_groups import commit, issue_in_group, wait
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
 from b200.chip.memory.addressing import shared_address
+from b200.chip.operations import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkReduceToPeer,
+    BulkStore,
+    BulkToPeer,
+)
 from b200.effects import CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault
 from b200.program.module import Instr
@@ -82,9 +89,9 @@ def bulk_load(ins: Instr) -> Run:
                 complete(place, nbytes, warp, ins)
 
         if from_global:
-            operation = ops.BulkLoad(nbytes, src, places)
+            operation = BulkLoad(nbytes, src, places)
         else:
-            operation = ops.BulkToPeer(nbytes, src, places[0])
+            operation = BulkToPeer(nbytes, src, places[0])
         warp.machine.issue(operation, warp, apply)
 
     return run
@@ -111,7 +118,7 @@ def bulk_store(ins: Instr) -> Run:
             def move():
                 to[:] = data
 
-        operation = ops.BulkStore(nbytes, source=src, destination=dst)
+        operation = BulkStore(nbytes, source=src, destination=dst)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     return run
@@ -136,7 +143,7 @@ def bulk_reduce(ins: Instr) -> Run:
         def move():
             to[:] = combine(to, data)
 
-        operation = ops.BulkReduce(nbytes, source=src, destination=dst)
+        operation = BulkReduce(nbytes, source=src, destination=dst)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     def run_shared(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int):
@@ -149,7 +156,7 @@ def bulk_reduce(ins: Instr) -> Run:
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue(ops.BulkReduceToPeer(nbytes, src, place), warp, apply)
+        warp.machine.issue(BulkReduceToPeer(nbytes, src, place), warp, apply)
 
     if to_global:
         return run_global
@@ -165,7 +172,7 @@ def bulk_prefetch(ins: Instr) -> Run:
         check_bulk_size(nbytes)
         src = warp.machine.memory.readable(src, nbytes)
         global_view(warp, src, nbytes)
-        warp.machine.issue(ops.BulkPrefetch(nbytes, src), warp, lambda: None)
+        warp.machine.issue(BulkPrefetch(nbytes, src), warp, lambda: None)
 
     return run
 

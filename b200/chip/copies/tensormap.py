@@ -155,14 +155,14 @@ class TensorMap:
         reach = (self.box[0], *((n - 1) * s + 1 for n, s in zip(self.counts[1:], steps[1:])))
         return tuple(dim - n for dim, n in zip(self.dims, reach))
 
-    def holds(self, coords: list) -> bool:
+    def holds(self, coords: list[int]) -> bool:
         """Whether the whole box that starts at `coords` lies in the tensor."""
         for at, last in zip(coords, self.last_starts):
             if at < 0 or at > last:
                 return False
         return True
 
-    def offset(self, coords: list) -> int:
+    def offset(self, coords: list[int]) -> int:
         """Bytes from the tensor's first byte to the box that starts at `coords`."""
         found = coords[0] * self.element.bits // 8
         for at, stride in zip(coords[1:], self.strides):

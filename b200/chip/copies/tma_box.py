@@ -89,7 +89,7 @@ class Window:
 
     __slots__ = ("shape", "inside", "view")
 
-    def __init__(self, t: TensorMap, region: Region, coords: list, whole: bool | None = None):
+    def __init__(self, t: TensorMap, region: Region, coords: list[int], whole: bool | None = None):
         if t.holds(coords) if whole is None else whole:
             self.shape, self.inside = t.box_shape, None
             start = t.address - region.base + t.offset(coords)
@@ -123,7 +123,7 @@ class Window:
             )
 
 
-def check_coords(t: TensorMap, coords: list) -> None:
+def check_coords(t: TensorMap, coords: list[int]) -> None:
     """Raise Fault for a box that does not start at a multiple of 16 bytes in its row, in bounds or
     not.
 
@@ -138,7 +138,7 @@ def check_coords(t: TensorMap, coords: list) -> None:
         )
 
 
-def check_store(coords: list) -> None:
+def check_store(coords: list[int]) -> None:
     """Raise Fault for a store or a reduction that starts before the tensor (measured likewise)."""
     for dim, c in enumerate(coords):
         if c < 0:
@@ -148,7 +148,7 @@ def check_store(coords: list) -> None:
             )
 
 
-def load(t: TensorMap, region: Region, coords: list, whole: bool | None = None) -> np.ndarray:
+def load(t: TensorMap, region: Region, coords: list[int], whole: bool | None = None) -> np.ndarray:
     """A box as it will stand in shared memory before the swizzle: uint8 [rows, smem_row_bytes].
     whole: as for Window.
     """
@@ -188,7 +188,11 @@ def _rounded(data: np.ndarray) -> np.ndarray:
 
 
 def store(
-    t: TensorMap, region: Region, coords: list, data: np.ndarray, combine: Callable | None = None
+    t: TensorMap,
+    region: Region,
+    coords: list[int],
+    data: np.ndarray,
+    combine: Callable | None = None,
 ) -> None:
     """Write box rows (uint8 [rows, smem_row_bytes]) to the tensor; drop what is out of bounds.
 
