@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 from b200.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from b200.chip.global_memory import GlobalMemory
     from b200.chip.gpu import Gpu
     from b200.chip.launch import Launch
     from b200.chip.machine import Machine
-    from b200.chip.state import GlobalMemory
     from b200.clock.options import Options
     from b200.host.cuda.extension import Extensions
     from b200.host.cuda.modules import Modules

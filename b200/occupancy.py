@@ -6,15 +6,7 @@ specifications, 10.0 (9.0 has the same); registers are allotted to a warp in uni
 
 from __future__ import annotations
 
-from b200.hardware import (
-    MAX_THREADS,
-    SM_CTAS,
-    SM_REGISTERS,
-    SM_THREADS,
-    SMEM_BYTES,
-    SMEM_OPT_IN,
-    SMEM_RESERVED,
-)
+from b200 import hardware
 
 REGISTER_UNIT = 256
 PORTABLE_CLUSTER = 8
@@ -28,9 +20,13 @@ def registers_of(threads: int, registers: int) -> int:
 
 def ctas_per_sm(threads: int, smem: int, registers: int) -> int:
     """CTAs of a kernel that fit an SM. smem: static and dynamic bytes a CTA."""
-    if not 0 < threads <= MAX_THREADS or smem > SMEM_OPT_IN:
+    if not 0 < threads <= hardware.MAX_THREADS or smem > hardware.SMEM_OPT_IN:
         return 0
-    limits = [SM_CTAS, SM_THREADS // (-(-threads // 32) * 32), SMEM_BYTES // (smem + SMEM_RESERVED)]
+    limits = [
+        hardware.SM_CTAS,
+        hardware.SM_THREADS // (-(-threads // 32) * 32),
+        hardware.SMEM_BYTES // (smem + hardware.SMEM_RESERVED),
+    ]
     if registers:
-        limits.append(SM_REGISTERS // registers_of(threads, registers))
+        limits.append(hardware.SM_REGISTERS // registers_of(threads, registers))
     return min(limits)

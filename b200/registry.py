@@ -4,7 +4,7 @@ Which forms there are, isa/forms says. A unit registers a *factory* under the fi
 The factory runs once for each instruction of a program, when the program is translated; it decodes
 the modifiers, which are those of a form, and returns what is executed each time. The longest prefix
 (in whole dot-separated parts) wins, so `cvt.pack` can stand beside `cvt`. With the factory it
-registers what the instruction does to the world, an effect (effects.py) or `states(ins)`, which
+registers what the instruction does to the world, an effect (b200/effects) or `states(ins)`, which
 returns it. Whoever looks at a run reads effects, no opcodes: a new instruction is a row and a
 factory, and everything that looks at runs sees it.
 
@@ -132,11 +132,7 @@ def pure(*prefixes: str, states: States) -> Callable[[Factory], Factory]:
 
 
 def lane(
-    *prefixes: str,
-    states: States,
-    out: int = 0,
-    may_block: bool = False,
-    uniform: str = "never",
+    *prefixes: str, states: States, out: int = 0, may_block: bool = False, uniform: str = "never"
 ) -> Callable[[Factory], Factory]:
     return _register("lane", prefixes, states, out=out, may_block=may_block, uniform=uniform)
 
@@ -228,7 +224,7 @@ class Waitable:
                 fragment.wake()
 
 
-def lanes(x, dtype) -> np.ndarray:
+def lanes(x: int | np.ndarray, dtype) -> np.ndarray:
     """An argument as an array of 32 elements of `dtype`, an unsigned type. A negative immediate is
     its two's complement.
     """

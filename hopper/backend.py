@@ -28,17 +28,11 @@ class HopperGpu(Gpu):
         super().__init__()
         self._loaded: dict[tuple[int, str], run.HopperKernel] = {}
 
-    def execute(
-        self,
-        program: Program,
-        kernel: Kernel,
-        shape: Shape,
-        params: bytes,
-    ) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         key = (id(program), kernel.name)
         if key not in self._loaded:
             self._loaded[key] = run.HopperKernel(program.text, kernel.name)
         start = time.perf_counter()
         self._loaded[key].launch(shape, params)
         seconds = time.perf_counter() - start
-        return Launch(kernel.name, shape.grid, shape.block, shape.cluster, shape.smem, seconds)
+        return Launch(kernel.name, *shape.sizes, seconds)

@@ -222,8 +222,7 @@ class Recorder(Gpu):
         self.memory_seen: dict[tuple[int, int], bytes | None] = {}
 
     def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
-        sizes = shape.grid, shape.block, shape.cluster, shape.smem
-        self.recorded.append((program, kernel, *sizes, params))
+        self.recorded.append((program, kernel, *shape.sizes, params))
         self.tensors.refresh(self.memory)
         self.variables(program)
         for region in self.memory.allocations():
@@ -233,7 +232,7 @@ class Recorder(Gpu):
                 self.memory_seen[key] = region.u8.tobytes() if small else None
         if self.emulate:
             return super().execute(program, kernel, shape, params)
-        return Launch(kernel.name, *sizes)
+        return Launch(kernel.name, *shape.sizes)
 
 
 def record(

@@ -26,13 +26,7 @@ class ScriptRecorder(Gpu):
         super().__init__()
         self.out, self.count = out, 0
 
-    def execute(
-        self,
-        program: Program,
-        kernel: Kernel,
-        shape: Shape,
-        params: bytes,
-    ) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         tensors = live_storages()
         ranges = [(t.data_ptr(), t.numel()) for t in tensors]
         found = relocations(params, kernel.params, ranges)
@@ -42,8 +36,7 @@ class ScriptRecorder(Gpu):
         contents = tuple(t.numpy().tobytes() for t in tensors)
         before = tuple(digest(t) for t in tensors)
         report = super().execute(program, kernel, shape, params)
-        sizes = shape.grid, shape.block, shape.cluster, shape.smem
-        launch = pack.PackedLaunch(0, kernel.name, *sizes, params, found)
+        launch = pack.PackedLaunch(0, kernel.name, *shape.sizes, params, found)
         after = tuple(digest(t) for t in tensors)
         nbytes = tuple(t.numel() for t in tensors)
         versions = pack.versions()

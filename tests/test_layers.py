@@ -23,7 +23,6 @@ from tests import ROOT
 # one layer do not know one another.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.effects", "b200.errors", "b200.isa"),
-    ("b200.properties",),
     (
         "b200.registry",
         "b200.formats",
@@ -41,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("b200.program",),
     ("b200.chip.unwritten",),
     ("b200.chip.heap",),
+    ("b200.chip.global_memory",),
     ("b200.chip.state", "b200.chip.operations"),
     ("b200.chip.alu", "b200.chip.memory"),
     ("b200.chip.sync",),

@@ -1,7 +1,7 @@
 """The checker finds, while a kernel runs, what the kernel does wrong with memory and barriers.
 
 checked.py is the checker, a watcher of a machine. The way of one instruction stands at the door:
-instrument.py wraps it by its effect (b200/effects.py), steps.py says what makes its step,
+instrument.py wraps it by its effect (b200/effects), steps.py says what makes its step,
 following.py lets a cluster run unchecked while its steps are known ones, and observer.py has the
 state of one launch: agents, records (accesses.py), clocks (vector_clocks.py, scopes.py), findings
 (finding.py), and their words (words.py). The rules are rooms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Components, join
 from b200.chip.state import CTA, Cluster
 from b200.chip.sync.mbarrier import MBarrier
+
+if TYPE_CHECKING:
+    pass
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EXECUTIONS = 1024  # remembered of an access of parts of words
@@ -56,7 +59,17 @@ class Record:
         "readers",
     )
 
-    def __init__(self, agent: Agent, ins, component, step, kind, text, barrier=None, narrow=False):
+    def __init__(
+        self,
+        agent: Agent,
+        ins,
+        component: int,
+        step: int,
+        kind: str,
+        text: str,
+        barrier: Barrier | None = None,
+        narrow: bool = False,
+    ):
         self.agent, self.ins, self.component, self.step = agent, ins, component, step
         self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
         self.places: dict[bytes, np.ndarray] = {}
@@ -130,7 +143,12 @@ class Barrier:
     )
 
     def __init__(
-        self, mbarrier, component: int, record: Record, strict: bool = False, lane: int = 0
+        self,
+        mbarrier: MBarrier,
+        component: int,
+        record: Record,
+        strict: bool = False,
+        lane: int = 0,
     ):
         self.strict, self.lane = strict, lane
         self.users: dict = {}
@@ -311,7 +329,7 @@ class ClusterState:
         record.number = len(self.records) - 1
         return record.number
 
-    def reach(self, record: Record, target) -> None:
+    def reach(self, record: Record, target: CTA) -> None:
         """Note an access to the shared or tensor memory of CTA `target`, which must not exit
         before it.
         """

@@ -28,11 +28,12 @@ from b200.checker.products import nans
 from b200.checker.tensor import partly_written
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment, WarpState
+from b200.chip.global_memory import Region
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
 from b200.chip.overlap import lets_start
-from b200.chip.state import Cluster, Region
+from b200.chip.state import Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.watcher import Watcher
@@ -174,7 +175,7 @@ class Checker(Watcher):
         unwritten = self.observer.unwritten
         unwritten.tell(unwritten.reaches(again) if again is not None else None)
 
-    def _look_at_partly_written(self, code, *arguments):
+    def _look_at_partly_written(self, code: Translated, *arguments):
         """The launch has read tensor memory of which a part was written: report if a result
         depends on the rest.
         """
@@ -185,7 +186,7 @@ class Checker(Watcher):
         if reached:
             partly_written.tell(self.observer, reached)
 
-    def _look_at_registers(self, code, *arguments):
+    def _look_at_registers(self, code: Translated, *arguments):
         """The kernel may read registers before it writes them: report if a result depends on it."""
         again = self._again(code, *arguments)
         if again is None:
@@ -195,7 +196,7 @@ class Checker(Watcher):
         if reached:
             unwritten_registers.tell(self.observer, code, reached)
 
-    def _judge_reads(self, code, *arguments):
+    def _judge_reads(self, code: Translated, *arguments):
         """Judge reads of what has no value of the program's: shared and tensor memory that nobody
         has written, columns that are deallocated, bytes behind a tensor, values of lanes that have
         exited. A kernel may mask or drop what it reads there; if a result depends on it, the read
@@ -217,7 +218,7 @@ class Checker(Watcher):
                 if present[i] == where:
                     findings[i] = _judged(found, reached)
 
-    def _again(self, code, *arguments) -> Callable[..., object] | None:
+    def _again(self, code: Translated, *arguments) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
         each byte of some memory (a key of NAMES) set to the function's argument. None if that is
         impossible, because what the launch before has written is missing.
@@ -259,7 +260,7 @@ class Checker(Watcher):
         """Of what launches may follow: the parameters may differ."""
         return code, *arguments[:-1], dependence is not None
 
-    def _dependence(self, code) -> DependentLaunch | None:
+    def _dependence(self, code: Translated) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""
         before = self.in_flight if self.machine.dependent else InFlight()
         starts, beside = lets_start(code), self.beside

@@ -85,8 +85,9 @@ if TYPE_CHECKING:
     from b200.checker.finding import Finding
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
-    from b200.chip.fragment import Fragment
-    from b200.chip.state import Cluster, GlobalMemory
+    from b200.chip.fragment import Fragment, WarpState
+    from b200.chip.global_memory import GlobalMemory
+    from b200.chip.state import Cluster
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
 
@@ -346,9 +347,8 @@ class Trail:
             self.stop()
             return
         observer = self.following.observer
-        assert observer.ins is not None  # whatever issues an operation is observed
         who = -1 if observer.lane is None else observer.lane
-        self.look(observer.ins, warp, who, look(self, warp, operation), operation)
+        self.look(observer.executed, warp, who, look(self, warp, operation), operation)
 
     def stop(self) -> None:
         """Stop following: no cluster of this launch follows any more, this one included."""
@@ -360,21 +360,20 @@ class Trail:
         """Whether a warp names the same place in global memory as when it last executed the same
         instruction: lanes of one execution do (checker/operations/repeats.py).
         """
-        ins = self.following.observer.ins
-        assert ins is not None
+        ins = self.following.observer.executed
         key = warp.cta.rank, warp.index, ins.key
         before, self.latest[key] = self.latest.get(key), place
         return before == place
 
-    def exited(self, state) -> None:
+    def exited(self, state: WarpState) -> None:
         """A warp has exited. Raises Departed if a rule that sees all clusters finds something."""
         self.step(("exit", state.cta.rank, state.index))
         warps = [warp for cta in self.cluster.ctas for warp in cta.warps]
         if any(warp.live for warp in warps):
             return
         following, observer = self.following, self.following.observer
-        state = observer.clusters.get(self.cluster)
-        agents = state.agents if state is not None else {}
+        mine = observer.clusters.get(self.cluster)
+        agents = mine.agents if mine is not None else {}
         if not self.follows:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = following.left_by(self.cluster, roles)

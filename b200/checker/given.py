@@ -17,7 +17,7 @@ from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import NOTE
 from b200.chip.describe import mnemonic
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.chip.tensors import LiveTensors
 from b200.program.module import Instr
 

@@ -6,19 +6,19 @@ the checker never executes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from b200 import effects as e
-from b200.checker.barriers import fences
+from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
 from b200.checker.barriers import synchronisation as sync
-from b200.checker.memory import generic, tensormap_accesses
+from b200.checker.memory import generic, tensormap_accesses  # noqa: F401
 from b200.checker.products.overflows import watched
-from b200.checker.steps import every_operand, look_of, plain
+from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
 from b200.checker.tensor import tensor_accesses
 from b200.checker.tensor.registers import first_reads
-from b200.checker.without_rule import without_rule
+from b200.program.analysis import Block
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -26,6 +26,7 @@ from b200.registry import Run
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
+    from b200.program.analysis import Op
 
 
 class CheckedWriter(Writer):
@@ -33,32 +34,33 @@ class CheckedWriter(Writer):
 
     def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
-        self.out.without_rule = without_rule(self.out.structure, WRAPPERS)
+        self.out.without_rule = without_rule(self.out.structure)
         super().write()
 
-    def _stays(self, op) -> bool:
+    def _stays(self, op: Op) -> bool:
         return id(op.ins) in self.first_reads or super()._stays(op)
 
-    def _kind(self, op):
+    def _kind(self, op: Op):
         return None if id(op.ins) in self.first_reads else super()._kind(op)
 
-    def _vector(self, group, args, mask):
+    def _vector(self, group: list, args: list, mask: str):
         made = group[0].made
         if made.narrows is None:
             return super()._vector(group, args, mask)
         function = self._constant(watched([op.ins for op in group], made))
         return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
 
-    def _op(self, op):
+    def _op(self, op: Op):
         if (loads := self.first_reads.get(id(op.ins))) is not None:
-            told, which = map(self._constant, (tensor_accesses.registers_read, loads))
+            told = self._constant(tensor_accesses.registers_read)
+            which = self._constant(loads)
             self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
 
 
-def wrap(ins: Instr, run, style: str) -> Run:
+def wrap(ins: Instr, run: Run, style: str) -> Run:
     """The run function of an instruction, observed. style: "lane" or "warp"."""
     kind = type(ins.effect)
     if kind not in WRAPPERS:
@@ -67,7 +69,7 @@ def wrap(ins: Instr, run, style: str) -> Run:
     return _noted(ins, run, style) if make is None else _stepping(ins, run, make)
 
 
-def _stepping(ins: Instr, run, make: Callable):
+def _stepping(ins: Instr, run: Run, make: Callable):
     """The wrapper's run function, with the instruction's step taken before it. A cluster that
     follows executes the plain run function instead (following.py).
     """
@@ -76,7 +78,7 @@ def _stepping(ins: Instr, run, make: Callable):
     if look is None or observed is run:
         return observed
 
-    def step(warp: CheckedFragment, who, *args):
+    def step(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
         trail = observer.trail
         if trail is not None:
@@ -90,6 +92,21 @@ def _stepping(ins: Instr, run, make: Callable):
         return observed(warp, who, *args)
 
     return step
+
+
+def without_rule(blocks: Sequence[Block]) -> list[tuple[int, Instr]]:
+    """Instructions that the checker does not understand, with the index of their block: a launch
+    that executes one is incomplete.
+    """
+    return [
+        (block.index, op.ins)
+        for block in blocks
+        for op in block.ops
+        if op.entry is not None
+        and op.entry.style != "pure"
+        and type(op.ins.effect) not in WRAPPERS
+        and not op.ins.effect.properties.silent
+    ]
 
 
 def can_be_followed(code: Translated) -> bool:
@@ -109,58 +126,15 @@ def _has_steps(ins: Instr) -> bool:
     return unseen or look_of(make, ins) is not None
 
 
-def _noted(ins: Instr, run, style: str):
+def _noted(ins: Instr, run: Run, style: str):
     """Observe an instruction that issues an asynchronous operation. `issue` sees what the operation
     does; here the observer is told which instruction issues it.
     """
     one = style == "lane"
 
-    def observed(warp: CheckedFragment, who, *args):
+    def observed(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
         observer.ins, observer.lane = ins, who if one else None
         return run(warp, who, *args)
 
     return observed
-
-
-# Class of an effect -> wrapper(ins, effect, run); None: `_noted`.
-WRAPPERS: dict[type[e.Effect], Callable | None] = {
-    e.InitsMbarrier: sync.init,
-    e.InvalidatesMbarrier: sync.inval,
-    e.Arrives: sync.arrive,
-    e.ExpectsBytes: sync.expect,
-    e.CompletesBytes: sync.complete_tx,
-    e.WaitsForPhase: sync.wait,
-    e.ArrivesInCluster: sync.cluster_arrive,
-    e.WaitsInCluster: sync.cluster_wait,
-    e.MeetsInWarp: sync.warp_sync,
-    e.MeetsInCta: sync.named,
-    e.Exchanges: sync.meets,
-    e.Elects: sync.meets,
-    e.MultipliesInWarp: sync.meets,
-    e.SetsRegisters: sync.registers,
-    e.FencesMemory: fences.fence,
-    e.FencesProxy: fences.proxy_fence,
-    e.FencesInits: fences.init_fence,
-    e.FencesTensor: fences.tensor_fence,
-    e.OrdersGrids: sync.grid_dependency,
-    e.CommitsGroup: sync.commit_group,
-    e.WaitsForGroups: sync.wait_group,
-    e.ReadsRequest: sync.read_request,
-    e.AllocatesTensor: tensor_accesses.alloc,
-    e.FreesTensor: tensor_accesses.dealloc,
-    e.TensorLoads: tensor_accesses.tensor_access,
-    e.TensorStores: tensor_accesses.tensor_access,
-    e.WaitsForTensor: tensor_accesses.wait,
-    e.FencesTensormap: tensormap_accesses.fence,
-    e.EditsTensormap: tensormap_accesses.replace,
-    e.PublishesTensormap: tensormap_accesses.copy,
-    e.Loads: generic.access,
-    e.Stores: generic.access,
-    e.Updates: generic.atomic,
-    e.MatrixLoads: generic.matrix_access,
-    e.MatrixStores: generic.matrix_access,
-    e.Fills: generic.fill,
-    **dict.fromkeys((e.Copies, e.ArrivesBehindCopies, e.RequestsWork, e.EndsAllocation)),
-    **dict.fromkeys((e.Multiplies, e.CopiesToTensor, e.ShiftsRows, e.Commits)),
-}

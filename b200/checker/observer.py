@@ -52,6 +52,7 @@ from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.checked import Checker
+    from b200.program.translated import Translated
 
 ALIKE = 3  # findings of one kind and severity about one line
 
@@ -61,7 +62,7 @@ class Observer:
     findings so far. traces: the steps that its clusters follow, None if they do not.
     """
 
-    def __init__(self, checker: Checker, code, traces: Traces | None = None):
+    def __init__(self, checker: Checker, code: Translated, traces: Traces | None = None):
         self.checker = checker
         self.machine = machine = checker.machine
         self.following = None
@@ -108,6 +109,12 @@ class Observer:
         # number of a finding that a rule for clusters has made -> of which cluster
         self.remarks: dict[int, Trail] = {}
         self.of_clusters = 0  # findings before the rules for the launch have looked at all of it
+
+    @property
+    def executed(self) -> Instr:
+        """The instruction that is being executed: whoever asks is called by an observed one."""
+        assert self.ins is not None
+        return self.ins
 
     def forget(self) -> None:
         """The launch has ended: let go of all that was kept for it. Rules and clusters refer to one
@@ -203,7 +210,7 @@ class Observer:
         self,
         kind: str,
         diagnosis: str,
-        details,
+        details: tuple,
         new: Record | None,
         old: Record | None,
         severity: str = ERROR,
@@ -276,7 +283,13 @@ class Observer:
         return [f for f in self.findings if looks is None or not looks.is_compilers(f)]
 
     def found(
-        self, kind: str, diagnosis: str, details, ins, other=None, severity: str = ERROR
+        self,
+        kind: str,
+        diagnosis: str,
+        details,
+        ins,
+        other: Instr | None = None,
+        severity: str = ERROR,
     ) -> None:
         loc, also = words.line(ins), words.line(other) if other is not None else ""
         key = (kind, loc, also) if ins is not None else (kind, diagnosis)

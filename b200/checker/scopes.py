@@ -6,8 +6,13 @@ scope must be at least as wide as the distance of the two CTAs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from b200.effects import Ordered
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.chip import state
 
 CTA, CLUSTER, GPU = range(3)
 DISTANCES = (CTA, CLUSTER, GPU)
@@ -20,7 +25,7 @@ def scope_of(ins: Instr, default: int) -> int:
     return _SCOPES.get(effect.scope, default) if isinstance(effect, Ordered) else default
 
 
-def distance(cta, other) -> int:
+def distance(cta: state.CTA, other: state.CTA) -> int:
     """The smallest scope that includes threads of both CTAs."""
     if cta is other:
         return CTA

@@ -11,29 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from b200 import effects as e
 from b200.checker.operations.latest_copies import LatestCopies
-from b200.chip.operations import (
-    BulkLoad,
-    BulkPrefetch,
-    BulkStore,
-    BulkToPeer,
-    Commit,
-    CpAsync,
-    CpAsyncArrive,
-    Mma,
-    Operation,
-    Place,
-    StAsync,
-    TensormapPrefetch,
-    TmaLoad,
-    TmaPrefetch,
-    TmaStore,
-    TmemCopy,
-    TmemShift,
-)
-from b200.effects import Effect, Loads, Stores, Updates
+from b200.chip import operations as ops
+from b200.effects import Effect
 from b200.program.module import Instr
-from b200.registry import Factory
+from b200.registry import Factory, Run
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -41,6 +24,8 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
     from b200.checker.following import Trail
     from b200.checker.observer import Observer
+    from b200.chip.copies.tensormap import TensorMap
+    from b200.chip.copies.tma import TensorBoxes
 
 
 class Touch(NamedTuple):
@@ -54,7 +39,7 @@ class Touch(NamedTuple):
 
 
 READS, WRITES, UPDATES = "reads", "writes", "updates"
-_WAYS = {Loads: READS, Stores: WRITES, Updates: UPDATES}
+_WAYS = {e.Loads: READS, e.Stores: WRITES, e.Updates: UPDATES}
 
 
 def way_of(effect: Effect) -> str:
@@ -81,19 +66,31 @@ class Look(NamedTuple):
 Looking = Callable[..., Look]  # of (warp, mask or lane, arguments)
 
 
-def followed(look: Callable[[Instr], Looking | None]) -> Callable[[Factory], Factory]:
-    """Marks a wrapper of instrument.py as one whose steps are known. look(ins): returns the
-    function that describes an execution of the instruction, None for a form that is not followed.
+# Class of an effect -> wrapper(ins, effect, run), which `rule` puts here. None: the instruction
+# issues an operation, which has rules of its own (operations/).
+WRAPPERS: dict[type[Effect], Callable[..., Run] | None] = {
+    **dict.fromkeys((e.Copies, e.ArrivesBehindCopies, e.RequestsWork, e.EndsAllocation)),
+    **dict.fromkeys((e.Multiplies, e.CopiesToTensor, e.ShiftsRows, e.Commits)),
+}
+
+
+def rule(
+    *kinds: type[Effect], look: Callable[[Instr], Looking | None] | None = None
+) -> Callable[[Factory], Factory]:
+    """Makes a function the wrapper of instructions with effects of some classes. look(ins): returns
+    the function that describes an execution of the instruction, None for a form that is not
+    followed; without it, none is.
     """
 
-    def mark(make):
+    def mark(make: Any) -> Any:
         make.look = look
+        WRAPPERS.update(dict.fromkeys(kinds, make))
         return make
 
     return mark
 
 
-def look_of(make, ins: Instr) -> Looking | None:
+def look_of(make: Callable, ins: Instr) -> Looking | None:
     """The function that describes executions of an instruction with this wrapper; None if the
     instruction is not followed.
     """
@@ -101,7 +98,7 @@ def look_of(make, ins: Instr) -> Looking | None:
     return look(ins) if look is not None else None
 
 
-def plain(x) -> Any:
+def plain(x: int | np.ndarray) -> Any:
     """An operand in a form that can be compared and hashed."""
     if type(x) is int:
         return x
@@ -116,18 +113,18 @@ def every_operand(warp: CheckedFragment, who: int, args: tuple) -> Look:
 
 
 def all_operands(ins: Instr) -> Looking:
-    """The describing function of such an instruction, for `followed`."""
+    """The describing function of such an instruction, for `rule`."""
     return every_operand
 
 
 # --- operations -----------------------------------------------------------------------------------
 
 
-def _place(place: Place) -> tuple[int, int, int, int]:
+def _place(place: ops.Place) -> tuple[int, int, int, int]:
     return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
 
 
-def _box(trail: Trail, warp: CheckedFragment, operation: TmaLoad | TmaStore) -> tuple:
+def _box(trail: Trail, warp: CheckedFragment, operation: ops.TmaLoad | ops.TmaStore) -> tuple:
     """The operands of a tensor copy that are part of its step: all but the address of the tensor,
     its size, and the coordinates. The tensor's name is part of the step, because findings have it.
     """
@@ -145,7 +142,7 @@ def _box(trail: Trail, warp: CheckedFragment, operation: TmaLoad | TmaStore) -> 
     return tensormap.form, name, tuple(inside), again
 
 
-def _inside(tensormap, box) -> tuple[tuple[int, int], ...]:
+def _inside(tensormap: TensorMap, box: list[int]) -> tuple[tuple[int, int], ...]:
     """The part of a box that lies in its tensor: first and end of it in each dimension."""
     return tuple(
         (min(max(-at, 0), size), max(min(dim - at, size), 0))
@@ -153,11 +150,10 @@ def _inside(tensormap, box) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _tma_load(trail: Trail, warp: CheckedFragment, load: TmaLoad) -> Look:
+def _tma_load(trail: Trail, warp: CheckedFragment, load: ops.TmaLoad) -> Look:
     operands = _box(trail, warp, load), tuple(map(_place, load.places))
     observer, access = trail.following.observer, load.access
-    agent, ins = observer.agent(warp), observer.ins
-    assert ins is not None
+    agent, ins = observer.agent(warp), observer.executed
     return Look(
         operands,
         Touch(READS, access.tensormap.address, 1),
@@ -165,14 +161,14 @@ def _tma_load(trail: Trail, warp: CheckedFragment, load: TmaLoad) -> Look:
     )
 
 
-def _told_of_box(observer: Observer, agent: Agent, access, ins: Instr):
+def _told_of_box(observer: Observer, agent: Agent, access: TensorBoxes, ins: Instr):
     observer.coverage.loaded(agent, access, ins)
     observer.unwritten.box(agent, access, ins)
 
 
-def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
+def _tma_store(trail: Trail, warp: CheckedFragment, store: ops.TmaStore) -> Look:
     observer, access = trail.following.observer, store.access
-    agent, ins = observer.agent(warp), observer.ins
+    agent, ins = observer.agent(warp), observer.executed
     return Look(
         (_box(trail, warp, store), store.offset),
         Touch(WRITES, access.tensormap.address, 1),
@@ -180,10 +176,9 @@ def _tma_store(trail: Trail, warp: CheckedFragment, store: TmaStore) -> Look:
     )
 
 
-def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
+def _bulk_load(trail: Trail, warp: CheckedFragment, load: ops.BulkLoad) -> Look:
     observer, source, n = trail.following.observer, load.source, load.nbytes
-    agent, ins = observer.agent(warp), observer.ins
-    assert ins is not None
+    agent, ins = observer.agent(warp), observer.executed
     again = trail.again(warp, source)
     return Look(
         (n, tuple(map(_place, load.places)), observer.operand(source), again),
@@ -193,9 +188,9 @@ def _bulk_load(trail: Trail, warp: CheckedFragment, load: BulkLoad) -> Look:
     )
 
 
-def _bulk_store(trail: Trail, warp: CheckedFragment, store: BulkStore) -> Look:
+def _bulk_store(trail: Trail, warp: CheckedFragment, store: ops.BulkStore) -> Look:
     observer, destination, n = trail.following.observer, store.destination, store.nbytes
-    agent, ins = observer.agent(warp), observer.ins
+    agent, ins = observer.agent(warp), observer.executed
     return Look(
         (n, store.source, trail.again(warp, destination)),
         Touch(WRITES, destination, n),
@@ -203,22 +198,21 @@ def _bulk_store(trail: Trail, warp: CheckedFragment, store: BulkStore) -> Look:
     )
 
 
-def _st_async(trail: Trail, warp: CheckedFragment, store: StAsync) -> Look:
+def _st_async(trail: Trail, warp: CheckedFragment, store: ops.StAsync) -> Look:
     return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
 
 
-def copy_operands(latest: LatestCopies, ins: Instr, copy: CpAsync) -> tuple:
+def copy_operands(latest: LatestCopies, ins: Instr, copy: ops.CpAsync) -> tuple:
     """The operands of a cp.async that are part of its step. latest: those of the warp."""
     destinations = copy.destinations.tobytes()
     again = latest.again((ins.key, copy.nbytes), copy, destinations)
     return copy.nbytes, copy.size, destinations, again.tobytes()
 
 
-def _cp_async(trail: Trail, warp: CheckedFragment, copy: CpAsync) -> Look:
+def _cp_async(trail: Trail, warp: CheckedFragment, copy: ops.CpAsync) -> Look:
     """The rule compares the source with that of the warp's latest copy to the place."""
     observer, sources, n = trail.following.observer, copy.sources, copy.nbytes
-    agent, ins = observer.agent(warp), observer.ins
-    assert ins is not None
+    agent, ins = observer.agent(warp), observer.executed
     latest = trail.copied.setdefault((warp.cta.rank, warp.index), LatestCopies())
     operands = copy_operands(latest, ins, copy)
     if not n:
@@ -233,23 +227,23 @@ def _cp_async(trail: Trail, warp: CheckedFragment, copy: CpAsync) -> Look:
     )
 
 
-def _commit(trail: Trail, warp: CheckedFragment, commit: Commit) -> Look:
+def _commit(trail: Trail, warp: CheckedFragment, commit: ops.Commit) -> Look:
     targets = tuple(cta.rank for cta in commit.targets)
     return Look((targets, commit.offset, len(commit.members)))
 
 
-OPERATIONS: dict[type[Operation], Callable[..., Look]] = {
-    TmaLoad: _tma_load,
-    TmaStore: _tma_store,
-    BulkLoad: _bulk_load,
-    BulkStore: _bulk_store,
-    BulkToPeer: lambda trail, warp, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
-    StAsync: _st_async,
-    CpAsync: _cp_async,
-    CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
-    Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
-    TmemCopy: lambda trail, warp, c: Look((c.shape, c.matrix, c.column, len(c.members))),
-    TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
-    Commit: _commit,
+OPERATIONS: dict[type[ops.Operation], Callable[..., Look]] = {
+    ops.TmaLoad: _tma_load,
+    ops.TmaStore: _tma_store,
+    ops.BulkLoad: _bulk_load,
+    ops.BulkStore: _bulk_store,
+    ops.BulkToPeer: lambda trail, warp, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
+    ops.StAsync: _st_async,
+    ops.CpAsync: _cp_async,
+    ops.CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
+    ops.Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
+    ops.TmemCopy: lambda trail, warp, c: Look((c.shape, c.matrix, c.column, len(c.members))),
+    ops.TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
+    ops.Commit: _commit,
 }
-UNRULED = (TmaPrefetch, BulkPrefetch, TensormapPrefetch)  # no rule looks at them
+UNRULED = (ops.TmaPrefetch, ops.BulkPrefetch, ops.TensormapPrefetch)  # no rule looks at them

@@ -188,7 +188,7 @@ def barrier_between(agent: Agent, old) -> str:
     )
 
 
-def barriers_for(agent: Agent, other) -> str:
+def barriers_for(agent: Agent, other: Agent) -> str:
     """The barriers that can order two warps, in words; mbarriers only where the program has any."""
     mbarrier = ", or mbarrier arrive and wait" if agent.state.barriers else ""
     if agent.cta is not other.cta:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from b200.chip.state import GlobalMemory, Region
+from b200.chip.global_memory import GlobalMemory, Region
 
 
 def make_legal(memory: GlobalMemory, arguments: Iterable[Any]) -> None:

@@ -21,7 +21,9 @@ from b200.hardware import (
 )
 
 if TYPE_CHECKING:
+    from b200.chip.launch import Launch
     from b200.chip.state import CTA
+    from b200.program.translated import Translated
 
 REGISTERS_THREAD = 255
 BARRIERS = 16  # named barriers of a CTA
@@ -47,7 +49,7 @@ class Budget:
     registers: int | None = None
 
     @classmethod
-    def of(cls, code, launch) -> Budget:
+    def of(cls, code: Translated, launch: Launch) -> Budget:
         """The budget as far as the launch's sizes and the kernel's text tell it."""
         x, y, z = launch.block
         minimum = code.kernel.directives.get("minnctapersm", (1,))[0]

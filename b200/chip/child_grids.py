@@ -15,7 +15,7 @@ from b200.errors import Fault
 from b200.program.module import Program
 
 if TYPE_CHECKING:
-    from b200.chip.state import GlobalMemory
+    from b200.chip.global_memory import GlobalMemory
 
 _ALIGNMENT = 64  # of a buffer (the guide, "Parameter Buffer Layout")
 LATER = "grids that the kernel has launched ran behind it: what they share was not looked at"

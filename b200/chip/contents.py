@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 
 
 class Contents:

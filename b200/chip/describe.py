@@ -15,10 +15,12 @@ from b200.registry import lanes_text
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.launch import Launch
     from b200.chip.machine import Machine
+    from b200.program.translated import Translated
 
 
-def count(code, hits: list[int]) -> dict[str, int]:
+def count(code: Translated, hits: list[int]) -> dict[str, int]:
     """Warp instructions executed, by mnemonic (the opcode's leading words)."""
     out: Counter[str] = Counter()
     for block, n in zip(code.structure, hits, strict=True):
@@ -60,7 +62,7 @@ def mnemonic(ins: Instr) -> str:
     return ".".join(words)
 
 
-def instruction_of(code, warp: Fragment, error: BaseException) -> Instr | None:
+def instruction_of(code: Translated, warp: Fragment, error: BaseException) -> Instr | None:
     """The instruction whose generated line raised `error`."""
     filename = f"<{code.kernel.name}>"
     for frame in traceback.extract_tb(error.__traceback__):
@@ -113,12 +115,10 @@ def at_work(machine: Machine) -> list[str]:
     place, the place with most warps first; empty if there are no such warps.
     """
     places: dict[str, list] = {}
-    for cluster in machine.resident:
-        for warp in (w for cta in cluster.ctas for w in cta.warps if w.live):
-            for f in warp.fragments:
-                if f.waits_for is None:
-                    ins = machine.code.structure[f.pc].ops[0].ins
-                    places.setdefault(place(ins), []).append(f)
+    for warp in machine.fragments():
+        if warp.state.live and warp.waits_for is None:
+            ins = machine.code.structure[warp.pc].ops[0].ins
+            places.setdefault(place(ins), []).append(warp)
     lines = []
     for where, fragments in sorted(places.items(), key=lambda item: -len(item[1])):
         others = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
@@ -126,7 +126,7 @@ def at_work(machine: Machine) -> list[str]:
     return lines
 
 
-def fault(machine: Machine, launch, fragment, error: BaseException) -> str:
+def fault(machine: Machine, launch: Launch, fragment: Fragment, error: BaseException) -> str:
     """The report of a fault: an instruction that hardware would not have executed."""
     ins = instruction_of(machine.code, fragment, error)
     return (
@@ -138,7 +138,7 @@ def fault(machine: Machine, launch, fragment, error: BaseException) -> str:
     )
 
 
-def internal(machine: Machine, launch, fragment, error: BaseException) -> str:
+def internal(machine: Machine, launch: Launch, fragment, error: BaseException) -> str:
     """The report of a failure of the emulator itself: it says where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
@@ -150,10 +150,8 @@ def internal(machine: Machine, launch, fragment, error: BaseException) -> str:
 
 def waits_for_host(machine: Machine) -> str | None:
     """What is said where a fragment polls memory that the host shares; None if none does."""
-    fragments = (
-        f for c in machine.resident for cta in c.ctas for w in cta.warps for f in w.fragments
-    )
-    for poll in (f.waits_for for f in fragments if isinstance(f.waits_for, Poll)):
+    waiting = (warp.waits_for for warp in machine.fragments())
+    for poll in (waits for waits in waiting if isinstance(waits, Poll)):
         read = poll.read
         if read is None or read.cta is not None:
             continue
@@ -166,22 +164,15 @@ def waits_for_host(machine: Machine) -> str | None:
     return None
 
 
-def deadlock(machine: Machine, launch) -> str:
+def deadlock(machine: Machine, launch: Launch) -> str:
     """The report of a deadlock: the likely causes; then an entry for each different wait, with the
     fragments in it; then the latest events at the barriers.
     """
     groups: dict[tuple, list] = {}
-    for cluster in machine.resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                for fragment in warp.fragments:
-                    ins = instruction(machine, fragment)
-                    text = (
-                        fragment.waits_for.describe()
-                        if fragment.waits_for is not None
-                        else "lanes of its own warp"
-                    )
-                    groups.setdefault((place(ins), ins.text, text), []).append(fragment)
+    for warp in machine.fragments():
+        ins, waits_for = instruction(machine, warp), warp.waits_for
+        text = waits_for.describe() if waits_for is not None else "lanes of its own warp"
+        groups.setdefault((place(ins), ins.text, text), []).append(warp)
     lines = [
         f"deadlock: no warp can proceed in {readable(launch.kernel)}, grid {launch.grid}, cluster "
         f"{launch.cluster}"

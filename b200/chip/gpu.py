@@ -21,10 +21,10 @@ import numpy as np
 from b200.chip import arrays
 from b200.chip.abreast.order import SideBySide
 from b200.chip.child_grids import LATER
-from b200.chip.launch import Launch, Shape
+from b200.chip.global_memory import GlobalMemory
+from b200.chip.launch import Dim3, Launch, Shape
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
-from b200.chip.state import GlobalMemory
 from b200.chip.tensors import LiveTensors
 from b200.chip.variables import ModuleVariables
 from b200.errors import EmulatorError, Unsupported
@@ -34,7 +34,6 @@ from b200.program.parse import parse
 from b200.program.translate import translate
 from b200.program.translated import Translated
 
-Dim3 = tuple[int, int, int]
 ONE_LAUNCH = threading.RLock()  # a program's threads launch one after the other
 
 
@@ -119,16 +118,9 @@ class Gpu:
                 self.launch(program, child.kernel, *sizes, child.parameters.tobytes())
         return launch
 
-    def execute(
-        self,
-        program: Program,
-        kernel: Kernel,
-        shape: Shape,
-        params: bytes,
-    ) -> Launch:
+    def execute(self, program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
         """As `launch`, with its arguments resolved. A GPU of another kind overrides this method."""
         code = self._translate(program, kernel)
-        sizes = shape.grid, shape.block, shape.cluster, shape.smem
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
         self.machine.dependent = self.dependent
@@ -138,7 +130,7 @@ class Gpu:
         def carry_out() -> Launch:
             start = time.perf_counter()
             with _no_collector():
-                launch = self.machine.launch(code, *sizes, params)
+                launch = self.machine.launch(code, shape, params)
             launch.seconds = time.perf_counter() - start
             return launch
 
@@ -152,7 +144,7 @@ class Gpu:
             or any(opcode.startswith(prints_or_depends) for opcode in opcodes)
         ):
             return carry_out()
-        key = (self.machine, id(code), *sizes, params, self.cooperative)
+        key = (self.machine, id(code), shape, params, self.cooperative)
         return self.repeated.run(key, carry_out)
 
     def _workspace(self) -> int:

@@ -23,6 +23,7 @@ from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import Pool, group_of
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
+from b200.registry import Waitable
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -71,12 +72,9 @@ def headline(machine: Machine) -> str:
 def _waits(machine: Machine) -> dict:
     """What is waited for, with the fragments that do."""
     waits: dict = {}
-    for cluster in machine.resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                for fragment in warp.fragments:
-                    if fragment.waits_for is not None:
-                        waits.setdefault(fragment.waits_for, []).append(fragment)
+    for warp in machine.fragments():
+        if warp.waits_for is not None:
+            waits.setdefault(warp.waits_for, []).append(warp)
     return waits
 
 
@@ -115,7 +113,7 @@ def _held_up(cause: Cause) -> str:
     return f"  held up by the above: {cause.what}{where}"
 
 
-def _likeness(machine: Machine, waitable, fragments) -> object:
+def _likeness(machine: Machine, waitable: Waitable, fragments: list[Fragment]) -> object:
     """Equal for the barriers of several CTAs that hang alike."""
     at = where(machine, fragments[0])
     if isinstance(waitable, MBarrier):
@@ -140,7 +138,7 @@ def _exited(machine: Machine) -> list[str]:
     return [f"  have exited already: {text}"] if gone else []
 
 
-def _cause(machine: Machine, waitable, fragments) -> Cause | None:
+def _cause(machine: Machine, waitable: Waitable, fragments: list[Fragment]) -> Cause | None:
     """Why what is waited for may never come, None where nothing can be said."""
     if (sure := sure_cause(machine, waitable)) is not None:
         return sure
@@ -162,7 +160,7 @@ def _cause(machine: Machine, waitable, fragments) -> Cause | None:
     return None
 
 
-def _mbarrier(machine: Machine, b: MBarrier, fragments) -> Cause:
+def _mbarrier(machine: Machine, b: MBarrier, fragments: list[Fragment]) -> Cause:
     named = b.name or b.row()[1] > 1
     name = b.place() if named else f"mbarrier at {b.offset:#x}"
     facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
@@ -199,7 +197,7 @@ def _arrivers(b: MBarrier) -> str:
     return ", ".join(list(found)[-3:]) or "unknown"
 
 
-def _named(machine: Machine, bar: NamedBarrier, fragments) -> Cause:
+def _named(machine: Machine, bar: NamedBarrier, fragments: list[Fragment]) -> Cause:
     here = {f.state for f in fragments}
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
@@ -271,18 +269,16 @@ def writes(ins: Instr, space: str) -> bool:
 def _could_write(machine: Machine, poll: Poll, writers) -> list[str]:
     """Other warps that are left and may come to one of some instructions, and what keeps them."""
     found = {}
-    for cluster in machine.resident:
-        for warp in (w for cta in cluster.ctas for w in cta.warps):
-            for f in warp.fragments:
-                if f.waits_for is poll:
-                    continue
-                inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
-                reach = reachable(machine.code.structure, f.pc)
-                ins = next((i for b, i in writers if b in reach and b not in inside), None)
-                if ins is None:
-                    continue
-                text = f"at {ins.loc or ins.opcode} by {{}}, which {_kept(machine, f)}"
-                found.setdefault(text, []).append(f)
+    for f in machine.fragments():
+        if f.waits_for is poll:
+            continue
+        inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
+        reach = reachable(machine.code.structure, f.pc)
+        ins = next((i for b, i in writers if b in reach and b not in inside), None)
+        if ins is None:
+            continue
+        text = f"at {ins.loc or ins.opcode} by {{}}, which {_kept(machine, f)}"
+        found.setdefault(text, []).append(f)
     return [text.format(_several(fragments)) for text, fragments in found.items()]
 
 
@@ -338,7 +334,7 @@ def _cluster(machine: Machine, barrier, fragments) -> Cause:
     )
 
 
-def _timeline(machine: Machine, waitable) -> list[str]:
+def _timeline(machine: Machine, waitable: Waitable) -> list[str]:
     history = machine.barrier_history(waitable) if isinstance(waitable, MBarrier) else None
     if history is None or not history.events:
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
@@ -12,7 +11,7 @@ from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor.tmem_alloc import Pool, pool_of
 from b200.program.module import Instr, Loc
-from b200.registry import lanes_text
+from b200.registry import Waitable, lanes_text
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
@@ -42,7 +41,7 @@ def instruction(machine: Machine, warp: Fragment) -> Instr:
     return machine.code.structure[warp.pc].ops[0].ins
 
 
-def where(machine: Machine, fragment) -> str:
+def where(machine: Machine, fragment: Fragment) -> str:
     ins = instruction(machine, fragment)
     return ins.opcode if ins.loc is None else _at(ins.loc)
 
@@ -55,7 +54,7 @@ def _at(loc: Loc) -> str:
 # --- causes ---------------------------------------------------------------------------------------
 
 
-def sure_cause(machine: Machine, waitable) -> Cause | None:
+def sure_cause(machine: Machine, waitable: Waitable) -> Cause | None:
     """Why what is waited for cannot come, if that is sure."""
     if isinstance(waitable, Meeting):
         return _membermask(machine, waitable)
@@ -88,7 +87,7 @@ def _membermask(machine: Machine, meeting: Meeting) -> Cause | None:
 
 def _allocations(machine: Machine, pool: Pool) -> Cause | None:
     """Several warps of one CTA that allocate, or one that allocates again and frees nothing."""
-    waiting = [f for f in _fragments(machine) if f.waits_for is pool]
+    waiting = [f for f in machine.fragments() if f.waits_for is pool]
     for fragment in waiting:
         cta, ins, held = (
             fragment.cta,
@@ -176,10 +175,3 @@ def _left(machine: Machine, barrier: MBarrier) -> Cause | None:
         f"{name}: warp {warp} of CTA {ctas[rank].index}, which {how}, has left{end}",
         "a role has ended while another still waits for it: they count their rounds differently",
     )
-
-
-def _fragments(machine: Machine) -> Iterator:
-    for cluster in machine.resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                yield from warp.fragments

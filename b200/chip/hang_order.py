@@ -36,7 +36,7 @@ def holders(machine: Any, waits: Mapping[Any, Sequence[Any]]) -> dict[Any, int]:
     return found
 
 
-def rank(waitable) -> int:
+def rank(waitable: Waitable) -> int:
     """Rank of a waitable as a cause: a wrong count is one, a barrier of many mostly suffers."""
     if isinstance(waitable, MBarrier):
         if waitable.pending == 0 or waitable.pending < waitable.expected or waitable.tx < 0:

@@ -16,7 +16,7 @@ from b200.chip.unwritten import fill
 from b200.errors import Fault
 
 if TYPE_CHECKING:
-    from b200.chip.state import GlobalMemory
+    from b200.chip.global_memory import GlobalMemory
 
 DEFAULT_LIMIT = 8 << 20  # bytes, as the guide has it
 _ALIGNMENT = 16  # of what malloc returns

@@ -7,20 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from b200 import hardware
 from b200.chip.budget import Budget
 from b200.chip.state import CTA, Cluster
 from b200.errors import EmulatorError
-from b200.hardware import (
-    MAX_CLUSTER,
-    MAX_THREADS,
-    PARAM_BYTES,
-    SM_COUNT,
-    SMEM_LENT,
-    SMEM_OPT_IN,
-    SMEM_RESERVED,
-)
 from b200.program.names import readable
 from b200.registry import FULL
+
+Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -29,15 +23,20 @@ class Shape:
     in bytes. dependent: it may start before the one before it has ended.
     """
 
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
     smem: int
     dependent: bool = False
 
     @property
     def ctas(self) -> int:
         return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def sizes(self) -> tuple[Dim3, Dim3, Dim3, int]:
+        """Grid, block, cluster and shared memory, as `Gpu.launch` takes them."""
+        return self.grid, self.block, self.cluster, self.smem
 
 
 @dataclass
@@ -59,9 +58,9 @@ class Launch:
     """
 
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
     smem_bytes: int
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
@@ -82,21 +81,22 @@ def check_limits(launch: Launch, param_bytes: int) -> None:
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     problems = []
-    if not 1 <= threads <= MAX_THREADS:
-        problems.append(f"{threads} threads a CTA, at most {MAX_THREADS} are possible")
-    if launch.smem_bytes > SMEM_OPT_IN:
+    if not 1 <= threads <= hardware.MAX_THREADS:
+        problems.append(f"{threads} threads a CTA, at most {hardware.MAX_THREADS} are possible")
+    if launch.smem_bytes > hardware.SMEM_OPT_IN:
         problems.append(
-            f"{launch.smem_bytes} bytes of shared memory a CTA, at most {SMEM_OPT_IN} are possible"
+            f"{launch.smem_bytes} bytes of shared memory a CTA,"
+            f" at most {hardware.SMEM_OPT_IN} are possible"
         )
-    if ctas > MAX_CLUSTER:
-        problems.append(f"{ctas} CTAs a cluster, at most {MAX_CLUSTER} are possible")
+    if ctas > hardware.MAX_CLUSTER:
+        problems.append(f"{ctas} CTAs a cluster, at most {hardware.MAX_CLUSTER} are possible")
     if any(g < 1 for g in launch.grid):
         problems.append(f"grid {launch.grid} has an empty dimension")
     if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         problems.append(f"grid {launch.grid} is not a multiple of the cluster {launch.cluster}")
-    if param_bytes > PARAM_BYTES:
+    if param_bytes > hardware.PARAM_BYTES:
         problems.append(
-            f"{param_bytes} bytes of kernel parameters, at most {PARAM_BYTES} are possible"
+            f"{param_bytes} bytes of kernel parameters, at most {hardware.PARAM_BYTES} are possible"
         )
     if problems:
         name = readable(launch.kernel)
@@ -107,8 +107,8 @@ def check_limits(launch: Launch, param_bytes: int) -> None:
 # registers"). CUDA's cooperative groups exchange values there.
 RESERVED_SMEM = {
     "reserved_smem_offset_begin": 0,
-    "reserved_smem_offset_end": SMEM_LENT,
-    "reserved_smem_offset_cap": SMEM_RESERVED,
+    "reserved_smem_offset_end": hardware.SMEM_LENT,
+    "reserved_smem_offset_cap": hardware.SMEM_RESERVED,
     "reserved_smem_offset_0": 0,
     "reserved_smem_offset_1": 0,
 }
@@ -126,7 +126,7 @@ def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int
         "envreg1": workspace >> 32,
         "envreg2": workspace & FULL,
         "smid": cta.sm.index,
-        "nsmid": SM_COUNT,
+        "nsmid": hardware.SM_COUNT,
         "gridid": 1,
         "nwarpid": 64,
         "dynamic_smem_size": launch.smem_bytes,
@@ -154,7 +154,7 @@ def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int
 _THREADS: dict[tuple, dict] = {}
 
 
-def thread_registers(block, warp: int) -> dict:
+def thread_registers(block: tuple, warp: int) -> dict:
     """Special registers of a warp's threads: tid varies between lanes."""
     key = (*block, warp)
     if key not in _THREADS:

@@ -20,9 +20,11 @@ from b200.chip import instruction_set as _instruction_set  # noqa: F401  registe
 from b200.chip.budget import Budget
 from b200.chip.child_grids import ChildGrids
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.launch import (
     RESERVED_SMEM,
     Launch,
+    Shape,
     check_limits,
     special_registers,
     thread_registers,
@@ -32,7 +34,7 @@ from b200.chip.order import InOrder
 from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
 from b200.chip.standing_clock import Wait, clocks_at
-from b200.chip.state import CTA, Cluster, GlobalMemory
+from b200.chip.state import CTA, Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product
@@ -70,10 +72,7 @@ class Machine:
     """
 
     def __init__(
-        self,
-        memory: GlobalMemory,
-        order: InOrder | None = None,
-        watchers: Sequence[Watcher] = (),
+        self, memory: GlobalMemory, order: InOrder | None = None, watchers: Sequence[Watcher] = ()
     ):
         self.memory = memory
         self.order, self.watchers = order or InOrder(), tuple(watchers)
@@ -184,16 +183,14 @@ class Machine:
             watcher.exits(state, lanes)
 
     # --- a launch ---------------------------------------------------------------------------------
-    def launch(
-        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes, /
-    ) -> Launch:
+    def launch(self, code: Translated, shape: Shape, params: bytes) -> Launch:
         """Run a grid to its end. Raises EmulatorError: fault, deadlock, unsupported, limit,
         internal.
         """
-        arguments = grid, block, cluster, dynamic_smem, params
+        arguments = shape, params
 
         def carry_out() -> Launch:
-            return self._carry_out(code, *arguments)
+            return self._carry_out(code, shape, params)
 
         for watcher in self.watchers:
             watcher.begins(code, arguments)
@@ -213,12 +210,10 @@ class Machine:
             watcher.ends(launch, code, arguments)
         return launch
 
-    def _carry_out(
-        self, code: Translated, grid, block, cluster, dynamic_smem: int, params: bytes
-    ) -> Launch:
+    def _carry_out(self, code: Translated, shape: Shape, params: bytes) -> Launch:
         self.code = code
-        smem = code.static_smem + dynamic_smem
-        launch = Launch(code.kernel.name, tuple(grid), tuple(block), tuple(cluster), smem)
+        smem = code.static_smem + shape.smem
+        launch = Launch(code.kernel.name, shape.grid, shape.block, shape.cluster, smem)
         check_limits(launch, len(params))
         self.params, self.resident, self.started = params, [], 0
         self.grids = ChildGrids()
@@ -272,6 +267,14 @@ class Machine:
                 self.enqueue(self.fragment_type(self, state, state.live))
         self.resident.append(cluster)
         self.started += 1
+
+    def warps(self) -> Iterator[WarpState]:
+        """The warps of all resident clusters."""
+        return (state for c in self.resident for cta in c.ctas for state in cta.warps)
+
+    def fragments(self) -> Iterator[Fragment]:
+        """The fragments of all resident clusters."""
+        return (warp for state in self.warps() for warp in state.fragments)
 
     def ended(self) -> list[Cluster]:
         """Resident clusters of which no warp is left."""

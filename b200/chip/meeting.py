@@ -85,7 +85,7 @@ class Meeting(Waitable):
 
 
 def _warps(machine: Machine) -> list[WarpState]:
-    return [w for cluster in machine.resident for cta in cluster.ctas for w in cta.warps if w.live]
+    return [state for state in machine.warps() if state.live]
 
 
 def let_others_go(machine: Machine) -> bool:

@@ -31,6 +31,7 @@ from b200.program.writer import Writer
 from b200.registry import QUIET, Blocked, Waitable
 
 if TYPE_CHECKING:
+    from b200.chip.fragment import WarpState
     from b200.chip.machine import Machine
 
 TURN = 4096  # blocks a fragment executes before others get a turn
@@ -288,8 +289,8 @@ class InOrder:
         run. Here they have always ended.
         """
 
-    def new_warp(self, state) -> None:
+    def new_warp(self, state: WarpState) -> None:
         """A warp becomes resident."""
 
-    def exits(self, state, lanes: int) -> None:
+    def exits(self, state: WarpState, lanes: int) -> None:
         """Lanes of a warp have exited."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from b200.hardware import (
     SMEM_RESERVED,
     STRAY_TPCS,
 )
+
+if TYPE_CHECKING:
+    from b200.chip.launch import Launch
 
 TPC = 2  # SMs
 CPCS = 3  # of a GPC
@@ -53,7 +56,7 @@ class Seat:
         self.resident = 0
 
 
-def shares_sm(launch, index: tuple[int, int, int]) -> bool:
+def shares_sm(launch: Launch, index: tuple[int, int, int]) -> bool:
     """Whether the CTAs of the cluster with this index come to SMs that have a CTA of the launch
     already: each SM gets one, then each a second one, as far as there is room. Registers are not
     known here.
@@ -105,10 +108,7 @@ class Placement:
     """
 
     def __init__(
-        self,
-        gpcs: tuple[int, ...] = GPC_SMS,
-        strays: int = STRAY_TPCS,
-        seat: type[Seat] = Seat,
+        self, gpcs: tuple[int, ...] = GPC_SMS, strays: int = STRAY_TPCS, seat: type[Seat] = Seat
     ):
         self.sms: list[Any] = []
         self.groups: list[list[Any]] = []
@@ -126,7 +126,7 @@ class Placement:
         self._turn = 0
         self._first: Iterator[Any] | None = None  # where the next CTAs alone go
 
-    def place(self, launch) -> list[Any] | None:
+    def place(self, launch: Launch) -> list[Any] | None:
         """The SM for each CTA of the next cluster, by rank; None while there is no room."""
         n = int(np.prod(launch.cluster))
         need = (launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)))
@@ -141,10 +141,10 @@ class Placement:
         return best
 
     @staticmethod
-    def _fits(sm: Seat, need) -> bool:
+    def _fits(sm: Seat, need: tuple) -> bool:
         return sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
 
-    def _alone(self, launch, need) -> list[Any] | None:
+    def _alone(self, launch: Launch, need: tuple) -> list[Any] | None:
         """The SM of a CTA without a cluster."""
         if self._first is None:
             self._first = iter(self._spread(int(np.prod(launch.grid))))
@@ -167,7 +167,7 @@ class Placement:
                 found += group[TPC * tpc : TPC * tpc + (2 if tpc < twos else 1)]
         return found
 
-    def _choose(self, n: int, need) -> list[Any] | None:
+    def _choose(self, n: int, need: tuple) -> list[Any] | None:
         """The n least loaded SMs of a group, by turns."""
         candidates = []
         for i in range(len(self.groups)):
@@ -182,7 +182,7 @@ class Placement:
         self._turn = (self._turn + i + 1) % len(self.groups)
         return chosen
 
-    def release(self, sms: Iterable[Seat], launch) -> None:
+    def release(self, sms: Iterable[Seat], launch: Launch) -> None:
         """Give back what the CTAs of a finished cluster held on their SMs."""
         threads = int(np.prod(launch.block))
         for sm in sms:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
     from b200.chip.machine import Machine
 
+Names = dict[str, str]  # register -> variable of the generated functions
 ROUND = 4096  # blocks of a loop, at most
 SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 SIGNS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
@@ -209,7 +210,7 @@ def condition_of(machine: Machine, warp: Fragment, steps: list[Step]) -> Conditi
     return Condition(read, _comparison(names, compared.step, compared.ins, lane), clocks)
 
 
-def _holding(names, step: Step, ins: Instr) -> int | None:
+def _holding(names: Names, step: Step, ins: Instr) -> int | None:
     """A lane that makes a vote come out as it does: of `any` one that says yes, of `all` one that
     says no, else one of the fewer. None if all say the same.
     """
@@ -228,12 +229,12 @@ def _holding(names, step: Step, ins: Instr) -> int | None:
     return _lowest(held) if yes and no else None
 
 
-def _names(machine: Machine) -> dict[str, str]:
+def _names(machine: Machine) -> Names:
     """Register -> variable of the generated functions."""
     return {name: f"r{i}" for i, name in enumerate(machine.code.kernel.registers)}
 
 
-def _value(names, step: Step, operand, lane: int) -> int | None:
+def _value(names: Names, step: Step, operand: object, lane: int) -> int | None:
     """An operand as a lane has it, None where it is not known."""
     if isinstance(operand, Imm):
         return operand.value
@@ -247,7 +248,7 @@ def _value(names, step: Step, operand, lane: int) -> int | None:
     return found
 
 
-def _all_lanes(names, step: Step, operand) -> Any:
+def _all_lanes(names: Names, step: Step, operand: object) -> Any:
     """An operand as the lanes of a step have it, to compare with."""
     found = step.variables.get(names[operand.name]) if isinstance(operand, Reg) else operand
     return found[active(step.mask)].tobytes() if isinstance(found, np.ndarray) else found
@@ -257,7 +258,7 @@ def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-def _read(names, step: Step, op: Op, warp: Fragment, lane: int) -> Read | None:
+def _read(names: Names, step: Step, op: Op, warp: Fragment, lane: int) -> Read | None:
     """The read of memory that an instruction is, as a lane makes it."""
     ins = op.ins
     if ins.mods[0] not in ("ld", "ldu", "atom") or len(ins.operands) < 2:
@@ -301,7 +302,7 @@ def _number(ins: Instr, value: int) -> str:
     return str(value - (1 << bits) if kind[0] == "s" and value >> bits - 1 else value)
 
 
-def _comparison(names, step: Step, ins: Instr, lane: int) -> str:
+def _comparison(names: Names, step: Step, ins: Instr, lane: int) -> str:
     """ ", and 1 < 2 is true (setp.lt.s32 at file:line)"."""
     left, right = (_value(names, step, o, lane) for o in ins.operands[1:3])
     sign = next(

@@ -15,8 +15,8 @@ import hashlib
 import sys
 from collections.abc import Callable, Hashable
 
+from b200.chip.global_memory import GlobalMemory, Region
 from b200.chip.launch import Launch
-from b200.chip.state import GlobalMemory, Region
 from b200.errors import Fault
 from b200.program.names import readable
 

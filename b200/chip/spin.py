@@ -11,7 +11,7 @@ fragment is taken to stand when it has gone on for LONG blocks, reads the same v
 addresses as at the start, and compares one of them.
 
 `Fragment.spin` tells whether a fragment has changed anything: the writer of blocks sets it to None
-for each instruction that does (properties.changes).
+for each instruction that does (`Effect.changes`).
 """
 
 from __future__ import annotations

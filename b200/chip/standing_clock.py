@@ -42,8 +42,7 @@ def clocks_go_on(machine: Machine) -> bool:
     if machine.code.special.isdisjoint(CLOCKS):
         return False
     wait = machine.wait
-    warps = [w for cluster in machine.resident for cta in cluster.ctas for w in cta.warps]
-    among = machine.started, sum(w.live.bit_count() for w in warps)
+    among = machine.started, sum(state.live.bit_count() for state in machine.warps())
     if among != wait.among:
         wait.since, wait.among = machine.cycles, among
     gone = machine.cycles - wait.since
@@ -51,6 +50,6 @@ def clocks_go_on(machine: Machine) -> bool:
         return False
     machine.cycles = wait.since + max(NEAREST, 2 * gone)
     now = clocks_at(machine.cycles)
-    for warp in warps:
-        warp.special.update(now)
+    for state in machine.warps():
+        state.special.update(now)
     return True

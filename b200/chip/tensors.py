@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from b200.chip import arrays
-from b200.chip.state import GlobalMemory, Region
+from b200.chip.global_memory import GlobalMemory, Region
 
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _PACKAGE = str(Path(__file__).resolve().parent.parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from b200.chip.state import GlobalMemory
+from b200.chip.global_memory import GlobalMemory
 from b200.program.module import Program
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.state import GlobalMemory
+from b200.chip.global_memory import GlobalMemory
 from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory
@@ -15,6 +15,8 @@ from b200.clock.stores import alone, in_part
 from b200.clock.timeline import Timeline
 
 if TYPE_CHECKING:
+    from b200.chip.global_memory import Region
+    from b200.clock.sm import SM
     from b200.clock.timed import TimedFragment
 
 LINE = 128
@@ -56,7 +58,7 @@ class Accesses:
         self.last_store = 0.0
 
     # --- global memory ----------------------------------------------------------------------------
-    def _translate(self, sm, region, starts: np.ndarray, nbytes: int) -> float:
+    def _translate(self, sm: SM, region: Region, starts: np.ndarray, nbytes: int) -> float:
         """clk for pages that the SM touches for the first time."""
         size = int(self.c.page_bytes)
         ends = int(starts[0]), int(starts[-1]) + nbytes - 1
@@ -66,7 +68,14 @@ class Accesses:
         return self.c.page_walk if new and self.chip.cold else 0.0
 
     def fetch(
-        self, sm, at: float, spans, latency: float, late=None, fan_out=False, rows=False
+        self,
+        sm: SM,
+        at: float,
+        spans: list,
+        latency: float,
+        late=None,
+        fan_out: bool = False,
+        rows: bool = False,
     ) -> tuple[float, float]:
         """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
         fan_out, rows: see Memory.read.

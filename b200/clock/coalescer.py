@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from b200.chip.global_memory import Region
 
 
 class UnderWay:
@@ -50,7 +54,7 @@ class Coalescer:
         self.asked: dict[int, np.ndarray] = {}  # a bit for each SM that waits for it
         self.answers, self.multicasts = UnderWay(), UnderWay()
 
-    def _of(self, region, units: int) -> np.ndarray:
+    def _of(self, region: Region, units: int) -> np.ndarray:
         found = self.arrival.get(region.base)
         if found is None or len(found) < units:
             found = self.arrival[region.base] = np.zeros(units, np.float32)
@@ -58,7 +62,7 @@ class Coalescer:
         return found
 
     def merge(
-        self, at: float, region, units: int, index: np.ndarray, draw: float, sm: int = 0
+        self, at: float, region: Region, units: int, index: np.ndarray, draw: float, sm: int = 0
     ) -> tuple[float, float] | None:
         """(first, last) arrival in clk of units whose request is merged; None if it is not, and the
         L2 must be asked.
@@ -82,7 +86,9 @@ class Coalescer:
         asked[index] |= bit
         return first, float(arrival.max())
 
-    def sent(self, region, index: np.ndarray, arrival: float, nbytes: int, sm: int = 0) -> None:
+    def sent(
+        self, region: Region, index: np.ndarray, arrival: float, nbytes: int, sm: int = 0
+    ) -> None:
         """Note that an SM has asked the L2 for units (`index`), which arrive at a time."""
         self.asked[region.base][index] = np.uint32(1 << sm % 32)
         self.arrival[region.base][index] = arrival

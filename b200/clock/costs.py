@@ -1,7 +1,7 @@
 """Finds the line of rates.py that says what an instruction costs.
 
 PTX is not SASS: in SASS, register moves and address conversions vanish, and parameters are
-operands of other instructions. Each instruction states its pipe (effects.py).
+operands of other instructions. Each instruction states its pipe (b200/effects).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from b200.clock.rates import Rate, rate
 from b200.effects import Computes, Loads, Moves
 from b200.program.module import Instr
-from b200.properties import properties
 
 
 def cost(ins: Instr) -> Rate:
@@ -41,5 +40,5 @@ def is_parameter(ins: Instr) -> bool:
 
 def result_is_late(ins: Instr) -> bool:
     """Whether later instructions wait for the result where they use it: loads and atomics."""
-    asked = properties(ins.effect)
+    asked = ins.effect.properties
     return asked.lanes and asked.gives and not is_parameter(ins)

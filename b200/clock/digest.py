@@ -21,7 +21,7 @@ CONSTANTS_H200, RANGES = "clock/constants_h200.toml", "clock/published_errors.js
 PARTS = {  # name -> folders and files of the package
     "clock": ("clock",),
     "program": ("program", "registry.py", "isa"),
-    "chip": ("chip", "effects.py", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
+    "chip": ("chip", "effects", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
     "ranges": (RANGES,),
     "checker": ("checker",),
     "h200": (CONSTANTS_H200,),

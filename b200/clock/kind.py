@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from b200.clock.timeline import Timeline
 from b200.effects import Multiplies
 from b200.program.module import Instr
-from b200.properties import properties
 
 # Name -> what tells it. A launch is of the first kind that it fits.
 KINDS = {
@@ -31,7 +30,7 @@ def of(record: Timeline) -> str:
     fits = {
         "CUDA cores": not mmas,
         "one stage": _one_stage(record),
-        "split K": any(properties(ins.effect).adds for ins in instructions),
+        "split K": any(ins.effect.properties.adds for ins in instructions),
         "persistent": record.resumed,
         "CTA pairs": any(mma.pair for mma in mmas),
         "several waves": _waves(record),

@@ -15,6 +15,7 @@ from b200.program.module import Instr
 from b200.registry import Clock
 
 if TYPE_CHECKING:
+    from b200.clock.sm import SM
     from b200.clock.timed import TimedFragment
 
 LINE = 128
@@ -33,7 +34,7 @@ def is_wide(ins: Instr) -> bool:
     return isinstance(effect, Ordered) and effect.releases and effect.scope in WIDE
 
 
-def asked(sm, nbytes: int, answered: float) -> None:
+def asked(sm: SM, nbytes: int, answered: float) -> None:
     """Note that the SM has accessed `nbytes` of global memory, and when they are answered."""
     sm.unfenced += nbytes
     sm.answered = max(sm.answered, answered)

@@ -14,6 +14,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict, deque
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from b200.clock.constants import Constants
 from b200.clock.stores import SECTOR_SHIFT
 from b200.clock.window import Window
 from b200.clock.write_back import Dirty, Moved
+
+if TYPE_CHECKING:
+    from b200.chip.global_memory import Region
+    from b200.clock.sm import SM
 
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
@@ -83,7 +88,7 @@ class Server:
         return self.free + service
 
 
-def _units(region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SHIFT) -> np.ndarray:
+def _units(region: Region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SHIFT) -> np.ndarray:
     """Numbers of the units, of 1 << shift bytes, of an allocation that hold `nbytes` from each
     address on; one that holds several of these small pieces counts once.
     """
@@ -146,7 +151,7 @@ class Memory:
         self.stored_bytes = self.crowded_bytes = 0
         self.stored: dict[int, np.ndarray] = {}  # which sectors of an allocation are
 
-    def _lines(self, region) -> np.ndarray:
+    def _lines(self, region: Region) -> np.ndarray:
         """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
         found = self.present.get(region.base)
         if found is None or len(found) < (region.size >> UNIT_SHIFT) + 2:
@@ -160,8 +165,8 @@ class Memory:
     def read(
         self,
         at: float,
-        sm,
-        region,
+        sm: SM,
+        region: Region,
         starts: np.ndarray,
         nbytes: int,
         latency: float,
@@ -197,7 +202,17 @@ class Memory:
         gpc.sent(region, index, last, total, sm.index)
         return first, last
 
-    def _answer(self, at, sm, region, lines, index, latency, total, slower=1.0):
+    def _answer(
+        self,
+        at: float,
+        sm: SM,
+        region: Region,
+        lines: np.ndarray,
+        index: np.ndarray,
+        latency: float,
+        total: int,
+        slower: float = 1.0,
+    ):
         """What the L2 answers to a request for units: (first, last) arrival. total: bytes that the
         L2 delivers, and that pass the port of the SM's GPC, `slower` times as long as others.
         """
@@ -233,7 +248,18 @@ class Memory:
         begin = self.ports[sm.gpc].serve(begin, port)
         return begin + latency, begin + latency + port
 
-    def _elsewhere(self, begin, die, lines, ready, place, index, state, away, latency):
+    def _elsewhere(
+        self,
+        begin: float,
+        die: int,
+        lines: np.ndarray,
+        ready: np.ndarray,
+        place: int,
+        index: np.ndarray,
+        state: np.ndarray,
+        away: np.ndarray,
+        latency: float,
+    ):
         """Some units are not in the near partition: fetch them; (first, last) of the whole read."""
         mine = np.uint8(1 << die)
         index, state = index[away], state[away]
@@ -263,7 +289,15 @@ class Memory:
         self.fabric_bytes += nbytes
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
 
-    def _dram(self, at: float, die: int, lines, ready, place: int, index: np.ndarray):
+    def _dram(
+        self,
+        at: float,
+        die: int,
+        lines: np.ndarray,
+        ready: np.ndarray,
+        place: int,
+        index: np.ndarray,
+    ):
         """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
         latency.
         """
@@ -318,13 +352,13 @@ class Memory:
         """clk of service of all channels together."""
         return sum(channel.busy for channel in self.channel)
 
-    def draw(self, region, host_address: int) -> float:
+    def draw(self, region: Region, host_address: int) -> float:
         """How many clk longer an access takes than the quickest one: exponentially distributed, by
         a hash of its address.
         """
         return -self.c.dram_jitter * math.log1p(-self._hash(region, host_address))
 
-    def _hash(self, region, host_address: int) -> float:
+    def _hash(self, region: Region, host_address: int) -> float:
         """A number in [0, 1) for an address."""
         address = self.on_chip(region, host_address)
         return ((address >> UNIT_SHIFT) * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFF) / (1 << 20)
@@ -333,7 +367,7 @@ class Memory:
         self,
         at: float,
         die: int,
-        region,
+        region: Region,
         starts: np.ndarray,
         nbytes: int,
         part: int,
@@ -350,7 +384,7 @@ class Memory:
         service = (whole + part * self.c.store_part) * self.sector_clk * each
         return self.stores[die].serve(at, service) + service
 
-    def _store(self, at: float, region, starts: np.ndarray, nbytes: int):
+    def _store(self, at: float, region: Region, starts: np.ndarray, nbytes: int):
         """Count what this store, and none before it, leaves to be written back."""
         if region.base not in self.stored:
             self.stored[region.base] = np.zeros((region.size >> SECTOR_SHIFT) + 4, bool)
@@ -369,7 +403,7 @@ class Memory:
         if self.dirty is not None:
             channel.serve(at, self.dirty.store(new) * self.dram_clk)
 
-    def on_chip(self, region, address: int) -> int:
+    def on_chip(self, region: Region, address: int) -> int:
         """The device address that a host address stands for."""
         place = self.place.get(region.base)
         if place is None:

@@ -16,7 +16,7 @@ ENCODED = {0x12F0000000000000: "evict_first", 0x14F0000000000000: "evict_last"}
 
 
 def of(record: Timeline) -> list[str]:
-    """The policies of the instructions that a warp came to (effects.py)."""
+    """The policies of the instructions that a warp came to (b200/effects)."""
     blocks = set().union(*record.blocks.values())
     found = (asked(op.ins) for block in blocks for op in record.code.structure[block].ops)
     return sorted(set().union(*found))

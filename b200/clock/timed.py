@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment, WarpState
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
-from b200.chip.state import Cluster, GlobalMemory
+from b200.chip.state import Cluster
 from b200.chip.sync.mbarrier import MBarrier
 from b200.clock.accesses import Accesses
 from b200.clock.constants import Constants

@@ -18,7 +18,7 @@ from b200.program.module import Instr
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
     from b200.chip.launch import Launch
-    from b200.chip.state import CTA
+    from b200.chip.state import CTA, Cluster
     from b200.clock.timed import Timed, TimedFragment
 
 
@@ -88,13 +88,13 @@ class Timeline:
         self.tmem_columns = 0
 
     # --- called while the launch runs -------------------------------------------------------------
-    def started(self, cluster, at: float) -> None:
+    def started(self, cluster: Cluster, at: float) -> None:
         for cta in cluster.ctas:
             cta.number = len(self.ctas)
             self.ctas.append((cta.number, cta.index, cta.sm.index, at, None))
             cta.traced = cta.number < self.trace
 
-    def ended(self, cluster) -> None:
+    def ended(self, cluster: Cluster) -> None:
         for cta in cluster.ctas:
             self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
             if cta.traced:

@@ -10,30 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.operations import (
-    Action,
-    BulkLoad,
-    BulkPrefetch,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-    Commit,
-    CpAsync,
-    CpAsyncArrive,
-    Mma,
-    Operation,
-    RedAsync,
-    StAsync,
-    TensormapPrefetch,
-    TmaLoad,
-    TmaPrefetch,
-    TmaReduce,
-    TmaStore,
-    TmemCopy,
-    TmemShift,
-    TryCancel,
-)
+from b200.chip import operations as ops
 from b200.clock.accesses import Accesses
 from b200.clock.sm import TensorPipe, mma_interval, mma_latency
 from b200.clock.stores import sectors_of
@@ -47,7 +24,7 @@ ROW = 128  # bytes of a row that the fill takes at once: the widest swizzle span
 SHIFTED = 128 * 32  # bytes that tcgen05.shift moves: 32 of each lane
 
 
-At = Callable[[float, Action], None]  # calls an action at a simulated time
+At = Callable[[float, ops.Action], None]  # calls an action at a simulated time
 
 
 class Asked:
@@ -78,7 +55,7 @@ class Units:
         self.c, self.record = accesses.c, accesses.record
         self.asked = Asked()
 
-    def issue(self, operation: Operation, warp: TimedFragment, apply: Action) -> None:
+    def issue(self, operation: ops.Operation, warp: TimedFragment, apply: ops.Action) -> None:
         """A warp issues an asynchronous operation; `apply` is called when its unit has done it."""
         rule = RULES.get(type(operation))
         if rule is None:
@@ -154,7 +131,9 @@ class Units:
         fetch = self.c.descriptor_fetch if self.chip.cold else 0.0
         return max(at, sm.descriptors.setdefault(key, at + fetch))
 
-    def _tensormap_prefetch(self, prefetch: TensormapPrefetch, warp: TimedFragment, apply: Action):
+    def _tensormap_prefetch(
+        self, prefetch: ops.TensormapPrefetch, warp: TimedFragment, apply: ops.Action
+    ):
         self._descriptor(warp.cta.sm, prefetch.tensormap, warp.time)
 
     def _row_clk(self, row_bytes: int) -> float:
@@ -193,7 +172,7 @@ class Units:
 
         self.at(max(Clock.now, first + extra), arrive)
 
-    def _tma_load(self, load: TmaLoad, warp: TimedFragment, apply: Action):
+    def _tma_load(self, load: ops.TmaLoad, warp: TimedFragment, apply: ops.Action):
         sm, c, access = warp.cta.sm, self.c, load.access
         begin = self._issue(warp, c.tma_issue, "load")
         self.record.loads(warp, begin, access.tensormap.address, load.places[0].mbarrier)
@@ -208,7 +187,7 @@ class Units:
         outside = nbytes - sum(len(starts) * size for starts, size in spans)
         self._request(sm, at, spans, c.tma_l2, land, len(load.places) > 1, outside)
 
-    def _bulk_load(self, load: BulkLoad, warp: TimedFragment, apply: Action):
+    def _bulk_load(self, load: ops.BulkLoad, warp: TimedFragment, apply: ops.Action):
         sm, c, nbytes = warp.cta.sm, self.c, load.nbytes
         begin = self._issue(warp, c.bulk_issue, "bulk load")
         source = self.memory.region(load.source).base if nbytes else 0
@@ -221,7 +200,7 @@ class Units:
 
         self._request(sm, begin, spans, c.tma_l2, land, len(load.places) > 1)
 
-    def _tma_prefetch(self, prefetch: TmaPrefetch, warp: TimedFragment, apply: Action):
+    def _tma_prefetch(self, prefetch: ops.TmaPrefetch, warp: TimedFragment, apply: ops.Action):
         sm, access = warp.cta.sm, prefetch.access
         operands = access.address, *map(tuple, access.boxes)
         if self.asked.before(warp, operands) is not None:
@@ -231,7 +210,7 @@ class Units:
         at = self._descriptor(sm, access.tensormap, begin)
         self._request(sm, at, access.spans(), self.c.tma_l2, lambda first, last: None)
 
-    def _bulk_prefetch(self, prefetch: BulkPrefetch, warp: TimedFragment, apply: Action):
+    def _bulk_prefetch(self, prefetch: ops.BulkPrefetch, warp: TimedFragment, apply: ops.Action):
         operands = prefetch.source, prefetch.nbytes
         if self.asked.before(warp, operands) is not None:
             return
@@ -245,7 +224,9 @@ class Units:
         width = nbytes / self.c.bulk_read_bytes
         return sm.stores.serve(at, width) + width + self.c.bulk_read_smem
 
-    def _store(self, warp: TimedFragment, apply: Action, spans, nbytes: int, operands: tuple = ()):
+    def _store(
+        self, warp: TimedFragment, apply: ops.Action, spans, nbytes: int, operands: tuple = ()
+    ):
         """operands: of a copy that lanes which have them in common issue once."""
         sm = warp.cta.sm
         if operands and (read := self.asked.before(warp, operands)) is not None:
@@ -263,26 +244,34 @@ class Units:
             self.record.unit(warp.cta, "stores", begin, done, f"{len(starts)} rows of {size} bytes")
         self.at(read, apply)
 
-    def _tma_store(self, store: TmaStore, warp: TimedFragment, apply: Action):
+    def _tma_store(self, store: ops.TmaStore, warp: TimedFragment, apply: ops.Action):
         access = store.access
         operands = access.address, store.offset, *map(tuple, access.boxes)
         self._store(warp, apply, access.spans(), access.tx_bytes, operands)
 
-    def _tma_reduce(self, reduction: TmaReduce, warp: TimedFragment, apply: Action):
+    def _tma_reduce(self, reduction: ops.TmaReduce, warp: TimedFragment, apply: ops.Action):
         self._store(warp, apply, reduction.access.spans(), reduction.access.tx_bytes)
 
-    def _bulk_store(self, store: BulkStore, warp: TimedFragment, apply: Action):
+    def _bulk_store(self, store: ops.BulkStore, warp: TimedFragment, apply: ops.Action):
         spans = [(np.array([store.destination], np.int64), store.nbytes)]
         operands = store.source, store.destination, store.nbytes
         self._store(warp, apply, spans, store.nbytes, operands)
 
     def _bulk_reduce(
-        self, reduction: BulkReduce | BulkReduceToPeer, warp: TimedFragment, apply: Action
+        self,
+        reduction: ops.BulkReduce | ops.BulkReduceToPeer,
+        warp: TimedFragment,
+        apply: ops.Action,
     ):
         read = self._read_out(warp.cta.sm, warp.time, reduction.nbytes)
         self.at(read + self.accesses.store_path(), apply)
 
-    def _to_peer(self, copy: BulkToPeer | StAsync | RedAsync, warp: TimedFragment, apply: Action):
+    def _to_peer(
+        self,
+        copy: ops.BulkToPeer | ops.StAsync | ops.RedAsync,
+        warp: TimedFragment,
+        apply: ops.Action,
+    ):
         """A copy into another CTA's shared memory: the SM that sends and the one that takes in can
         do so at the same rate.
         """
@@ -291,10 +280,10 @@ class Units:
         taken = copy.place.cta.sm.dsmem_in.serve(sent, width)
         self.at(taken + width + self.c.dsmem_way, apply)
 
-    def _try_cancel(self, cancel: TryCancel, warp: TimedFragment, apply: Action):
+    def _try_cancel(self, cancel: ops.TryCancel, warp: TimedFragment, apply: ops.Action):
         self.at(warp.time + self.c.tma_l2, apply)
 
-    def _cp_async(self, copy: CpAsync, warp: TimedFragment, apply: Action):
+    def _cp_async(self, copy: ops.CpAsync, warp: TimedFragment, apply: ops.Action):
         """cp.async of a warp: a load, as SASS has it (one LDGSTS), into shared memory."""
         if not copy.nbytes:
             self._behind_loads(copy, warp, apply)
@@ -304,12 +293,14 @@ class Units:
         done, warp.state.load_done = warp.state.load_done, max(warp.state.load_done, before)
         self.at(done, apply)
 
-    def _behind_loads(self, operation: CpAsync | CpAsyncArrive, warp: TimedFragment, apply: Action):
+    def _behind_loads(
+        self, operation: ops.CpAsync | ops.CpAsyncArrive, warp: TimedFragment, apply: ops.Action
+    ):
         """When the warp's loads so far have come."""
         self.at(max(warp.state.load_done, warp.time), apply)
 
     # --- tensor core ------------------------------------------------------------------------------
-    def _mma(self, operation: Mma, warp: TimedFragment, apply: Action):
+    def _mma(self, operation: ops.Mma, warp: TimedFragment, apply: ops.Action):
         c, mma, members = self.c, operation.mma, operation.members
         pipes = [cta.sm.pipe for cta in members]
         shape = mma.d.m, mma.d.n, len(members), mma.a_in_tmem
@@ -325,7 +316,7 @@ class Units:
         self.record.mma(warp, start, done)
         self._take_effect(pipes, done, apply)
 
-    def _take_effect(self, pipes: list[TensorPipe], at: float, apply: Action):
+    def _take_effect(self, pipes: list[TensorPipe], at: float, apply: ops.Action):
         """Not before what was issued before: a copy must not overwrite what an MMA still reads."""
         if self.arithmetic:
             at = max(at, *(pipe.effect for pipe in pipes))
@@ -333,14 +324,18 @@ class Units:
                 pipe.effect = at
             self.at(at, apply)
 
-    def _tmem_copy(self, copy: TmemCopy, warp: TimedFragment, apply: Action):
+    def _tmem_copy(self, copy: ops.TmemCopy, warp: TimedFragment, apply: ops.Action):
         self._move(copy, warp, apply, copy.shape.rows * copy.shape.nbytes)
 
-    def _tmem_shift(self, shift: TmemShift, warp: TimedFragment, apply: Action):
+    def _tmem_shift(self, shift: ops.TmemShift, warp: TimedFragment, apply: ops.Action):
         self._move(shift, warp, apply, SHIFTED)
 
     def _move(
-        self, operation: TmemCopy | TmemShift, warp: TimedFragment, apply: Action, nbytes: int
+        self,
+        operation: ops.TmemCopy | ops.TmemShift,
+        warp: TimedFragment,
+        apply: ops.Action,
+        nbytes: int,
     ):
         """Bytes that come to tensor memory through the queue of the tensor core."""
         c, members = self.c, operation.members
@@ -354,7 +349,7 @@ class Units:
             self.record.unit(cta, "tcgen05.cp", start, start + width, "cp")
         self._take_effect(pipes, start + width, apply)
 
-    def _commit(self, commit: Commit, warp: TimedFragment, apply: Action):
+    def _commit(self, commit: ops.Commit, warp: TimedFragment, apply: ops.Action):
         for cta in commit.members:
             self.record.committed(cta)
         self.at(max(warp.time, *(cta.sm.pipe.done for cta in commit.members)), apply)
@@ -362,25 +357,25 @@ class Units:
 
 # When each operation takes effect: rule(units, operation, warp, apply) reserves the units that it
 # needs and schedules `apply`.
-RULES: dict[type[Operation], Callable[..., None]] = {
-    TmaLoad: Units._tma_load,
-    TmaStore: Units._tma_store,
-    TmaReduce: Units._tma_reduce,
-    TmaPrefetch: Units._tma_prefetch,
-    TensormapPrefetch: Units._tensormap_prefetch,
-    BulkLoad: Units._bulk_load,
-    BulkToPeer: Units._to_peer,
-    BulkReduceToPeer: Units._bulk_reduce,
-    BulkStore: Units._bulk_store,
-    BulkReduce: Units._bulk_reduce,
-    BulkPrefetch: Units._bulk_prefetch,
-    CpAsync: Units._cp_async,
-    CpAsyncArrive: Units._behind_loads,
-    StAsync: Units._to_peer,
-    RedAsync: Units._to_peer,
-    TryCancel: Units._try_cancel,
-    Mma: Units._mma,
-    TmemCopy: Units._tmem_copy,
-    TmemShift: Units._tmem_shift,
-    Commit: Units._commit,
+RULES: dict[type[ops.Operation], Callable[..., None]] = {
+    ops.TmaLoad: Units._tma_load,
+    ops.TmaStore: Units._tma_store,
+    ops.TmaReduce: Units._tma_reduce,
+    ops.TmaPrefetch: Units._tma_prefetch,
+    ops.TensormapPrefetch: Units._tensormap_prefetch,
+    ops.BulkLoad: Units._bulk_load,
+    ops.BulkToPeer: Units._to_peer,
+    ops.BulkReduceToPeer: Units._bulk_reduce,
+    ops.BulkStore: Units._bulk_store,
+    ops.BulkReduce: Units._bulk_reduce,
+    ops.BulkPrefetch: Units._bulk_prefetch,
+    ops.CpAsync: Units._cp_async,
+    ops.CpAsyncArrive: Units._behind_loads,
+    ops.StAsync: Units._to_peer,
+    ops.RedAsync: Units._to_peer,
+    ops.TryCancel: Units._try_cancel,
+    ops.Mma: Units._mma,
+    ops.TmemCopy: Units._tmem_copy,
+    ops.TmemShift: Units._tmem_shift,
+    ops.Commit: Units._commit,
 }

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import effects as e
-from b200.chip.memory.fill import ranges
-from b200.chip.sync.mbarrier import barrier_operand
+from b200.chip.memory.addressing import ranges
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
-from b200.properties import properties
 from b200.registry import Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -51,7 +50,7 @@ NARROW: dict[type[e.Effect], Clk] = {
 }
 
 
-def wrap(ins: Instr, run) -> Run:
+def wrap(ins: Instr, run: Run) -> Run:
     """The run function of an instruction, with the time that it takes added."""
     timed = _wrap(ins, run)
     if not membar.is_wide(ins):
@@ -62,11 +61,13 @@ def wrap(ins: Instr, run) -> Run:
     return _after_fence(ins, timed)
 
 
-def _wrap(ins: Instr, run):
+def _wrap(ins: Instr, run: Run):
     effect = ins.effect
     kind = type(effect)
     if isinstance(effect, e.Access):
         return _memory_access(run, effect)
+    if effect.properties.lanes and effect.properties.sized:
+        return _ranges(run, effect)
     if isinstance(effect, e.MeetsInCta):
         return _cta_barrier(ins, run) if effect.waits else run
     if kind in WAITS:
@@ -82,7 +83,7 @@ def _wrap(ins: Instr, run):
     return run
 
 
-def _after_fence(ins: Instr, run):
+def _after_fence(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         membar.wait(warp, ins)
         return run(warp, *args)
@@ -90,7 +91,7 @@ def _after_fence(ins: Instr, run):
     return timed
 
 
-def _after_fence_of_a_warp(ins: Instr, run):
+def _after_fence_of_a_warp(ins: Instr, run: Run):
     """MEMBAR.ALL.GPU is of the warp, however many lanes what comes after it is carried out for."""
     lanes = LanesOfAWarp()
 
@@ -126,7 +127,7 @@ class LanesOfAWarp:
         self.last = (warp, lane, warp.time)
 
 
-def _once_a_warp(run, clk: Callable[[Constants], float]):
+def _once_a_warp(run: Run, clk: Callable[[Constants], float]):
     """Lanes that name one address share an issue."""
     lanes = LanesOfAWarp()
 
@@ -142,7 +143,7 @@ def _once_a_warp(run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _over_the_cluster(ins: Instr, run):
+def _over_the_cluster(ins: Instr, run: Run):
     """An arrive at another CTA's barrier, which returns nothing, is there a while later. Lanes that
     a branch has parted from others of their warp meet them the later for it.
     """
@@ -159,7 +160,7 @@ def _over_the_cluster(ins: Instr, run):
     return timed
 
 
-def _fixed(run, clk: Callable[[Constants], float]):
+def _fixed(run: Run, clk: Callable[[Constants], float]):
     def timed(warp: TimedFragment, *args):
         got = run(warp, *args)
         warp.time += clk(warp.clock.constants)
@@ -168,7 +169,7 @@ def _fixed(run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _mbarrier_wait(ins: Instr, run):
+def _mbarrier_wait(ins: Instr, run: Run):
     """A phase that is complete is seen after mbarrier_try, and mbarrier_wake after it is; a warp
     that waited for it goes on mbarrier_asleep after it is, or mbarrier_asleep_parted, if it is
     lanes apart from others of their warp.
@@ -194,8 +195,8 @@ def _mbarrier_wait(ins: Instr, run):
     return timed
 
 
-def _cta_barrier(ins: Instr, run):
-    def timed(warp: TimedFragment, mask: int, number, *rest):
+def _cta_barrier(ins: Instr, run: Run):
+    def timed(warp: TimedFragment, mask: int, number: int, *rest):
         got = run(warp, mask, number, *rest)
         number = number if isinstance(number, int) else int(number[active(mask)[0]])
         barrier, c = warp.cta.named_barriers[number], warp.clock.constants
@@ -208,7 +209,7 @@ def _cta_barrier(ins: Instr, run):
     return timed
 
 
-def _cluster_wait(ins: Instr, run):
+def _cluster_wait(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         run(warp, *args)
         at = warp.cta.cluster.barrier.time
@@ -219,7 +220,7 @@ def _cluster_wait(ins: Instr, run):
     return timed
 
 
-def _alloc(ins: Instr, run):
+def _alloc(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         run(warp, *args)
         warp.time += warp.clock.constants.tmem_alloc
@@ -229,7 +230,7 @@ def _alloc(ins: Instr, run):
     return timed
 
 
-def _grid_dependency(ins: Instr, run):
+def _grid_dependency(ins: Instr, run: Run):
     """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
     waits = ins.has("wait")
 
@@ -240,7 +241,7 @@ def _grid_dependency(ins: Instr, run):
     return timed
 
 
-def _tmem_wait(ins: Instr, run):
+def _tmem_wait(ins: Instr, run: Run):
     def timed(warp: TimedFragment, *args):
         run(warp, *args)
         if warp.state.tmem_done > warp.time:
@@ -249,7 +250,7 @@ def _tmem_wait(ins: Instr, run):
     return timed
 
 
-def _tmem_access(ins: Instr, run):
+def _tmem_access(ins: Instr, run: Run):
     """tcgen05.ld and st: the port of the warp's quarter moves 32 lanes of a column at a time."""
     effect = ins.effect
     assert isinstance(effect, (e.TensorLoads, e.TensorStores))
@@ -275,29 +276,14 @@ def _tmem_access(ins: Instr, run):
 _WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
 
 
-def _memory_access(run, effect: e.Access):
+def _memory_access(run: Run, effect: e.Access):
     """Loads, stores, atomics of a warp: the addresses decide."""
     if effect.in_constant_bank:
         return run
-    space, nbytes = effect.space, effect.nbytes
+    space, nbytes, cached = effect.space, effect.nbytes, effect.cached
     if isinstance(effect, (e.MatrixLoads, e.MatrixStores)):
         space = "shared"
     kind = _kind(effect)
-
-    def timed_in(warp: TimedFragment, where: str, addresses: np.ndarray):
-        if where == "global":
-            warp.clock.accesses.access_global(warp, kind, addresses, nbytes, effect.cached)
-        elif where.startswith("shared"):
-            far = addresses >> RANK_SHIFT != warp.cta.rank
-            if where != "shared::cluster" or far.all() or not far.any():
-                remote = where == "shared::cluster" and bool(far[0])
-                warp.clock.accesses.access_shared(warp, kind, addresses, nbytes, remote)
-                return
-            for remote in (False, True):
-                part = addresses[far == remote]
-                warp.clock.accesses.access_shared(warp, kind, part, nbytes, remote)
-        else:
-            warp.clock.accesses.access_local(warp, kind)
 
     def timed(warp: TimedFragment, mask: int, *args):
         got = run(warp, mask, *args)
@@ -306,37 +292,65 @@ def _memory_access(run, effect: e.Access):
             addresses = address[as_bools(mask)].astype(np.int64)
         else:
             addresses = np.array([address], np.int64)
-        if space != "generic":
-            timed_in(warp, space, addresses)
-            return got
-        windows = addresses & ~WINDOW_MASK
-        for window in dict.fromkeys(windows.tolist()):
-            inside = addresses[windows == window] & WINDOW_MASK
-            timed_in(warp, _WINDOWS.get(window, "param"), inside)
+        _access(warp, kind, space, addresses, nbytes, cached)
         return got
 
     return timed
 
 
-def _fill(ins: Instr, run):
-    """st.bulk: shared memory takes a range at the width of its banks, 128 bytes a clk, one range
-    after the other. Nobody has measured it: grade "unknown".
+def _ranges(run: Run, effect: e.Effect):
+    """Ranges of one memory that an operand gives the size of, one after the other. Shared memory
+    takes one at the width of its banks, 128 bytes a clk. Nobody has measured it: grade "unknown".
     """
+    kind, asked = _kind(effect), effect.properties
+    (memory,) = {*asked.reads, *asked.writes}
 
-    def timed(warp: TimedFragment, mask: int, address, size, *rest):
-        run(warp, mask, address, size, *rest)
+    def timed(warp: TimedFragment, mask: int, address: int, size: int, *rest):
+        got = run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)
-            warp.clock.accesses.access_shared(warp, "st", where, nbytes, remote=False)
+            _access_in(warp, kind, memory, where, nbytes, cached=True)
+        return got
 
     return timed
 
 
-def _kind(effect: e.Access) -> str:
+def _access(
+    warp: TimedFragment, kind: str, space: str, addresses: np.ndarray, nbytes: int, cached: bool
+) -> None:
+    """A warp accesses `nbytes` at each of some addresses of a state space."""
+    if space != "generic":
+        _access_in(warp, kind, space, addresses, nbytes, cached)
+        return
+    windows = addresses & ~WINDOW_MASK
+    for window in dict.fromkeys(windows.tolist()):
+        inside = addresses[windows == window] & WINDOW_MASK
+        _access_in(warp, kind, _WINDOWS.get(window, "param"), inside, nbytes, cached)
+
+
+def _access_in(
+    warp: TimedFragment, kind: str, space: str, addresses: np.ndarray, nbytes: int, cached: bool
+) -> None:
+    accesses = warp.clock.accesses
+    if space == "global":
+        accesses.access_global(warp, kind, addresses, nbytes, cached)
+    elif space.startswith("shared"):
+        far = addresses >> RANK_SHIFT != warp.cta.rank
+        if space != "shared::cluster" or far.all() or not far.any():
+            remote = space == "shared::cluster" and bool(far[0])
+            accesses.access_shared(warp, kind, addresses, nbytes, remote)
+            return
+        for remote in (False, True):
+            accesses.access_shared(warp, kind, addresses[far == remote], nbytes, remote)
+    else:
+        accesses.access_local(warp, kind)
+
+
+def _kind(effect: e.Effect) -> str:
     """What an access is to the memory system: "ld", "st", "atom" or "red"."""
     if isinstance(effect, e.Updates):
         return "atom" if effect.returns else "red"
-    return "ld" if properties(effect).gives else "st"
+    return "ld" if effect.properties.gives else "st"
 
 
 # Waits, and what uses the ports of tensor memory or of shared memory: wrapper(ins, run).
@@ -348,30 +362,12 @@ WAITS: dict[type[e.Effect], Callable[..., Run]] = {
     e.TensorStores: _tmem_access,
     e.AllocatesTensor: _alloc,
     e.OrdersGrids: _grid_dependency,
-    e.Fills: _fill,
 }
-# What takes its warp no time beyond its issue: it works on registers (rates.py), the unit that it
-# is given to takes the time (units.py), or what it waits for is done here at once.
+# Those without a line work on registers (rates.py), or access memory (_memory_access). These take
+# their warp no time beyond their issue: the unit that they are given to takes the time (units.py),
+# or what they wait for is done here at once.
 NO_TIME: tuple[type[e.Effect], ...] = (
-    *(
-        e.Exchanges,
-        e.Elects,
-        e.MultipliesInWarp,
-        e.Transposes,
-        e.LooksAtLanes,
-        e.Jumps,
-        e.Traps,
-        e.Sleeps,
-    ),
-    *(
-        e.Hints,
-        e.Discards,
-        e.CallsSystem,
-        e.MeetsInWarp,
-        e.Copies,
-        e.ArrivesBehindCopies,
-        e.CommitsGroup,
-    ),
+    *(e.Discards, e.CallsSystem, e.Copies, e.ArrivesBehindCopies, e.CommitsGroup),
     *(e.WaitsForGroups, e.RequestsWork, e.ReadsRequest, e.InvalidatesMbarrier),
     *(e.EndsAllocation, e.FencesTensor, e.FencesTensormap, e.EditsTensormap, e.PublishesTensormap),
 )

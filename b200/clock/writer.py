@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from b200.clock import costs
 from b200.clock.order import Order
@@ -24,13 +25,17 @@ from b200.program.analysis import Block, Op, is_broadcast
 from b200.program.module import CLOCKS, TYPE_BITS, Special
 from b200.program.writer import Writer
 
+if TYPE_CHECKING:
+    from b200.program.analysis import Uniformity
+    from b200.program.translated import Translated
+
 
 class TimedWriter(Writer):
     """Emits `w.spend(clk, pipes)`, `w.need(...)` and `w.loaded(...)` among the instructions."""
 
     packs = False
 
-    def __init__(self, out, info):
+    def __init__(self, out: Translated, info: Uniformity):
         super().__init__(out, info)
         self.late = self._late_registers()
         blocks = self.out.structure
@@ -154,7 +159,7 @@ class TimedWriter(Writer):
             if ids:
                 self._line(f"w.loaded(({ids},))", ins)
 
-    def _operand(self, operand, width):
+    def _operand(self, operand, width: int | None):
         if isinstance(operand, Special) and operand.name in CLOCKS:
             self._flush()
             mask = (

@@ -24,7 +24,6 @@ from b200.chip.describe import mnemonic, place
 from b200.effects import Copies, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import CLOCKS, Addr, Instr, Special
-from b200.properties import properties
 
 MOVING = (*CLOCKS, "smid")  # special registers with other values in another order
 FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write
@@ -198,7 +197,7 @@ class Control:
 
     def _found(self, ins: Instr) -> Iterator[str | int]:
         """Where an instruction may find what it reads: keys of `memory`."""
-        flows, spaces = self.run.flows, properties(ins.effect).reads
+        flows, spaces = self.run.flows, ins.effect.properties.reads
         yield from spaces
         if flows is not None and _reads_of_others(ins):
             yield from flows.get(id(ins), ())
@@ -209,7 +208,7 @@ class Control:
         """Where an instruction leaves what it writes. A store whose address, and size, is the same
         in every order is a place by itself.
         """
-        asked = properties(ins.effect)
+        asked = ins.effect.properties
         spaces = asked.writes
         where = (o for o in ins.operands if asked.sized or isinstance(o, Addr))
         moves = any(r.name in known for operand in where for r in registers_of(operand))
@@ -220,7 +219,7 @@ class Control:
             yield from spaces
 
     def _source(self, ins: Instr) -> bool:
-        asked = properties(ins.effect)
+        asked = ins.effect.properties
         if asked.answers or id(ins) in self.run.mixed:
             return True
         if self.run.racy and asked.lanes and asked.gives:
@@ -279,7 +278,7 @@ class Control:
         """Whether a block ends a loop that goes on by a value that another order may change."""
         return index in self.regions[index] and bool(self.decide(index))
 
-    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside) -> bool:
+    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside: list) -> bool:
         """Whether a branch repeats one look until the phase is over, and does nothing else."""
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
         return repeated and self._repeats(block, looks[0])
@@ -361,21 +360,21 @@ def _reads_of_others(ins: Instr) -> bool:
     """Whether it reads memory that others may write, as a load or a copy does: what it finds is
     known word by word (words.py).
     """
-    asked = properties(ins.effect)
+    asked = ins.effect.properties
     loads = asked.lanes and not asked.writes or isinstance(ins.effect, Copies)
     return loads and bool(FAR_OR_NEAR & set(asked.reads))
 
 
 def synchronises(ins: Instr) -> bool:
     """Whether others wait for an instruction, or it waits for others."""
-    return properties(ins.effect).synchronises
+    return ins.effect.properties.synchronises
 
 
 def _deciding(op: Op) -> Iterator[str]:
     """Registers that decide whether, where and how much an instruction synchronises."""
     if op.ins.pred is not None:
         yield op.ins.pred.name
-    asked = properties(op.ins.effect)
+    asked = op.ins.effect.properties
     copies = isinstance(op.ins.effect, Copies) or asked.lanes
     for operand in op.ins.operands[len(op.dsts) and 1 :]:
         if not copies or asked.sized or isinstance(operand, Addr):

@@ -11,10 +11,10 @@ import numpy as np
 from b200 import effects as e
 from b200.checker.instrument import CheckedWriter
 from b200.checker.words import line
-from b200.chip.memory.addressing import resolver, space_of
-from b200.chip.memory.fill import ranges
+from b200.chip.memory.addressing import ranges, resolver, space_of
 from b200.chip.state import CTA
-from b200.chip.sync.mbarrier import MBarrier, barrier_operand
+from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.explore import trace as kinds
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
@@ -23,6 +23,7 @@ from b200.registry import FULL, QUIET, Run, active, lanes
 
 if TYPE_CHECKING:
     from b200.explore.record import RecordedFragment
+    from b200.program.analysis import Op
 
 
 class RecordingWriter(CheckedWriter):
@@ -38,7 +39,7 @@ class RecordingWriter(CheckedWriter):
         self.out.deciding = self.deciding = frozenset(deciding_reads(self.out.structure))
         super().write()
 
-    def _op(self, op):
+    def _op(self, op: Op):
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=self._recorded(op.ins, op.made))
         super()._op(op)
@@ -51,21 +52,29 @@ class RecordingWriter(CheckedWriter):
                 return _look(ins, effect, run)
             looks = frozenset(self.peeks.get(id(ins), ()))
             return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
-        if self.deciding and (noted := WRITES.get(type(effect))) is not None:
-            return noted(ins, effect, run)
+        if self.deciding and writes(effect):
+            if isinstance(effect, e.Access):
+                return _written(ins, effect, run)
+            return _written_ranges(ins, run)
         if isinstance(effect, e.Access):
             return _read(ins, effect, run) if id(ins) in self.deciding else run
         make = RECORDED.get(type(effect))
         return run if make is None else make(ins, effect, run)
 
 
+def writes(effect: e.Effect) -> bool:
+    """Whether lanes write memory at once. Operations are noted where they are issued (words.py)."""
+    answers = effect.properties
+    return answers.lanes and not {"shared", "global"}.isdisjoint(answers.writes)
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(ins: Instr, effect: e.Access, run):
+def _written(ins: Instr, effect: e.Access, run: Run):
     """Note who writes which words (words.py)."""
 
-    def noted(warp: RecordedFragment, mask: int, address, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: int | np.ndarray, *rest):
         result = run(warp, mask, address, *rest)
         warp.recorder.words.written(warp, mask, address, ins, effect)
         return result
@@ -73,22 +82,23 @@ def _written(ins: Instr, effect: e.Access, run):
     return noted
 
 
-def _filled(ins: Instr, effect: e.Fills, run):
-    """Likewise of st.bulk: a weak store of as many bytes as each range has."""
+def _written_ranges(ins: Instr, run: Run):
+    """Likewise of weak stores of as many bytes as an operand says."""
+    space = space_of(ins)
 
-    def noted(warp: RecordedFragment, mask: int, address, size, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: int, size: int | np.ndarray, *rest):
         run(warp, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
-            store = e.Stores(order="weak", space=effect.space, nbytes=nbytes, bits=64)
+            store = e.Stores(order="weak", space=space, nbytes=nbytes, bits=64)
             warp.recorder.words.written(warp, lanes_, at, ins, store)
 
     return noted
 
 
-def _read(ins: Instr, effect: e.Access, run):
+def _read(ins: Instr, effect: e.Access, run: Run):
     """Note the words of a read whose value decides over synchronisation."""
 
-    def noted(warp: RecordedFragment, mask: int, address, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: int | np.ndarray, *rest):
         warp.recorder.words.read(warp, mask, address, ins, effect)
         return run(warp, mask, address, *rest)
 
@@ -102,10 +112,10 @@ def _place(mbarrier: MBarrier) -> Place:
     return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
 
 
-def _init(ins: Instr, effect: e.InitsMbarrier, run):
+def _init(ins: Instr, effect: e.InitsMbarrier, run: Run):
     find = barrier_operand(ins)
 
-    def recorded(warp: RecordedFragment, lane: int, address, count):
+    def recorded(warp: RecordedFragment, lane: int, address: int, count: int):
         run(warp, lane, address, count)
         place, recorder = _place(find(warp, address)), warp.recorder
         if recorder.one_more(warp, kinds.INIT, place, ins) is None:
@@ -114,7 +124,7 @@ def _init(ins: Instr, effect: e.InitsMbarrier, run):
     return recorded
 
 
-def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run):
+def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run):
     find = barrier_operand(ins)
 
     def recorded(warp: RecordedFragment, lane: int, address):
@@ -125,11 +135,11 @@ def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run):
     return recorded
 
 
-def _arrive(ins: Instr, effect: e.Arrives, run):
+def _arrive(ins: Instr, effect: e.Arrives, run: Run):
     find, with_bytes = barrier_operand(ins), effect.expects
     what = {"drop": effect.drops}
 
-    def recorded(warp: RecordedFragment, lane: int, address, count=1):
+    def recorded(warp: RecordedFragment, lane: int, address: int, count: int = 1):
         place = _place(find(warp, address))
         result = run(warp, lane, address, count)
         recorder = warp.recorder
@@ -149,7 +159,7 @@ def _arrive(ins: Instr, effect: e.Arrives, run):
 def _bytes(kind: str):
     """Record expect_tx and complete_tx."""
 
-    def make(ins: Instr, effect: e.Effect, run):
+    def make(ins: Instr, effect: e.Effect, run: Run):
         find = barrier_operand(ins)
 
         def recorded(warp: RecordedFragment, lane: int, address, nbytes: int):
@@ -162,7 +172,7 @@ def _bytes(kind: str):
     return make
 
 
-def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run):
+def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run: Run):
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     find = barrier_operand(ins)
 
@@ -175,14 +185,14 @@ def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run):
     return recorded
 
 
-def _look(ins: Instr, effect: e.WaitsForPhase, run):
+def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
     """
     find, shift = barrier_operand(ins), effect.shift
 
-    def recorded(warp: RecordedFragment, mask: int, address, phase, hint=None):
+    def recorded(warp: RecordedFragment, mask: int, address: int, phase: int, hint=None):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
             warp.recorder.trace(warp.cta).not_followed.append(text)
@@ -195,13 +205,13 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run):
     return recorded
 
 
-def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
+def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
     """Record a wait. looks: id() of the looks that leave the wait out if they find
     the phase over.
     """
     find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
-    def one(warp: RecordedFragment, mask: int, address, phase, hint):
+    def one(warp: RecordedFragment, mask: int, address: int, phase: int, hint):
         """All lanes wait for one phase."""
         recorder, parity = warp.recorder, phase >> shift & 1
         place = _place(find(warp, address))
@@ -220,7 +230,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
             )
         return done
 
-    def recorded(warp: RecordedFragment, mask: int, address, phase, hint=None):
+    def recorded(warp: RecordedFragment, mask: int, address: int, phase: int, hint=None):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             return one(warp, mask, address, phase, hint)
         done = run(warp, mask, address, phase, hint)
@@ -246,15 +256,15 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _operand(x, mask: int) -> int:
+def _operand(x: int, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 
-def _named(ins: Instr, effect: e.MeetsInCta, run):
+def _named(ins: Instr, effect: e.MeetsInCta, run: Run):
     """Record bar.sync, bar.red and bar.arrive."""
     waits, counted = effect.waits, effect.counted
 
-    def recorded(warp: RecordedFragment, mask: int, number, *rest):
+    def recorded(warp: RecordedFragment, mask: int, number: int, *rest):
         recorder = warp.recorder
         place = Place("barrier", warp.cta.rank, _operand(number, mask))
         threads = _operand(rest[0], mask) if rest and counted else 0
@@ -273,7 +283,7 @@ def _named(ins: Instr, effect: e.MeetsInCta, run):
     return recorded
 
 
-def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
+def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run):
     place = Place("cluster")
 
     def recorded(warp: RecordedFragment, mask: int):
@@ -285,7 +295,7 @@ def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run):
     return recorded
 
 
-def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run):
+def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run):
     place = Place("cluster")
 
     def recorded(warp: RecordedFragment, mask: int):
@@ -306,11 +316,11 @@ def _pool(cta: CTA) -> Place:
     return Place("tmem", cta.rank & ~1)
 
 
-def _alloc(ins: Instr, effect: e.AllocatesTensor, run):
+def _alloc(ins: Instr, effect: e.AllocatesTensor, run: Run):
     pair = effect.pair
     locate = resolver(space_of(ins))
 
-    def recorded(warp: RecordedFragment, mask: int, address, columns):
+    def recorded(warp: RecordedFragment, mask: int, address: int, columns: int):
         run(warp, mask, address, columns)
         recorder, rank = warp.recorder, warp.cta.rank
         kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
@@ -323,8 +333,8 @@ def _alloc(ins: Instr, effect: e.AllocatesTensor, run):
     return recorded
 
 
-def _dealloc(ins: Instr, effect: e.FreesTensor, run):
-    def recorded(warp: RecordedFragment, mask: int, taddr, columns):
+def _dealloc(ins: Instr, effect: e.FreesTensor, run: Run):
+    def recorded(warp: RecordedFragment, mask: int, taddr: int, columns: int):
         run(warp, mask, taddr, columns)
         recorder = warp.recorder
         of = recorder.allocated.pop((warp.cta, _operand(taddr, mask)), None)
@@ -339,7 +349,7 @@ def _dealloc(ins: Instr, effect: e.FreesTensor, run):
     return recorded
 
 
-def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
+def _relinquish(ins: Instr, effect: e.EndsAllocation, run: Run):
     def recorded(warp: RecordedFragment, mask: int):
         run(warp, mask)
         place = _pool(warp.cta)
@@ -351,7 +361,7 @@ def _relinquish(ins: Instr, effect: e.EndsAllocation, run):
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(ins: Instr, effect: e.SetsRegisters, run):
+def _registers(ins: Instr, effect: e.SetsRegisters, run: Run):
     """Record setmaxnreg when it is carried out."""
 
     def recorded(warp: RecordedFragment, mask: int, n):
@@ -368,13 +378,6 @@ def _registers(ins: Instr, effect: e.SetsRegisters, run):
     return recorded
 
 
-# Who writes which words of memory is noted by these, and of operations where they are issued.
-WRITES: dict[type[e.Effect], Callable] = {
-    e.Stores: _written,
-    e.MatrixStores: _written,
-    e.Updates: _written,
-    e.Fills: _filled,
-}
 # What synchronises by the signals of asynchronous operations: noted where they are issued
 # (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
 AT_ISSUE = (e.Copies, e.Commits, e.RequestsWork)

@@ -31,12 +31,12 @@ class MbarrierRules:
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = None
 
-    def open(self, state, step: Step) -> bool:
+    def open(self, state: tuple, step: Step) -> bool:
         if state is None:
             return False
         return state[1] != step.parity or any(look in state[4] for look in step.of)
 
-    def after(self, state, step: Step) -> Any:
+    def after(self, state: tuple | None, step: Step) -> Any:
         if step.kind == kinds.INIT:
             if state is not None and (state[2] != state[0] or state[3]):
                 raise Broken("mbarrier.init over an mbarrier in mid-phase")
@@ -53,7 +53,7 @@ class MbarrierRules:
         return state
 
     @staticmethod
-    def _once(state, step: Step):
+    def _once(state: tuple, step: Step):
         expected, parity, pending, tx, seen = state
         arrivals = step.count if step.kind == kinds.ARRIVE else 0
         if arrivals > pending:
@@ -70,7 +70,7 @@ class MbarrierRules:
             return expected, parity ^ 1, expected, 0, seen
         return expected, parity, pending, tx, seen
 
-    def text(self, state, step: Step) -> str:
+    def text(self, state: tuple, step: Step) -> str:
         """The reason why a wait does not pass."""
         if state is None:
             return "it is not initialised"
@@ -87,10 +87,10 @@ class BarrierRules:
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = (0, 0, frozenset(), trace.warps, frozenset())
 
-    def open(self, state, step: Step) -> bool:
+    def open(self, state: tuple, step: Step) -> bool:
         return all(number in state[4] for number in step.of)
 
-    def after(self, state, step: Step) -> Any:
+    def after(self, state: tuple, step: Step) -> Any:
         told, arrived, here, live, over = state
         if step.kind == kinds.MEET:
             if arrived and step.threads != told:
@@ -108,7 +108,7 @@ class BarrierRules:
             arrived, here, over = 0, frozenset(), over | here
         return told, arrived, here, live, over
 
-    def text(self, state, step: Step) -> str:
+    def text(self, state: tuple, step: Step) -> str:
         told, arrived, _, live, _ = state
         return f"{arrived} of {told or 32 * live} threads have arrived"
 
@@ -148,7 +148,7 @@ class TensorMemoryRules:
         self.start: Any = (frozenset(), (TMEM_COLUMNS,) * 2, frozenset(), ())
 
     @staticmethod
-    def _free(allocations, ranks, columns: int) -> int | None:
+    def _free(allocations: frozenset, ranks: tuple, columns: int) -> int | None:
         """The first column of a range that is free in all of these CTAs; None if there is none."""
         taken = [(first, n) for _, rank, first, n in allocations if rank in ranks]
         for first in range(0, TMEM_COLUMNS - columns + 1, GRAIN):
@@ -161,12 +161,12 @@ class TensorMemoryRules:
         """The ranks of the CTAs in which a step allocates."""
         return (step.rank, step.rank | 1) if step.kind == kinds.ALLOC_PAIR else (step.rank,)
 
-    def open(self, state, step: Step) -> bool:
+    def open(self, state: tuple, step: Step) -> bool:
         if step.kind == kinds.JOIN_PAIR:
             return bool(state[3])
         return self._free(state[0], self._ranks(step), step.count) is not None
 
-    def after(self, state, step: Step) -> Any:
+    def after(self, state: tuple, step: Step) -> Any:
         allocations, last, closed, granted = state
         if step.kind == kinds.DEALLOC:
             kept = frozenset(a for a in allocations if (a[0], a[1]) != (*step.of, step.rank))
@@ -195,7 +195,7 @@ class TensorMemoryRules:
             granted = (*granted, (step.number, step.count))
         return allocations, last, closed, granted
 
-    def text(self, state, step: Step) -> str:
+    def text(self, state: tuple, step: Step) -> str:
         mine = sum(n for _, rank, _, n in state[0] if rank == step.rank)
         free = f"{TMEM_COLUMNS - mine} of {TMEM_COLUMNS} columns are free"
         if step.kind == kinds.JOIN_PAIR:
@@ -221,7 +221,7 @@ class RegisterRules:
         return f"{state:,} are given back"
 
 
-def _replaced(values: tuple, index: int, value) -> tuple:
+def _replaced(values: tuple, index: int, value: int) -> tuple:
     return (*values[:index], value, *values[index + 1 :])
 
 

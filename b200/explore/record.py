@@ -12,21 +12,9 @@ from typing import NamedTuple
 from b200.checker.agent import Agent
 from b200.checker.checked import CheckedFragment, Checker
 from b200.checker.words import line
+from b200.chip import operations as ops
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.machine import Machine
-from b200.chip.operations import (
-    Action,
-    BulkLoad,
-    BulkReduceToPeer,
-    BulkToPeer,
-    Commit,
-    CpAsyncArrive,
-    Operation,
-    RedAsync,
-    StAsync,
-    TmaLoad,
-    TryCancel,
-)
 from b200.chip.state import CTA, Cluster
 from b200.chip.watcher import Watcher
 from b200.explore import trace as kinds
@@ -37,8 +25,13 @@ from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.registry import active
 
-LANDINGS = (BulkLoad, TryCancel)  # bytes on the mbarriers of `places`
-TO_PEER = (BulkToPeer, BulkReduceToPeer, StAsync, RedAsync)  # bytes on the mbarrier of one `place`
+LANDINGS = (ops.BulkLoad, ops.TryCancel)  # bytes on the mbarriers of `places`
+TO_PEER = (
+    ops.BulkToPeer,
+    ops.BulkReduceToPeer,
+    ops.StAsync,
+    ops.RedAsync,
+)  # bytes on the mbarrier of one `place`
 
 
 class Peek(NamedTuple):
@@ -90,7 +83,9 @@ class Recorder:
         for lane in active(mask):
             last[lane] = numbers
 
-    def step(self, state: WarpState, mask: int, kind: str, place: Place, ins, **what) -> Step:
+    def step(
+        self, state: WarpState, mask: int, kind: str, place: Place, ins: Instr | None, **what
+    ) -> Step:
         """Record a step of some lanes of a warp."""
         trace = self.trace(state.cta)
         key = state.cta.rank, state.index
@@ -163,11 +158,11 @@ class Recorder:
         return last if same and here and at_once else None
 
     # --- what asynchronous operations signal ------------------------------------------------------
-    def issued(self, operation: Operation, warp: Fragment, ins: Instr | None) -> None:
+    def issued(self, operation: ops.Operation, warp: Fragment, ins: Instr | None) -> None:
         if self.words.deciding:
             self.words.issued(operation, warp, ins)
         name = type(operation).__name__
-        if isinstance(operation, TmaLoad):
+        if isinstance(operation, ops.TmaLoad):
             for place in operation.places:
                 self._lands(warp, place, operation.access.tx_bytes, ins, name)
         elif isinstance(operation, LANDINGS):
@@ -175,10 +170,10 @@ class Recorder:
                 self._lands(warp, place, operation.nbytes, ins, name)
         elif isinstance(operation, TO_PEER):
             self._lands(warp, operation.place, operation.nbytes, ins, name)
-        elif isinstance(operation, CpAsyncArrive):
+        elif isinstance(operation, ops.CpAsyncArrive):
             place = Place("mbarrier", operation.cta.rank, operation.offset)
             self.signal(warp, kinds.ARRIVE, place, ins, name, count=1)
-        elif isinstance(operation, Commit):
+        elif isinstance(operation, ops.Commit):
             for target in operation.targets:
                 key = warp.state, target
                 before = (self.commits[key],) if key in self.commits else ()
@@ -229,7 +224,7 @@ class Recording(Watcher):
     def begins(self, code: Translated, arguments: tuple) -> None:
         self.recorder = Recorder(code.deciding)
 
-    def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
+    def issued(self, operation: ops.Operation, warp: Fragment, apply: ops.Action) -> ops.Action:
         self.recorder.issued(operation, warp, self.checker.observer.ins)
         return apply
 

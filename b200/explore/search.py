@@ -114,7 +114,7 @@ class Search:
         return Searched(count, self._told(best, parents), True)
 
     # --- one step ---------------------------------------------------------------------------------
-    def _can(self, state, number: int) -> bool:
+    def _can(self, state: tuple, number: int) -> bool:
         """Whether a step whose turn it is can be taken."""
         taken, held = state
         step = self.steps[number]
@@ -125,7 +125,7 @@ class Search:
         place = self.acts[number][0]
         return self.rules[place].open(held[place], step)
 
-    def _take(self, state, number: int):
+    def _take(self, state: tuple, number: int):
         taken, held = state
         step = self.steps[number]
         if self.acts[number] and not self.looks >> number & 1:
@@ -140,7 +140,7 @@ class Search:
         more = [n for n in self.behind[number] if not self.direct[n] & ~taken]
         return (*(n for n in ready if n != number), *more)
 
-    def _forced(self, state, ready):
+    def _forced(self, state: tuple, ready: tuple):
         """Take steps that commute with all others, as long as there are any."""
         done: list[int] = []
         moved = True
@@ -155,7 +155,7 @@ class Search:
         return state, ready, tuple(done)
 
     # --- which steps to try -----------------------------------------------------------------------
-    def _stubborn(self, state, ready, can: list[int]) -> list[int]:
+    def _stubborn(self, state: tuple, ready: tuple, can: list[int]) -> list[int]:
         """The steps to try in a state: those of the smallest stubborn set that can be taken."""
         best: list[int] = can
         for seed in can:
@@ -167,7 +167,7 @@ class Search:
                 break
         return best
 
-    def _closure(self, state, ready: set[int], seed: int) -> int:
+    def _closure(self, state: tuple, ready: set[int], seed: int) -> int:
         left = ~state[0]
         found, work = 1 << seed, [seed]
         while work:
@@ -197,7 +197,7 @@ class Search:
         return found & ~self.looks if self.looks >> number & 1 else found
 
     # --- what is told -----------------------------------------------------------------------------
-    def _told(self, best, parents) -> Stuck | None:
+    def _told(self, best: tuple | None, parents: dict) -> Stuck | None:
         if best is None:
             return None
         _, state, blocked = best

@@ -108,7 +108,7 @@ def settle(trace: Trace) -> Settled:
         open_places |= new
 
 
-def _needs(courses: dict[Place, Course], open_places) -> dict[int, tuple[int, ...]]:
+def _needs(courses: dict[Place, Course], open_places: dict) -> dict[int, tuple[int, ...]]:
     needs = {}
     for place, course in courses.items():
         if place in open_places:
@@ -134,13 +134,15 @@ class Order:
             self.own.append(own)
             self.before.append(own | self._union(needs.get(step.number, ())))
 
-    def _union(self, numbers) -> int:
+    def _union(self, numbers: tuple) -> int:
         found = 0
         for number in numbers:
             found |= self.before[number] | 1 << number
         return found
 
-    def why_open(self, place: Place, course: Course, steps: list[Step], open_places) -> Why | None:
+    def why_open(
+        self, place: Place, course: Course, steps: list[Step], open_places: dict
+    ) -> Why | None:
         """The reason why a place is not settled; None if it is."""
         if place.kind == "tmem":
             return self._tensor_memory(steps, course)

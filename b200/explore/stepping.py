@@ -17,20 +17,12 @@ from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
-from b200.effects import (
-    CallsSystem,
-    CopiesToTensor,
-    Jumps,
-    Multiplies,
-    RequestsWork,
-    ShiftsRows,
-)
+from b200.effects import CallsSystem, CopiesToTensor, Jumps, Multiplies, RequestsWork, ShiftsRows
 from b200.explore.control import MOVING, deciding_reads
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
-from b200.properties import properties
 from b200.registry import FULL, Blocked
 
 OF_OTHERS = {"shared", "global", "tensor"}  # memories that several warps see
@@ -75,13 +67,13 @@ def steppable(code: Translated) -> Steppable:
 
 def _is_far(ins: Instr) -> bool:
     """Whether it may access global memory."""
-    asked = properties(ins.effect)
+    asked = ins.effect.properties
     return "global" in asked.reads + asked.writes
 
 
 def _is_visible(ins: Instr, reads: bool) -> bool:
     """reads: whether a value from memory decides over a step."""
-    effect, asked = ins.effect, properties(ins.effect)
+    effect, asked = ins.effect, ins.effect.properties
     if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
         return True
     if asked.lanes:

@@ -17,12 +17,13 @@ import numpy as np
 
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment
+from b200.chip.global_memory import GlobalMemory, Region
 from b200.chip.launch import Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
-from b200.chip.state import Cluster, GlobalMemory, Region
+from b200.chip.state import Cluster
 from b200.effects import WaitsForPhase
 from b200.errors import EmulatorError, Fault
 from b200.explore.snapshot import Camera, Snapshot, Unlisted

@@ -21,21 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from b200.chip import operations as ops
 from b200.chip.fragment import WarpState
-from b200.chip.operations import (
-    BulkLoad,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-    CpAsync,
-    Operation,
-    RedAsync,
-    StAsync,
-    TmaLoad,
-    TmaReduce,
-    TmaStore,
-)
 from b200.chip.state import CTA
 from b200.effects import Access, MatrixLoads, MatrixStores, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -50,7 +37,7 @@ if TYPE_CHECKING:
 NOBODY, SEVERAL = -1, -2
 WORD = 4  # bytes
 ROW = 16  # bytes of a matrix row
-FROM_SHARED = (BulkToPeer, BulkReduceToPeer, BulkStore, BulkReduce)
+FROM_SHARED = (ops.BulkToPeer, ops.BulkReduceToPeer, ops.BulkStore, ops.BulkReduce)
 
 
 @dataclass(eq=False)
@@ -97,24 +84,36 @@ class Words:
 
     # --- what the launch does ---------------------------------------------------------------------
     def written(
-        self, warp: RecordedFragment, mask: int, address, ins: Instr, effect: Access
+        self,
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        ins: Instr,
+        effect: Access,
     ) -> None:
         """Lanes of a warp have stored, or have updated."""
         strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
         for memory, words in self._accessed(warp, mask, address, effect):
             self._write(memory, words, warp.state, ins, strong)
 
-    def read(self, warp: RecordedFragment, mask: int, address, ins: Instr, effect: Access) -> None:
+    def read(
+        self,
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        ins: Instr,
+        effect: Access,
+    ) -> None:
         """Lanes of a warp have loaded."""
         for memory, words in self._accessed(warp, mask, address, effect):
             self._note(ins, memory, warp.state, words)
 
-    def issued(self, operation: Operation, warp: Fragment, ins: Instr | None) -> None:
+    def issued(self, operation: ops.Operation, warp: Fragment, ins: Instr | None) -> None:
         """A warp has issued an asynchronous operation."""
         for address, nbytes, cta in _sources(operation, warp.cta):
             for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
                 self._note(ins, memory, warp.state, words)
-        strong = isinstance(operation, (StAsync, RedAsync))
+        strong = isinstance(operation, (ops.StAsync, ops.RedAsync))
         for address, nbytes, cta in _targets(operation, warp.cta):
             for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
                 self._write(memory, words, warp.state, ins, strong)
@@ -173,7 +172,7 @@ class Words:
             yield self._shared(cta), _words(address, nbytes)
 
     def _accessed(
-        self, warp: RecordedFragment, mask: int, address, effect: Access
+        self, warp: RecordedFragment, mask: int, address: int | np.ndarray, effect: Access
     ) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
         matrix = isinstance(effect, (MatrixLoads, MatrixStores))
@@ -224,34 +223,34 @@ def _words(at: np.ndarray, nbytes: int) -> np.ndarray:
     return np.unique(first[:, None] + np.arange(count)) if count > 1 else np.unique(first)
 
 
-def _sources(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
+def _sources(operation: ops.Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
     """(addresses, bytes at each, CTA or None for global memory) that an operation reads."""
-    if isinstance(operation, TmaLoad):
+    if isinstance(operation, ops.TmaLoad):
         yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
-    elif isinstance(operation, BulkLoad) and operation.nbytes:
+    elif isinstance(operation, ops.BulkLoad) and operation.nbytes:
         yield np.array([operation.source]), operation.nbytes, None
-    elif isinstance(operation, CpAsync) and operation.nbytes:
+    elif isinstance(operation, ops.CpAsync) and operation.nbytes:
         yield operation.sources, operation.nbytes, None
     elif isinstance(operation, FROM_SHARED):
         yield np.array([operation.source & OFFSET_MASK]), operation.nbytes, own
-    elif isinstance(operation, (TmaStore, TmaReduce)):
+    elif isinstance(operation, (ops.TmaStore, ops.TmaReduce)):
         yield np.array([operation.offset]), operation.access.smem_bytes, own
 
 
-def _targets(operation: Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
+def _targets(operation: ops.Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
     """Likewise, what it writes."""
-    if isinstance(operation, (StAsync, RedAsync)):
+    if isinstance(operation, (ops.StAsync, ops.RedAsync)):
         yield operation.offsets, operation.each, operation.place.cta
-    elif isinstance(operation, (TmaStore, TmaReduce)):
+    elif isinstance(operation, (ops.TmaStore, ops.TmaReduce)):
         yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
-    elif isinstance(operation, (BulkStore, BulkReduce)):
+    elif isinstance(operation, (ops.BulkStore, ops.BulkReduce)):
         yield np.array([operation.destination]), operation.nbytes, None
-    elif isinstance(operation, (BulkToPeer, BulkReduceToPeer)):
+    elif isinstance(operation, (ops.BulkToPeer, ops.BulkReduceToPeer)):
         yield np.array([operation.place.offset]), operation.nbytes, operation.place.cta
-    elif isinstance(operation, CpAsync):
+    elif isinstance(operation, ops.CpAsync):
         yield operation.destinations & OFFSET_MASK, operation.size, own
-    elif isinstance(operation, (TmaLoad, BulkLoad)):
-        tma = isinstance(operation, TmaLoad)
+    elif isinstance(operation, (ops.TmaLoad, ops.BulkLoad)):
+        tma = isinstance(operation, ops.TmaLoad)
         nbytes = operation.access.smem_bytes if tma else operation.nbytes
         for place in operation.places:
             yield np.array([place.offset]), nbytes, place.cta

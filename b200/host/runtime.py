@@ -98,7 +98,7 @@ class Runtime:
         self._handles += 16
         return self._handles
 
-    def library_load_data(self, out, code, *_) -> None:
+    def library_load_data(self, out: int, code: int, *_) -> None:
         if self.loading is None:
             raise EmulatorError(
                 "unsupported",
@@ -113,15 +113,15 @@ class Runtime:
         """Forget a library that the DSL has loaded; whether it is one."""
         return self._programs.pop(library, None) is not None
 
-    def library_get_kernel(self, out, library, name) -> None:
+    def library_get_kernel(self, out: int, library: int, name: int) -> None:
         handle = self._handle()
         self._kernels[handle] = (self._programs[library], text_at(name))
         poke(out, "<Q", handle)
 
-    def device_get_attribute(self, out, attribute, _device) -> None:
+    def device_get_attribute(self, out: int, attribute: int, _device: int) -> None:
         poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
 
-    def kernel_get_attribute(self, out, *_) -> None:
+    def kernel_get_attribute(self, out: int, *_) -> None:
         poke(out, "<i", 0)
 
     def get_device(self, out) -> None:
@@ -130,7 +130,7 @@ class Runtime:
     def accept(self, *_) -> None:
         """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
 
-    def launch_kernel(self, config, kernel, args) -> None:
+    def launch_kernel(self, config: int, kernel: int, args: int) -> None:
         grid = struct.unpack("<3I", ctypes.string_at(config, 12))
         block = struct.unpack("<3I", ctypes.string_at(config + 12, 12))
         (dynamic,) = struct.unpack("<Q", ctypes.string_at(config + 24, 8))

@@ -93,7 +93,7 @@ class Works:
         missed = functools.partial(queues.missed, HOST)
         self._report(against(act, None, accesses, queues.unordered(HOST), missed))
 
-    def _report(self, found) -> None:
+    def _report(self, found: list) -> None:
         """Findings are a launch's: the latest one's, or the next one's."""
         launches = self.runtime.gpu.launches
         where = launches[-1].findings if launches else self.runtime.mismatched

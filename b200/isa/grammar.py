@@ -3,7 +3,7 @@
     TYPES: u32 s32                                 a set, which rows name
     add{.sat}.s32 d, a, b                          a form and its operands
     (popc|clz).(b32|b64) d:b32, a                  mnemonics and types to choose from
-    - pmevent.* ; debugging                        a form that is not modelled, and why
+    - multimem.* ; multimem                        a form that is not modelled, and why
     cvt.rn.bf16x2.e4m3x2 d, a @9.2                 a form that is newer than PTX ISA 9.0
     - tex.* ; textures                             all that begins so
 
@@ -183,7 +183,8 @@ def _nearest(modifiers: list[str], forms: tuple[Form, ...]) -> str:
     best: tuple[tuple[int, int], Form, list[str], list[Slot]] | None = None
     for form in forms:
         for slots in form.variants:
-            left, free = [], list(slots)
+            left: list[str] = []
+            free = list(slots)
             for modifier in modifiers:
                 slot = next((s for s in free if modifier in s.choices), None)
                 if slot is None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -76,7 +77,7 @@ def registers_of(operand) -> list[Reg]:
     return []
 
 
-def destination_count(ins: Instr, entry: Entry, made) -> int:
+def destination_count(ins: Instr, entry: Entry, made: Pure | Callable) -> int:
     """How many leading operands are destinations."""
     if entry.style == "pure":
         return 1
@@ -100,7 +101,7 @@ def make_op(ins: Instr) -> Op:
 
 def build_blocks(
     kernel: Kernel,
-    located,
+    located: Callable,
     body: list | None = None,
     wait: frozenset[int] = frozenset(),
     alone: frozenset[int] = frozenset(),

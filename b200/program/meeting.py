@@ -143,7 +143,7 @@ class Place:
         return tuple(_joined(kind, masks, column) for kind, column in zip(self.kinds, columns))
 
 
-def _joined(kind, masks: list[int], values):
+def _joined(kind: str, masks: list[int], values: tuple):
     """One operand of several groups of lanes."""
     if isinstance(kind, tuple):
         return tuple(
@@ -180,7 +180,7 @@ def meeting(ins: Instr, destinations: int, run: Run, meet: int) -> Run:
     kinds = tuple(kind_of_operand(o) for o in ins.operands[destinations:])
     place = Place(ins, ins.opcode if masked else ins.key, masked, kinds, meet)
 
-    def met(w, mask, *args):
+    def met(w, mask: int, *args):
         return w.meet(place, mask, args, run)
 
     return met

@@ -134,7 +134,7 @@ class Instr:
 
     @cached_property
     def effect(self) -> Effect:
-        """What it does to the world (effects.py)."""
+        """What it does to the world (b200/effects)."""
         return effect_of(self)
 
 

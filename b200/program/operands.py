@@ -17,7 +17,7 @@ from b200.program.translated import Translated
 from b200.registry import DTYPES, active, as_bools, as_mask
 
 
-def merge(old, new, mask: int) -> np.ndarray:
+def merge(old: np.ndarray, new: np.ndarray, mask: int) -> np.ndarray:
     """`new` in the lanes of `mask`, `old` in the others."""
     return np.where(as_bools(mask), new, old)
 
@@ -30,19 +30,19 @@ def of_width(width: int) -> dict[str, Any]:
     def bools(mask: int) -> np.ndarray:
         return as_bools(mask, width)
 
-    def merged(old, new, mask: int) -> np.ndarray:
+    def merged(old: np.ndarray, new: np.ndarray, mask: int) -> np.ndarray:
         return np.where(as_bools(mask, width), new, old)
 
-    def filled(value: int, dtype, n: int = width) -> np.ndarray:
+    def filled(value: int, dtype: type, n: int = width) -> np.ndarray:
         return full(value, dtype, n)
 
-    def varying(value, dtype) -> np.ndarray:
+    def varying(value: np.ndarray, dtype: type) -> np.ndarray:
         return to_varying(value, dtype, width)
 
     return {"as_bools": bools, "merge": merged, "full": filled, "to_varying": varying}
 
 
-def full(value: int, dtype, n: int = 32) -> np.ndarray:
+def full(value: int, dtype: type, n: int = 32) -> np.ndarray:
     """np.full(n, value, dtype), in half the time."""
     found = np.empty(n, dtype)
     found.fill(value)
@@ -54,14 +54,14 @@ def dtype_name(bits: int) -> str:
     return "object" if bits == 128 else f"np.uint{bits}"
 
 
-def to_varying(value, dtype, n: int = 32) -> np.ndarray:
+def to_varying(value: np.ndarray, dtype: type, n: int = 32) -> np.ndarray:
     """A result as an array of n, one value a lane."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
     return full(value, dtype, n)
 
 
-def to_uniform(value, mask: int) -> int:
+def to_uniform(value: int | np.ndarray, mask: int) -> int:
     """A result as an int: the value of the lowest active lane."""
     if isinstance(value, np.ndarray):
         return int(value[(mask & -mask).bit_length() - 1])

@@ -40,10 +40,10 @@ class PackWriter(Operands):
         if ins is not None:
             self.out.lines[len(self.text)] = ins
 
-    def _call(self, function, args) -> str:
+    def _call(self, function, args: list) -> str:
         return f"{self._constant(function)}({', '.join(a[0] for a in args)})"
 
-    def _vector(self, group: list[Op], args, mask: str) -> str:
+    def _vector(self, group: list[Op], args: list, mask: str) -> str:
         """The call of alike instructions' vector form. mask: code of the lanes that execute."""
         return self._call(group[0].made.vector, args)
 

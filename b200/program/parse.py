@@ -12,25 +12,8 @@ from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
 from b200.isa import grammar
-from b200.program import calls, headers, inlining, unread, wmma
+from b200.program import calls, headers, inlining, module, unread, wmma
 from b200.program.device_runtime import with_device_runtime
-from b200.program.module import (
-    SINK,
-    TYPE_BITS,
-    Addr,
-    Imm,
-    Instr,
-    Kernel,
-    Label,
-    Loc,
-    Not,
-    Program,
-    Reg,
-    Special,
-    Sym,
-    Variable,
-    Vec,
-)
 from b200.program.tokens import declaration, immediate, is_number, split_operands
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -66,7 +49,7 @@ _SPECIALS = frozenset(
 )
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> module.Program:
     """Parse a PTX module. Raises Unsupported for a call of a function that it does not have."""
     source = text
     files = {int(n): path for n, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
@@ -75,7 +58,7 @@ def parse(text: str) -> Program:
     target = re.search(r"\.target\s+([\w]+)", text)
     version = re.search(r"\.version\s+(\d+)\.(\d+)", text)
     isa = (int(version[1]), int(version[2])) if version else None
-    program = Program(target.group(1) if target else "", {}, {}, source, isa=isa)
+    program = module.Program(target.group(1) if target else "", {}, {}, source, isa=isa)
     entries = list(_ENTRY.finditer(text))
     program.functions = (*inlining.defined(text), *(entry.group(1) for entry in entries))
     head_end = entries[0].start() if entries else len(text)
@@ -83,7 +66,7 @@ def parse(text: str) -> Program:
         if variable := declaration(match.group(0).strip().rstrip(";")):
             program.variables[variable.name] = variable
     for entry in entries:
-        kernel = Kernel(entry.group(1))
+        kernel = module.Kernel(entry.group(1))
         _params(kernel, entry.group(2) or "")
         for name, values in re.findall(r"\.(\w+)((?:\s+\d+\s*,?)*)", entry.group(3)):
             kernel.directives[name] = tuple(int(v) for v in re.findall(r"\d+", values))
@@ -103,14 +86,14 @@ def _without_own_lines(match: re.Match) -> str:
     return asm[: first.end()] + _FURTHER_LOCS.sub("", asm[first.end() :])
 
 
-def _declared(text: str) -> Variable:
+def _declared(text: str) -> module.Variable:
     """The variable of a declaration; Unsupported for a text that is none."""
     if (found := declaration(text)) is None:
         raise Unsupported(f"this declaration is not modelled: {text}")
     return found
 
 
-def _params(kernel: Kernel, text: str):
+def _params(kernel: module.Kernel, text: str):
     offset = 0
     for item in filter(str.strip, text.strip().strip("()").split(",")):
         declared = _declared(item.strip())
@@ -126,8 +109,8 @@ class _Scope:
     """Names declared between a pair of braces; `suffix` makes them unique in the kernel."""
 
     suffix: str
-    registers: dict[str, Reg] = field(default_factory=dict)
-    vectors: dict[str, Vec] = field(default_factory=dict)
+    registers: dict[str, module.Reg] = field(default_factory=dict)
+    vectors: dict[str, module.Vec] = field(default_factory=dict)
     ranges: list[tuple[str, str]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
     has_lines: bool = False  # it is the body of a function
@@ -136,12 +119,12 @@ class _Scope:
 class _Body:
     """Parser of one kernel's body."""
 
-    def __init__(self, kernel: Kernel, program: Program, files: dict[int, str]):
+    def __init__(self, kernel: module.Kernel, program: module.Program, files: dict[int, str]):
         self.kernel, self.program, self.files = kernel, program, files
         self.scopes = [_Scope("")]
-        self.loc: Loc | None = None
+        self.loc: module.Loc | None = None
         # (file, line, column) -> the place with what it is inlined into, which `inlined_at` names
-        self.places: dict[tuple[int, int, int], Loc] = {}
+        self.places: dict[tuple[int, int, int], module.Loc] = {}
         self.count = 0
         self.call_parameters: set[str] = (
             set()
@@ -171,7 +154,7 @@ class _Body:
                     self.loc = self._location(match)
                 at = match.end()
             elif match := _LABEL.match(text, at):
-                self.kernel.body.append(Label(self._label(match.group(1))))
+                self.kernel.body.append(module.Label(self._label(match.group(1))))
                 at = match.end()
                 at = self._branch_targets(text, at, match.group(1))
             else:
@@ -218,7 +201,7 @@ class _Body:
         )
         return match.end()
 
-    def _location(self, match) -> Loc | None:
+    def _location(self, match) -> module.Loc | None:
         line = int(match.group(2))
         if line == 0:
             return self.loc
@@ -227,14 +210,14 @@ class _Body:
         if inlined:
             number, row, column = map(int, inlined.groups())
             outer = self.places.get((number, row, column))
-            outer = outer or Loc(self.files.get(number, "?"), row)
+            outer = outer or module.Loc(self.files.get(number, "?"), row)
         file = self.files.get(int(match.group(1)), "?")
-        found: Loc | None = None
+        found: module.Loc | None = None
         for call in reversed(calls.chain(file, line, int(match.group(3)))):
-            found = Loc(call.file, call.line, found, call.function)
+            found = module.Loc(call.file, call.line, found, call.function)
         if found is not None:
             return found
-        place = Loc(file, line, outer)
+        place = module.Loc(file, line, outer)
         self.places[int(match.group(1)), line, int(match.group(3))] = place
         return headers.own(place)
 
@@ -270,7 +253,7 @@ class _Body:
 
     def _is_narrow(self, name: str) -> bool:
         found = self._register(name)
-        return found is not None and TYPE_BITS.get(found.type) == 32
+        return found is not None and module.TYPE_BITS.get(found.type) == 32
 
     def _declare_registers(self, text: str):
         found = _REG.match(text)
@@ -291,17 +274,17 @@ class _Body:
         for letters in _COMPONENTS[:size]:
             elements.append(self._new(f"{name}.{letters[0]}{scope.suffix}", kind))
             scope.registers |= {f"{name}.{letter}": elements[-1] for letter in letters}
-        scope.vectors[name] = Vec(tuple(elements))
+        scope.vectors[name] = module.Vec(tuple(elements))
 
-    def _vector(self, name: str) -> Vec | None:
+    def _vector(self, name: str) -> module.Vec | None:
         return next((s.vectors[name] for s in reversed(self.scopes) if name in s.vectors), None)
 
-    def _new(self, name: str, kind: str) -> Reg:
-        reg = Reg(name, kind)
+    def _new(self, name: str, kind: str) -> module.Reg:
+        reg = module.Reg(name, kind)
         self.kernel.registers[name] = reg
         return reg
 
-    def _register(self, name: str) -> Reg | None:
+    def _register(self, name: str) -> module.Reg | None:
         for scope in reversed(self.scopes):
             if name in scope.registers:
                 return scope.registers[name]
@@ -311,7 +294,7 @@ class _Body:
                     return scope.registers[name]
         return None
 
-    def _instruction(self, text: str) -> Instr:
+    def _instruction(self, text: str) -> module.Instr:
         source = re.sub(r"\s+", " ", text)
         pred, negated = None, False
         if match := _GUARD.match(text):
@@ -333,7 +316,7 @@ class _Body:
             if i == 0 and "|" in token and not token.startswith("["):
                 dual = True
                 operands.append(
-                    Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|")))
+                    module.Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|")))
                 )
             else:
                 operands.append(self._operand(token, kind))
@@ -343,50 +326,50 @@ class _Body:
         if words[0] in ("addc", "subc", "madc"):
             operands.append(self._carry())
         if "cc" in words:
-            operands[0], dual = Vec((operands[0], self._carry())), True
-        return Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
+            operands[0], dual = module.Vec((operands[0], self._carry())), True
+        return module.Instr(opcode, tuple(operands), pred, negated, self.loc, source, dual)
 
-    def _call(self, rest: str, pred: Reg | None, negated: bool, source: str) -> Instr:
+    def _call(self, rest: str, pred: module.Reg | None, negated: bool, source: str) -> module.Instr:
         """A call. The mnemonic of one that the driver provides becomes `call.NAME`; any other is
         refused by its name where it is executed (chip/memory/system_calls.py).
         """
         match = _CALL.fullmatch(rest.strip())
         if match is None or match.group(2) not in SYSTEM_CALLS:
             opcode = "call" if match is None else f"call.{match.group(2)}"
-            return Instr(opcode, (), pred, negated, self.loc, source)
+            return module.Instr(opcode, (), pred, negated, self.loc, source)
         result, name, arguments = match.groups()
         operands = [self._operand(t, "b64") for t in split_operands(arguments or "")]
         if name in _RESULTS:
             kind = _RESULTS[name]
-            operands.insert(0, self._operand(result.strip(), kind) if result else SINK)
-        return Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
+            operands.insert(0, self._operand(result.strip(), kind) if result else module.SINK)
+        return module.Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
     def _call_parameter(self, operands: list) -> list | None:
         """Operands of the move that an access of a call's parameter is; None for any other."""
         for i, operand in enumerate(operands):
             if (
-                isinstance(operand, Addr)
-                and isinstance(operand.base, Reg)
+                isinstance(operand, module.Addr)
+                and isinstance(operand.base, module.Reg)
                 and operand.base.name in self.call_parameters
             ):
                 return [operand.base if j == i else o for j, o in enumerate(operands)]
         return None
 
-    def _carry(self) -> Reg:
+    def _carry(self) -> module.Reg:
         """The condition code of extended-precision arithmetic (PTX ISA 9.7.2), as a predicate."""
         return self.kernel.registers.get("%CC.CF") or self._new("%CC.CF", "pred")
 
     def _operand(self, token: str, kind: str):
         if token == "_":
-            return SINK
+            return module.SINK
         if token.startswith("{"):
-            return Vec(tuple(self._operand(t, kind) for t in split_operands(token[1:-1])))
+            return module.Vec(tuple(self._operand(t, kind) for t in split_operands(token[1:-1])))
         if token.startswith("["):
             return self._address(token[1:-1].strip())
         if token.startswith("!"):
             if (reg := self._register(token[1:].strip())) is None:
                 raise Unsupported(f"operand {token} is not a register")
-            return Not(reg)
+            return module.Not(reg)
         if token.startswith("-") and (reg := self._register(token[1:].strip())):
             raise Unsupported(f"a register with a minus, -{reg.name}, is not modelled")
         if (reg := self._register(token) or self._vector(token)) is not None:
@@ -394,12 +377,12 @@ class _Body:
         if token.startswith("%"):
             if token[1:].split(".")[0] not in _SPECIALS:
                 raise Unsupported(f"special register {token} is not modelled")
-            return Special(token[1:])
+            return module.Special(token[1:])
         if is_number(token):
-            return Imm(immediate(token, kind))
-        return Sym(self._label(token))
+            return module.Imm(immediate(token, kind))
+        return module.Sym(self._label(token))
 
-    def _address(self, text: str) -> Addr:
+    def _address(self, text: str) -> module.Addr:
         pieces = split_operands(text)
         coords = ()
         if len(pieces) > 1:
@@ -408,7 +391,7 @@ class _Body:
         if match is None:
             raise Unsupported(f"the address [{text}] is not modelled")
         base = self._operand(match.group(1), "b64")
-        if not isinstance(base, (Reg, Sym, Imm)):
+        if not isinstance(base, (module.Reg, module.Sym, module.Imm)):
             raise Unsupported(f"the address [{text}] is not modelled")
         offset = immediate(match.group(3).replace(" ", "")) if match.group(3) else 0
-        return Addr(base, -offset if match.group(2) == "-" else offset, coords)
+        return module.Addr(base, -offset if match.group(2) == "-" else offset, coords)

@@ -15,7 +15,6 @@ from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
 from b200.program.operands import dtype_name
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
-from b200.properties import changes
 from b200.registry import DTYPES, INLINE_NAMES, Pure
 
 
@@ -310,7 +309,7 @@ class Writer(PackWriter):
             self._line("if g:", ins)
             indent = 2
         active_mask = "g" if guard is not None else "m"
-        if changes(ins.effect):
+        if ins.effect.changes:
             self._line("w.spin = None", ins, indent)
         if entry.rows and guard is None and n == 1 and self._takes_rows(dsts):
             name = f"p{next(self.names)}"
@@ -356,7 +355,7 @@ class Writer(PackWriter):
         else:
             self._line(f"{name} = to_uniform({code}, {mask})", op.ins, indent)
 
-    def _lane_results(self, op: Op, dsts, used, call: str, mask: str, indent: int):
+    def _lane_results(self, op: Op, dsts: list, used: list, call: str, mask: str, indent: int):
         """Results of an instruction executed lane by lane."""
         ins = op.ins
         for i in used:

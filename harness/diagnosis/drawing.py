@@ -10,6 +10,8 @@ import numpy as np
 from b200 import pictures
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from harness.diagnosis.places import Plane
 
 CELLS = 1024  # of the picture along its longer side
@@ -90,7 +92,7 @@ def _most(cells: np.ndarray, step: int) -> np.ndarray:
     return padded.reshape(shape).max((1, 3))
 
 
-def _tile_grid(axes, m: int, n: int, tile: tuple[int, int]) -> None:
+def _tile_grid(axes: Axes, m: int, n: int, tile: tuple[int, int]) -> None:
     """Lines at the edges of output tiles, and ticks where they are few enough to be read."""
     for size, length, line, ticks in (
         (m, tile[0], axes.axhline, axes.set_yticks),

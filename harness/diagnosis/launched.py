@@ -84,7 +84,9 @@ def _tile(cta: np.ndarray) -> tuple[int, int] | None:
     return sizes[0], sizes[1]
 
 
-def _m_axis(cta: np.ndarray, warp: np.ndarray, tile, shapes: set) -> int | None:
+def _m_axis(
+    cta: np.ndarray, warp: np.ndarray, tile: tuple[int, int] | None, shapes: set
+) -> int | None:
     """By the sizes, where only one side of a tile is as long as M of the MMA; else by the warps: a
     warp has 32 lanes of tensor memory, which are rows of the MMA.
     """

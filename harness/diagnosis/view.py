@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -141,7 +141,15 @@ class View:
     """
 
     def __init__(
-        self, a: Operand, b: list[Operand], m, n, l, shape, before=None, neighbours: Sequence = ()
+        self,
+        a: Operand,
+        b: list[Operand],
+        m: np.ndarray,
+        n: np.ndarray,
+        l: np.ndarray,
+        shape: tuple[int, ...],
+        before: np.ndarray | None = None,
+        neighbours: Sequence = (),
     ):
         self.a, self.b = a, b
         self.m, self.n, self.l = m, n, l
@@ -151,7 +159,12 @@ class View:
     def dual(self) -> bool:
         return len(self.b) == 2
 
-    def at(self, m=None, n=None, l=None) -> View:
+    def at(
+        self,
+        m: np.ndarray | None = None,
+        n: np.ndarray | None = None,
+        l: np.ndarray | None = None,
+    ) -> View:
         """The same with other places."""
         m = self.m if m is None else m
         n = self.n if n is None else n
@@ -172,7 +185,11 @@ class View:
         return all(bool(((p >= 0) & (p < size)).all()) for p, size in pairs)
 
     def terms(
-        self, which: int = 0, swap=(), scales: dict | None = None, pitch: dict | None = None
+        self,
+        which: int = 0,
+        swap: Collection[str] = (),
+        scales: dict | None = None,
+        pitch: dict | None = None,
     ) -> np.ndarray:
         """float64 [S, K]: the products that add up to an element. swap: of operands "a", "b" the
         nibbles; scales: operand -> arguments of scales_at, or None for scales of 1, and "of": the

@@ -103,8 +103,7 @@ class Clock:
         out = torch.zeros(kernel.words, dtype=torch.int64)
         data = torch.zeros(kernel.data_bytes, dtype=torch.uint8)
         params = kernel.parameters(out, data)
-        sizes = kernel.shape.grid, kernel.shape.block, kernel.shape.cluster, kernel.smem
-        self._gpu(kernel.cold).launch(kernel.text, "k", *sizes, params)
+        self._gpu(kernel.cold).launch(kernel.text, "k", *kernel.shape.sizes, params)
         return out.tolist()
 
     def empty_call_us(self, calls: int) -> float:

@@ -74,7 +74,9 @@ def _record(launches: list[Any], output: torch.Tensor | None) -> Launched | None
     return launched.of(launches, output.view(-1, output.shape[-1], 1))
 
 
-def _map(name: str, got, want, wrong, record: Launched | None) -> Map:
+def _map(
+    name: str, got: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor, record: Launched | None
+) -> Map:
     columns = want.shape[-1] if want.dim() else 1
     x, y = (t.float().reshape(-1, columns, 1).numpy() for t in (got, want))
     return Map(name, x, y, wrong.reshape(-1, columns, 1).numpy(), record)

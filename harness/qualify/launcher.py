@@ -79,7 +79,7 @@ class Takeover:
         compiled: Any = cuda_jit.CudaDialectJitCompiledFunction
         load = compiled._load_cuda_library
 
-        def load_with_ptx(one):
+        def load_with_ptx(one: Any) -> Any:
             self._ptx = one.__ptx__
             return load(one)
 

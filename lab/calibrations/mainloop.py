@@ -23,13 +23,7 @@ from cutlass.cute.runtime import make_ptr
 
 from b200.chip.gpu import Gpu
 from b200.clock import Options, timed_machine
-from lab.calibrations.bench_kernels import (
-    Errors,
-    arguments,
-    overrides,
-    table,
-    write,
-)
+from lab.calibrations.bench_kernels import Errors, arguments, overrides, table, write
 
 K = 131072
 CLOCK_GHZ = 1.3

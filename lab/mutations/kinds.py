@@ -173,9 +173,8 @@ def _subject(gpu, name: str, problem, config) -> Subject:
     taken: list[tuple] = []
 
     def execute(program, kernel, shape, params):  # nothing runs
-        sizes = shape.grid, shape.block, shape.cluster, shape.smem
-        taken.append((program, kernel, *sizes, params))
-        return Launch(kernel.name, *sizes)
+        taken.append((program, kernel, *shape.sizes, params))
+        return Launch(kernel.name, *shape.sizes)
 
     gpu.execute = execute
     try:

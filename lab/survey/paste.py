@@ -24,16 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from submission import (
-    Config,
-    Groups,
-    Problem,
-    bind,
-    forms_of,
-    launch,
-    problem_of,
-    unpack,
-)
+from submission import Config, Groups, Problem, bind, forms_of, launch, problem_of, unpack
 
 SECONDS = 120.0  # from the import to the last trial that begins; a board ends a test after 180
 TRIAL_SECONDS = 30.0  # to compile, check and time one; then it hangs

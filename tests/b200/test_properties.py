@@ -1,19 +1,18 @@
-"""Every class of effects.py has an answer from each watcher. A new class fails here, by its name."""
+"""Every class of b200/effects has an answer from each watcher. A new class fails here, by its name."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from b200 import effects
 from b200.checker.instrument import WRAPPERS
-from b200.checker.without_rule import NEED_NONE
 from b200.chip import instruction_set  # noqa: F401  registers every unit
 from b200.clock import wait
 from b200.effects import Access, Computes, CoreOperation, Effect, Jumps, MeetsInCta, Ordered, Traps
 from b200.explore import instructions
-from b200.properties import properties
 from b200.registry import FLOW, TABLE
 
 GROUPS = {Effect, Ordered, Access, CoreOperation}  # of which no instruction is one
@@ -39,7 +38,7 @@ def named(kinds) -> list[str]:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_class_has_properties(kind):
-    assert properties(example(kind)) is not None
+    assert example(kind).properties is not None
 
 
 def test_a_class_without_properties_is_named():
@@ -47,28 +46,30 @@ def test_a_class_without_properties_is_named():
     class Floods(Effect):
         pass
 
-    with pytest.raises(LookupError, match="Floods has no line"):
-        properties(Floods())
+    with pytest.raises(LookupError, match="Floods does not say"):
+        _ = Floods().properties
 
 
 def test_the_checker_has_a_rule_for_every_class():
     registers = {kind for kind in CLASSES if issubclass(kind, (Computes, Jumps, Traps))}
-    known = {*WRAPPERS, *NEED_NONE, *registers}
+    silent = {kind for kind in CLASSES if example(kind).properties.silent}
+    known = {*WRAPPERS, *silent, *registers}
     assert named(set(CLASSES) - known) == ["Discards"]  # says so (test_incomplete.py)
 
 
 def test_the_clock_knows_the_time_of_every_class():
     tables = (wait.WAITS, wait.ONCE_A_WARP, wait.FIXED, wait.NARROW, wait.NO_TIME)
     known = {kind for table in tables for kind in table} | {MeetsInCta}
-    registers = {kind for kind in CLASSES if issubclass(kind, (Computes, Access))}
-    assert named(set(CLASSES) - known - registers) == []
+    asked = {kind: example(kind).properties for kind in CLASSES}
+    derived = {kind for kind, it in asked.items() if it.lanes or it.apart or it.silent}
+    assert named(set(CLASSES) - known - derived) == ["ReadsMbarrierState"]  # of registers, pure
     of = [kind for table in tables for kind in table]
     assert len(of) == len(set(of))
 
 
 def test_the_explorer_records_every_class_that_synchronises():
     known = {*instructions.RECORDED, *instructions.AT_ISSUE, *instructions.WAITS}
-    synchronise = {kind for kind in CLASSES if properties(example(kind)).synchronises}
+    synchronise = {kind for kind in CLASSES if example(kind).properties.synchronises}
     assert named(synchronise ^ known) == []
 
 
@@ -78,8 +79,11 @@ def test_the_explorer_notes_every_class_that_writes_memory():
     # No value of a register is read from what these write.
     apart = {effects.Discards, effects.EditsTensormap, effects.PublishesTensormap}
     far = {"shared", "global"}
-    writes = {kind for kind in CLASSES if far & set(properties(example(kind)).writes)}
-    assert named(writes - operations - apart ^ set(instructions.WRITES)) == []
+    wrote = {kind for kind in CLASSES if far & set(example(kind).properties.writes)}
+    noted = {kind for kind in CLASSES if instructions.writes(example(kind))}
+    assert named(wrote - operations - apart ^ noted) == []
+    sized = {kind for kind in noted if not issubclass(kind, Access)}
+    assert all(example(kind).properties.sized for kind in sized)  # _written_ranges
 
 
 def test_every_instruction_states_one_of_these_classes():
@@ -89,6 +93,31 @@ def test_every_instruction_states_one_of_these_classes():
 
 
 def test_generic_addresses_may_name_both_memories():
-    assert properties(example(effects.Loads)).reads == ("shared", "global")
-    assert properties(example(effects.Stores)).writes == ("shared", "global")
-    assert properties(example(effects.Copies)).reads == ("global",)
+    assert example(effects.Loads).properties.reads == ("shared", "global")
+    assert example(effects.Stores).properties.writes == ("shared", "global")
+    assert example(effects.Copies).properties.reads == ("global",)
+
+
+@pytest.mark.parametrize(
+    "words, files",
+    [
+        (
+            ("Fills", "st.bulk", '"fill", 2'),
+            [
+                *("checker/memory/generic.py", "chip/memory/fill.py", "clock/rates.py"),
+                *("effects/memory.py", "isa/forms/memory.txt"),
+            ],
+        ),
+        (
+            ("CountsEvents", "pmevent"),
+            ["chip/alu/warp.py", "effects/registers.py", "isa/forms/memory.txt"],
+        ),
+    ],
+    ids=["memory, five", "silent, three"],
+)
+def test_how_many_files_know_an_instruction(words, files):
+    """docs/adding.md says so many. words: by which a file would know it."""
+    package = Path(effects.__file__).parents[1]
+    found = [path for end in ("*.py", "*.txt") for path in package.rglob(end)]
+    known = {path for path in found if any(word in path.read_text() for word in words)}
+    assert sorted(path.relative_to(package).as_posix() for path in known) == files

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from b200.chip.launch import Shape
 from harness.evaluator.case import checks, launches
 from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.case.timing import WrongResult
@@ -93,7 +94,7 @@ def test_leaderboard_says_that_inputs_are_changed():
     assert "changed its inputs (a)" in checks.recheck("nvfp4_gemm", kernel, inputs, 1)
 
 
-ONE = SimpleNamespace(grid=(1,) * 3, block=(1,) * 3, cluster=(1,) * 3, smem=0)
+ONE = Shape((1, 1, 1), (1, 1, 1), (1, 1, 1), 0)
 
 
 class FakeGpu:

@@ -245,7 +245,7 @@ def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
 
     def execute(program: Any, kernel: Any, shape: Shape, params: bytes) -> Launch:
         machines.append(gpu.machine)
-        return Launch(kernel.name, shape.grid, shape.block, shape.cluster, shape.smem)
+        return Launch(kernel.name, *shape.sizes)
 
     monkeypatch.setattr(gpu, "execute", execute)
     monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")

@@ -12,15 +12,15 @@ import numpy as np
 from b200.checker.agent import Agent
 from b200.checker.memory import reductions
 from b200.checker.memory.global_conflicts import ATOMIC, WEAK
-from b200.checker.memory.global_memory import UNIT
 from b200.checker.memory.global_reads import WORD, ReadsAbreast, rows_of
+from b200.checker.memory.global_shadow import UNIT
 from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.stores_at_once import as_items, wide_items
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.effects import Stores, Updates
 from b200.program.module import Instr
 from b200.registry import FULL
@@ -155,7 +155,7 @@ class GlobalAccesses:
         key = access.ins.key, access.warp.index
         if key not in self._numbers:
             rules, agents = self.observer.globals, self.agents(access.warp)
-            found = [rules.number(agent, access.ins, kind, own) for agent in agents]
+            found = [rules.shadow.number(agent, access.ins, kind, own) for agent in agents]
             self._numbers[key] = np.array(found, np.uint32)
         return self._numbers[key][access.ctas]
 
@@ -170,7 +170,7 @@ class GlobalAccesses:
         for agent in self.agents(warp):
             agent.touched |= own
         offsets = at - region.base
-        items, index = wide_items(self.observer.globals.shadow(region), offsets, nbytes)
+        items, index = wide_items(self.observer.globals.shadow.of(region), offsets, nbytes)
         cells = items[index]
         before = cells.view(np.uint32).reshape(len(mine), -1)
         others = (before != 0) & (before != mine[:, None])
@@ -219,9 +219,9 @@ class GlobalAccesses:
         for read in rules.reads.of(region, offsets, update.nbytes):
             if not read.strong or read.scope < GPU:
                 raise NotAbreast("atomics where others have read")
-        cells = rules.shadow(region)[offsets // UNIT + np.arange(update.nbytes // UNIT)]
+        cells = rules.shadow.of(region)[offsets // UNIT + np.arange(update.nbytes // UNIT)]
         for number in distinct(cells):
-            write = rules.writes[number]
+            write = rules.shadow.writes[number]
             if write is not None and (write.kind != ATOMIC or write.scope < GPU):
                 raise NotAbreast("atomics where others have written")
 
@@ -251,7 +251,7 @@ class GlobalAccesses:
         the shadow. What they hand over is told once somebody asks.
         """
         rules = self.observer.globals
-        shadow, owners, places, numbers = rules.shadow(region), [], [], []
+        shadow, owners, places, numbers = rules.shadow.of(region), [], [], []
         for update in updates:
             offsets = update.at - region.base
             words = offsets[..., None] // WORD + np.arange(-(-update.nbytes // WORD))

@@ -79,7 +79,7 @@ class FollowAbreast(Abreast):
         lanes = self.machine.alike(mask)
         self._take(ins, warp, lanes, tuple(self._common(lanes, *row) for row in rows))
 
-    def _common(self, lanes: int, kind, value, uniform: bool):
+    def _common(self, lanes: int, kind: str, value: int | np.ndarray, uniform: bool):
         """An operand as each CTA has it, in the form of a step."""
         mine = part_of(kind, value, 0)
         for i in range(1, self.machine.n) if mine is not value else ():

@@ -65,7 +65,7 @@ class CheckedAbreastWriter(AbreastWriter):
             return _waiting(step)
         return _together(step) if isinstance(ins.effect, MeetsInWarp) else step
 
-    def _vector(self, group, args, mask):
+    def _vector(self, group: list, args: list, mask: str):
         made = group[0].made
         if made.narrows is None:
             return super()._vector(group, args, mask)
@@ -76,7 +76,7 @@ class CheckedAbreastWriter(AbreastWriter):
 def _waiting(run: Run) -> Run:
     """The run function of a barrier of the CTA, which orders what comes before and after it."""
 
-    def wait(warp: CheckedFragment, mask: int, number, *rest):
+    def wait(warp: CheckedFragment, mask: int, number: int, *rest):
         if warp.token is None:
             view_of(warp).waits(warp, number)
         run(warp, mask, number, *rest)

@@ -25,6 +25,7 @@ from b200.effects import Commits
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
     from b200.checker.observer import Observer
+    from b200.chip.operations import Commit
     from b200.chip.state import CTA
     from b200.program.module import Instr
 
@@ -85,7 +86,7 @@ class Arrivals:
         if barrier.phases != uses.phases or not barrier.explained(clock):
             self.too_many(barrier, agent, ins)
 
-    def commits(self, cta: CTA, commit, ins) -> None:
+    def commits(self, cta: CTA, commit: Commit, ins) -> None:
         """A commit arrives at mbarriers. One that leaves out the issuer's own CTA, or pair, is
         legal; where arrivals do not add up it is the first thing to look at.
         """
@@ -101,7 +102,7 @@ class Arrivals:
                 f"cluster, and rank {cta.rank} issues it"
             )
 
-    def too_many(self, barrier: Barrier, agent: Agent, ins) -> None:
+    def too_many(self, barrier: Barrier, agent: Agent, ins: Instr) -> None:
         self.early.setdefault(barrier, (agent, ins))
 
     def finish(self) -> None:

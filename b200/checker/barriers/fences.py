@@ -14,15 +14,8 @@ from b200.checker.agent import Agent
 from b200.checker.memory.heard import part_of
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
-from b200.checker.steps import all_operands, followed
-from b200.effects import (
-    ACQUIRING,
-    RELEASING,
-    FencesInits,
-    FencesMemory,
-    FencesProxy,
-    FencesTensor,
-)
+from b200.checker.steps import all_operands, rule
+from b200.effects import ACQUIRING, RELEASING, FencesInits, FencesMemory, FencesProxy, FencesTensor
 from b200.program.module import Instr
 from b200.registry import Run
 
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
 Act = Callable[[Observer, Agent, int], None]  # of the lanes that execute the fence
 
 
-def _fenced(ins: Instr, run, *acts: Act) -> Run:
+def _fenced(ins: Instr, run: Run, *acts: Act) -> Run:
     """Observe a fence, which does some things for its warp."""
 
     def observed(warp: CheckedFragment, mask: int, *operands):
@@ -67,15 +60,15 @@ def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
     observer.globals.order.fenced_proxy(agent)
 
 
-@followed(all_operands)
-def fence(ins: Instr, effect: FencesMemory, run) -> Run:
+@rule(FencesMemory, look=all_operands)
+def fence(ins: Instr, effect: FencesMemory, run: Run) -> Run:
     """Observe fence and membar."""
     scope = scope_of(ins, CTA)
     return _fenced(ins, run, partial(_orders_memory, order=effect.order, scope=scope))
 
 
-@followed(all_operands)
-def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
+@rule(FencesProxy, look=all_operands)
+def proxy_fence(ins: Instr, effect: FencesProxy, run: Run) -> Run:
     acts: list[Act] = []
     if effect.shared:
         acts.append(_orders_shared)
@@ -86,12 +79,12 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run) -> Run:
     return _fenced(ins, run, *acts) if acts else run
 
 
-@followed(all_operands)
-def init_fence(ins: Instr, effect: FencesInits, run) -> Run:
+@rule(FencesInits, look=all_operands)
+def init_fence(ins: Instr, effect: FencesInits, run: Run) -> Run:
     return _fenced(ins, run, lambda observer, agent, lanes: agent.fence_init())
 
 
-@followed(all_operands)
-def tensor_fence(ins: Instr, effect: FencesTensor, run) -> Run:
+@rule(FencesTensor, look=all_operands)
+def tensor_fence(ins: Instr, effect: FencesTensor, run: Run) -> Run:
     act = Agent.fence_before if effect.before else Agent.fence_after
     return _fenced(ins, run, lambda observer, agent, lanes: act(agent))

@@ -82,9 +82,8 @@ class Mbarriers:
         have waited twice for one parity, or are overtaken by two phases.
         """
         observer = self.observer
-        warps = [w for c in observer.machine.resident for cta in c.ctas for w in cta.warps]
         found: dict[tuple, SlippedWait] = {}
-        for warp in warps:
+        for warp in observer.machine.warps():
             agent = observer.agents.get(warp)
             if agent is None:
                 continue
@@ -254,8 +253,7 @@ class Mbarriers:
         barrier = self.known(mbarrier)
         if barrier is None:
             return
-        agent, ins = self.observer.agent(warp), self.observer.ins
-        assert ins is not None  # whatever arrives is observed
+        agent, ins = self.observer.agent(warp), self.observer.executed
         self.visible(agent, barrier)
         if nbytes:
             barrier.announced += nbytes
@@ -271,7 +269,13 @@ class Mbarriers:
         self.gathered(barrier, agent, clock, phase, ins, isinstance(ins.effect, Arrives))
 
     def gathered(
-        self, barrier: Barrier, agent: Agent, clock, phase: int, ins: Instr, arrives: bool
+        self,
+        barrier: Barrier,
+        agent: Agent,
+        clock: np.ndarray,
+        phase: int,
+        ins: Instr,
+        arrives: bool,
     ) -> None:
         """A signal has brought its clock. phase: the parity before. arrives: it is an arrival, not
         bytes.
@@ -348,8 +352,7 @@ class Mbarriers:
         if barrier is None:
             return
         observer = self.observer
-        agent, ins = observer.agent(warp), observer.ins
-        assert ins is not None  # whatever waits is observed
+        agent, ins = observer.agent(warp), observer.executed
         self.visible(agent, barrier)
         self.event(barrier, agent, f"wait for parity {parity} over")
         self.overtaken.passes(barrier, agent, parity, ins)

@@ -71,7 +71,7 @@ class Overtaken:
             ins,
         )
 
-    def completed(self, barrier: Barrier, last) -> None:
+    def completed(self, barrier: Barrier, last: Instr) -> None:
         """A phase of the mbarrier is over, by instruction `last`. Each warp that waited for the
         phase before must have looked first.
         """
@@ -93,7 +93,7 @@ class Overtaken:
                 self._tell(barrier, agent, ins, last, led)
         self.seen.clear()
 
-    def _tell(self, barrier: Barrier, agent: Agent, ins: Instr, last, led: bool) -> None:
+    def _tell(self, barrier: Barrier, agent: Agent, ins: Instr, last: Instr, led: bool) -> None:
         by = ", by a warp that falls a phase behind another one that waits" if led else ""
         self.observer.found(
             "protocol",

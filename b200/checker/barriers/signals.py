@@ -44,8 +44,7 @@ class Signals:
         records: (record, barrier). arrives: the signal is an arrival, not bytes.
         """
         observer = self.observer
-        ins, lane = observer.ins, observer.lane
-        assert ins is not None  # whatever issues an operation is observed
+        ins, lane = observer.executed, observer.lane
 
         def observed():
             phases = [b.object.phase if b is not None else 0 for b in barriers]

@@ -15,9 +15,9 @@ from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
 from b200.checker.memory.heard import part_of
 from b200.checker.scopes import CLUSTER
-from b200.checker.steps import all_operands, followed
+from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
-from b200.chip.sync.mbarrier import barrier_operand
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import Run, active, lanes
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-@followed(all_operands)
-def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
+@rule(e.MeetsInWarp, look=all_operands)
+def warp_sync(ins: Instr, effect: e.MeetsInWarp, run: Run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(warp: CheckedFragment, mask: int, members, *args):
+    def observed(warp: CheckedFragment, mask: int, members: int, *args):
         agent, live = warp.observer.agent(warp), warp.state.live
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
@@ -45,7 +45,8 @@ def warp_sync(ins: Instr, effect: e.MeetsInWarp, run) -> Run:
     return observed
 
 
-def meets(ins: Instr, effect: e.Effect, run) -> Run:
+@rule(e.Exchanges, e.Elects, e.MultipliesInWarp)
+def meets(ins: Instr, effect: e.Effect, run: Run) -> Run:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
     """
@@ -62,11 +63,11 @@ def meets(ins: Instr, effect: e.Effect, run) -> Run:
 # --- mbarriers ----------------------------------------------------------------------------------
 
 
-@followed(all_operands)
-def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
+@rule(e.InitsMbarrier, look=all_operands)
+def init(ins: Instr, effect: e.InitsMbarrier, run: Run) -> Run:
     find = barrier_operand(ins)
 
-    def observed(warp: CheckedFragment, lane: int, address, count):
+    def observed(warp: CheckedFragment, lane: int, address: int, count: int):
         observer = warp.observer
         observer.ins = ins
         before = observer.mbarriers.known_at(warp, address)
@@ -76,8 +77,8 @@ def init(ins: Instr, effect: e.InitsMbarrier, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
+@rule(e.InvalidatesMbarrier, look=all_operands)
+def inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run) -> Run:
     def observed(warp: CheckedFragment, lane: int, address):
         observer = warp.observer
         observer.ins = ins
@@ -91,22 +92,22 @@ def inval(ins: Instr, effect: e.InvalidatesMbarrier, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def arrive(ins: Instr, effect: e.Arrives, run) -> Run:
+@rule(e.Arrives, look=all_operands)
+def arrive(ins: Instr, effect: e.Arrives, run: Run) -> Run:
     what = "arrive and expect_tx" if effect.expects else "arrive"
     return _signals(ins, run, what, effect.expects, arrives=True)
 
 
-@followed(all_operands)
-def expect(ins: Instr, effect: e.ExpectsBytes, run) -> Run:
+@rule(e.ExpectsBytes, look=all_operands)
+def expect(ins: Instr, effect: e.ExpectsBytes, run: Run) -> Run:
     return _signals(ins, run, "expect_tx", True, arrives=False)
 
 
-def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
+def _signals(ins: Instr, run: Run, what: str, expects: bool, arrives: bool) -> Run:
     """Observe a signal of a thread to an mbarrier. what: names it."""
     find = barrier_operand(ins)
 
-    def observed(warp: CheckedFragment, lane: int, address, count=1):
+    def observed(warp: CheckedFragment, lane: int, address: int, count: int = 1):
         observer = warp.observer
         observer.ins = ins
         mbarriers, mbarrier = observer.mbarriers, find(warp, address)
@@ -125,8 +126,8 @@ def _signals(ins: Instr, run, what: str, expects: bool, arrives: bool) -> Run:
     return observed
 
 
-@followed(all_operands)
-def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
+@rule(e.CompletesBytes, look=all_operands)
+def complete_tx(ins: Instr, effect: e.CompletesBytes, run: Run) -> Run:
     find = barrier_operand(ins)
 
     def observed(warp: CheckedFragment, lane: int, address, nbytes: int):
@@ -143,12 +144,14 @@ def complete_tx(ins: Instr, effect: e.CompletesBytes, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
+@rule(e.WaitsForPhase, look=all_operands)
+def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
     relaxed = effect.order == "relaxed"
 
-    def observed(warp: CheckedFragment, mask: int, address, phase, hint=None):
+    def observed(
+        warp: CheckedFragment, mask: int, address: int, phase: int, hint: int | None = None
+    ):
         observer = warp.observer
         observer.ins = ins
         done = run(warp, mask, address, phase, hint)
@@ -173,12 +176,12 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run) -> Run:
 # --- barriers of the CTA and of the cluster -----------------------------------------------------
 
 
-@followed(all_operands)
-def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
+@rule(e.MeetsInCta, look=all_operands)
+def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
-    def observed(warp: CheckedFragment, mask: int, number, *rest):
+    def observed(warp: CheckedFragment, mask: int, number: int, *rest):
         observer = warp.observer
         observer.ins = ins
         if waits:
@@ -213,8 +216,8 @@ def named(ins: Instr, effect: e.MeetsInCta, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
+@rule(e.ArrivesInCluster, look=all_operands)
+def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         observer = warp.observer
         observer.ins = ins
@@ -231,8 +234,8 @@ def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
+@rule(e.WaitsInCluster, look=all_operands)
+def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         observer = warp.observer
         observer.ins = ins
@@ -243,21 +246,22 @@ def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def registers(ins: Instr, effect: e.SetsRegisters, run) -> Run:
+@rule(e.SetsRegisters, look=all_operands)
+def registers(ins: Instr, effect: e.SetsRegisters, run: Run) -> Run:
     """Observe setmaxnreg."""
 
-    def observed(warp: CheckedFragment, mask: int, n):
+    def observed(warp: CheckedFragment, mask: int, n: int):
         run(warp, mask, n)
         warp.observer.agent(warp).registers = n, ins
 
     return observed
 
 
-def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
+@rule(e.ReadsRequest)
+def read_request(ins: Instr, effect: e.ReadsRequest, run: Run) -> Run:
     """Observe clusterlaunchcontrol.query_cancel."""
 
-    def observed(warp: CheckedFragment, lane: int, response):
+    def observed(warp: CheckedFragment, lane: int, response: int):
         canceled = run(warp, lane, response)
         if not canceled:
             observer = warp.observer
@@ -271,8 +275,8 @@ def read_request(ins: Instr, effect: e.ReadsRequest, run) -> Run:
 # --- grids and groups ---------------------------------------------------------------------------
 
 
-@followed(all_operands)
-def grid_dependency(ins: Instr, effect: e.OrdersGrids, run) -> Run:
+@rule(e.OrdersGrids, look=all_operands)
+def grid_dependency(ins: Instr, effect: e.OrdersGrids, run: Run) -> Run:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
 
     def observed(warp: CheckedFragment, mask: int):
@@ -296,8 +300,8 @@ def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
     return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
 
 
-@followed(all_operands)
-def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
+@rule(e.CommitsGroup, look=all_operands)
+def commit_group(ins: Instr, effect: e.CommitsGroup, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         run(warp, mask)
         for name in _groups(effect):
@@ -307,13 +311,13 @@ def commit_group(ins: Instr, effect: e.CommitsGroup, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def wait_group(ins: Instr, effect: e.WaitsForGroups, run) -> Run:
+@rule(e.WaitsForGroups, look=all_operands)
+def wait_group(ins: Instr, effect: e.WaitsForGroups, run: Run) -> Run:
     """Observe a wait_group or wait_all. Bulk groups are each thread's own (PTX ISA 9.7.9.25.3)."""
     everything, names = effect.everything, _groups(effect)
     waited = names[:1] if effect.sources else names
 
-    def observed(warp: CheckedFragment, mask: int, n=0):
+    def observed(warp: CheckedFragment, mask: int, n: int = 0):
         run(warp, mask, n) if not everything else run(warp, mask)
         agent = warp.observer.agent(warp)
         for stream in [s for name in waited for s in agent.streams_of(name, mask)]:

@@ -27,18 +27,9 @@ from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import other_queues
 from b200.checker.launches.other_queues import Beside
 from b200.checker.vector_clocks import HB
+from b200.chip import operations as ops
 from b200.chip.copies.tma import TensorBoxes
-from b200.chip.operations import (
-    BulkLoad,
-    BulkReduce,
-    BulkStore,
-    CpAsync,
-    Operation,
-    TmaLoad,
-    TmaReduce,
-    TmaStore,
-)
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.program.module import Instr
 from b200.registry import lanes_text
 
@@ -201,17 +192,17 @@ class DependentLaunch:
             self.behind.add(agent)
 
     # --- accesses ---------------------------------------------------------------------------------
-    def operation(self, agent: Agent, operation: Operation, ins: Instr) -> None:
+    def operation(self, agent: Agent, operation: ops.Operation, ins: Instr) -> None:
         """Check the global memory that an operation reads and writes."""
-        if isinstance(operation, BulkLoad) and operation.nbytes:
+        if isinstance(operation, ops.BulkLoad) and operation.nbytes:
             self.span(agent, operation.source, operation.nbytes, False, ins)
-        elif isinstance(operation, CpAsync) and operation.nbytes:
+        elif isinstance(operation, ops.CpAsync) and operation.nbytes:
             self.lanes(agent, operation.sources, operation.nbytes, False, ins)
-        elif isinstance(operation, (BulkStore, BulkReduce)):
+        elif isinstance(operation, (ops.BulkStore, ops.BulkReduce)):
             self.span(agent, operation.destination, operation.nbytes, True, ins)
-        elif isinstance(operation, TmaLoad):
+        elif isinstance(operation, ops.TmaLoad):
             self.boxes(agent, operation.access, False, ins)
-        elif isinstance(operation, (TmaStore, TmaReduce)):
+        elif isinstance(operation, (ops.TmaStore, ops.TmaReduce)):
             self.boxes(agent, operation.access, True, ins)
 
     def lanes(
@@ -272,7 +263,13 @@ class DependentLaunch:
             self.kept.add(region, index, write, ins)
 
     def _other_queues(
-        self, beside: Beside, agent: Agent, region: Region, index, write: bool, ins: Instr
+        self,
+        beside: Beside,
+        agent: Agent,
+        region: Region,
+        index: np.ndarray,
+        write: bool,
+        ins: Instr,
     ):
         for queue, footprint in beside.earlier:
             for old, how in footprint.conflicts(region, index, write):

@@ -12,10 +12,10 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker.launches.dependent_launch import UNIT, Footprint, Found, Touched
-from b200.checker.memory.global_memory import UNIT as WRITTEN
 from b200.checker.memory.global_memory import GlobalRules
 from b200.checker.memory.global_reads import WORD
-from b200.chip.state import GlobalMemory
+from b200.checker.memory.global_shadow import UNIT as WRITTEN
+from b200.chip.global_memory import GlobalMemory
 from b200.effects import Access, Copies, Discards, Stores, Updates
 from b200.program.module import Instr
 from b200.program.translate import Translated
@@ -44,7 +44,7 @@ def late_footprint(kernel: str, rules: GlobalRules, memory: GlobalMemory) -> Foo
     """Of a launch that has ended. rules: what was noted of it."""
     noted = _Noted(rules, memory)
     footprint = Footprint(kernel, noted.found)
-    if rules.reads.is_large or sum(shadow.nbytes for shadow in rules.shadows.values()) > LARGE:
+    if rules.reads.is_large or sum(shadow.nbytes for shadow in rules.shadow.cells.values()) > LARGE:
         _ = footprint.places
     return footprint
 
@@ -53,7 +53,7 @@ class _Noted:
     """What the rules know of a launch."""
 
     def __init__(self, rules: GlobalRules, memory: GlobalMemory):
-        self._writes, self._shadows = rules.writes, dict(rules.shadows)
+        self._writes, self._shadows = rules.shadow.writes, dict(rules.shadow.cells)
         self._reads = rules.reads
         bases = {*self._shadows, *rules.reads.bases()}
         self._regions = [region for base in bases if (region := memory.find(base, 1)) is not None]

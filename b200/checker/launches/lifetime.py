@@ -19,12 +19,14 @@ from b200.checker.tensor import pairs, register_moves
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, join
 
 if TYPE_CHECKING:
+    from b200.checker.accesses import Barrier, ClusterState, Record
     from b200.checker.agent import Agent
     from b200.checker.observer import Observer
-    from b200.chip.state import CTA
+    from b200.chip.fragment import WarpState
+    from b200.chip.state import CTA, Cluster
 
 
-def warp_exited(observer: Observer, warp_state) -> None:
+def warp_exited(observer: Observer, warp_state: WarpState) -> None:
     """All lanes of a warp have exited."""
     cta = warp_state.cta
     state = observer.state(cta)
@@ -61,7 +63,7 @@ def _copies(observer: Observer, agent: Agent):
     )
 
 
-def _cta_exited(observer: Observer, cta: CTA, state):
+def _cta_exited(observer: Observer, cta: CTA, state: ClusterState):
     clock = state.exits.get(cta.rank)
     if clock is None:
         clock = np.zeros((SHARED_ROWS, 1), np.int32)
@@ -75,7 +77,7 @@ def _cta_exited(observer: Observer, cta: CTA, state):
     register_moves.cta_exited(observer, cta)
 
 
-def _over(record, clock) -> bool:
+def _over(record: Record, clock: np.ndarray) -> bool:
     """Whether a warp with this clock knows that the access is complete."""
     known = record.component < clock.shape[1] and clock[ORDER, record.component] >= record.step
     return known and record.step < NEVER
@@ -103,7 +105,7 @@ def _unseen(observer: Observer, cta: CTA, record, own: bool):
     observer.found("lifetime", diagnosis, details, record.ins)
 
 
-def _arrivals(observer: Observer, cta: CTA, state, clock):
+def _arrivals(observer: Observer, cta: CTA, state, clock: np.ndarray):
     """Report arrivals of another CTA's commits that may come after the exit of this CTA. It may
     know, through another mbarrier, that the tensor core is done; that does not say that the arrival
     has come.
@@ -124,7 +126,7 @@ def _arrivals(observer: Observer, cta: CTA, state, clock):
             )
 
 
-def _outgoing(observer: Observer, cta: CTA, state, clock):
+def _outgoing(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray):
     """Report copies to other CTAs that may still read the shared memory of the CTA that exits."""
     for record in state.outgoing[cta.rank]:
         if not _over(record, clock):
@@ -140,7 +142,7 @@ def _outgoing(observer: Observer, cta: CTA, state, clock):
             )
 
 
-def reached(observer: Observer, record, target) -> None:
+def reached(observer: Observer, record: Record, target: CTA) -> None:
     """An access reaches another CTA of the cluster, which must have started and must not have
     exited.
     """
@@ -153,7 +155,7 @@ def reached(observer: Observer, record, target) -> None:
     state.reach(record, target)
 
 
-def _started(observer: Observer, record, target) -> None:
+def _started(observer: Observer, record: Record, target: CTA) -> None:
     """Report an access to a CTA that is not known to have started. Order of execution is enough.
     Operations of a CTA pair have a rule of their own (pairs.py).
     """
@@ -202,7 +204,7 @@ def _tensor_memory(observer: Observer, cta: CTA):
         )
 
 
-def _bytes(observer: Observer, barrier):
+def _bytes(observer: Observer, barrier: Barrier):
     """Compare the bytes announced on an mbarrier with the bytes of the copies issued to it.
 
     If fewer bytes were issued than announced, the last phase stays open. A warp that waited for
@@ -240,7 +242,7 @@ def _bytes(observer: Observer, barrier):
     observer.found("protocol", diagnosis, details, ins)
 
 
-def _cluster_ended(observer: Observer, cluster, state):
+def _cluster_ended(observer: Observer, cluster: Cluster, state: ClusterState):
     for barrier in state.barriers.values():
         _bytes(observer, barrier)
     for cta in cluster.ctas:

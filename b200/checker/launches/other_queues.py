@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from b200.checker import words
 from b200.checker.finding import Finding
 from b200.chip.describe import mnemonic
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.chip.tensors import LiveTensors
 from b200.effects import Copies, Effect, Ordered, Updates
 from b200.program.module import Instr
@@ -130,7 +130,15 @@ def against(
 
 
 def _finding(
-    act: Act, queue: int | None, region, write: bool, other: int, name: str, old, how, why
+    act: Act,
+    queue: int | None,
+    region: Region,
+    write: bool,
+    other: int,
+    name: str,
+    old,
+    how: str,
+    why: str,
 ):
     does, its, name = "writes" if write else "reads", f"queue {other:#x}", readable(name)
     if queue is None:

@@ -23,6 +23,9 @@ from b200.chip.tensors import LiveTensors
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
     from b200.checker.observer import Observer
+    from b200.chip.copies.tensormap import TensorMap
+    from b200.chip.copies.tma import TensorBoxes
+    from b200.chip.global_memory import Region
     from b200.program.module import Instr
 
 LIMIT = 1 << 26  # elements of a tensor whose coverage is looked at
@@ -48,7 +51,7 @@ class Loads:
     cluster load.
     """
 
-    def __init__(self, tensormap, first: tuple):
+    def __init__(self, tensormap: TensorMap, first: tuple):
         self.tensormap, self.first = tensormap, first
         self.boxes: Counter[tuple[int, ...]] = Counter()
         self.outside: tuple | None = None
@@ -122,7 +125,7 @@ class Loads:
         return next(found, None)
 
 
-def gaps(spans, low: int, high: int) -> Iterator[tuple[int, int]]:
+def gaps(spans: list | dict, low: int, high: int) -> Iterator[tuple[int, int]]:
     """The parts of [low, high) that none of the spans (from, to) covers."""
     for start, end in sorted(spans):
         if start > low:
@@ -157,7 +160,7 @@ class Coverage:
 
         self.partly: list[Partly] = []
 
-    def loaded(self, agent: Agent, access, ins) -> None:
+    def loaded(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """Note a TMA load."""
         t = access.tensormap
         if len(access.boxes) > 1:  # gather4: rows in any order, those not wanted outside
@@ -172,12 +175,12 @@ class Coverage:
         found.add(agent, ins, tuple(access.boxes[0]))
         found.by(agent, ins, tuple(access.boxes[0]))
 
-    def copied(self, agent: Agent, address: int, nbytes: int, region, ins: Instr) -> None:
+    def copied(self, agent: Agent, address: int, nbytes: int, region: Region, ins: Instr) -> None:
         """Note a bulk copy out of an allocation."""
         spans = self.copies.setdefault(region.base, {})
         spans.setdefault((address, address + nbytes), (agent, ins))
 
-    def _pitch(self, agent: Agent, access, ins: Instr):
+    def _pitch(self, agent: Agent, access: TensorBoxes, ins: Instr):
         """Report a tensormap whose strides fit none of the tensors that the program has there."""
         t, region = access.tensormap, access.region
         if (t.address, t.extent) == (region.base, region.size):
@@ -202,7 +205,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _overlap(self, agent: Agent, t, ins: Instr):
+    def _overlap(self, agent: Agent, t: TensorMap, ins: Instr):
         """Report a tensormap whose rows overlap in memory: its stride is in elements where bytes
         are meant, or half of what it should be.
         """
@@ -221,7 +224,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _extent(self, agent: Agent, access, ins: Instr):
+    def _extent(self, agent: Agent, access: TensorBoxes, ins: Instr):
         """Report a tensormap that reaches beyond the end of its tensor's memory: boxes there read
         memory where they should be filled with zeros.
         """
@@ -256,7 +259,7 @@ class Coverage:
             for partly in self.partly:
                 if (empty := partly.empty_columns()) is not None:
                     self._columns_empty(partly.load, partly.writer, partly.columns, empty)
-        holes = self.observer.globals.holes() if self.unread else None
+        holes = self.observer.globals.shadow.holes() if self.unread else None
         if holes is not None:
             for mma, load, first, last in self.unread:
                 self._columns(mma, load, first, last, holes)

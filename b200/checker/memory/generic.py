@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.memory import reductions, tickets
-from b200.checker.memory.global_memory import Contents
+from b200.checker.memory.global_shadow import Contents
 from b200.checker.memory.heard import part_of
 from b200.checker.memory.one_address import differ, one_address
 from b200.checker.memory.parts import (
@@ -26,8 +26,9 @@ from b200.checker.memory.parts import (
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import _strong_shared, shared_access
 from b200.checker.memory.stores_at_once import FollowedStore
-from b200.checker.steps import Look, Looking, Touch, all_operands, followed, plain, way_of
-from b200.chip.memory.fill import UNIT, ranges
+from b200.checker.steps import Look, Looking, Touch, all_operands, plain, rule, way_of
+from b200.chip.memory.addressing import ranges
+from b200.chip.memory.fill import UNIT
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Fills, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.program.module import Instr
@@ -116,7 +117,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
     if effect.strong and not space.startswith("shared"):
         return None
 
-    def look(warp: CheckedFragment, mask: int, args):
+    def look(warp: CheckedFragment, mask: int, args: tuple):
         parts = parts_of(space, mask, args[0])
         if len(parts) > 1:
             trail = warp.observer.trail
@@ -143,8 +144,8 @@ def _noted(observer: Observer, agent: Agent, at: np.ndarray, nbytes: int, ins: I
     observer.unwritten.lanes(agent, at, nbytes, ins)
 
 
-@followed(_look_at_access)
-def access(ins: Instr, effect: Loads | Stores, run) -> Run:
+@rule(Loads, Stores, look=_look_at_access)
+def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
     """Observe ld and st."""
     space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
     strong = effect.strong
@@ -167,7 +168,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
             _beside_other_launches(warp, ins, mask, at, nbytes, write)
             _global(warp, ins, mask, at, nbytes, write, strong, before)
 
-    def observed(warp: CheckedFragment, mask: int, address, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -176,8 +177,10 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
             for part in parts:
                 if part.where == "global":
                     observer.unwritten.writes(part.at, nbytes)
-                    if not strong and observer.globals.shadows:
-                        before = observer.globals.contested(observer.agent(warp), part.at, nbytes)
+                    if not strong and observer.globals.shadow.cells:
+                        before = observer.globals.shadow.contested(
+                            observer.agent(warp), part.at, nbytes
+                        )
         result = run(warp, mask, address, *rest)
         for part in parts:
             after(warp, part, rest, before)
@@ -186,7 +189,7 @@ def access(ins: Instr, effect: Loads | Stores, run) -> Run:
     return observed
 
 
-def _named(ins: Instr, run) -> Run:
+def _named(ins: Instr, run: Run) -> Run:
     """A load that no rule looks at, but that may read what nothing has written."""
 
     def observed(warp: CheckedFragment, mask: int, *args):
@@ -196,7 +199,7 @@ def _named(ins: Instr, run) -> Run:
     return observed
 
 
-def changes(warp: Fragment, at: np.ndarray, old, mask: int) -> bool:
+def changes(warp: Fragment, at: np.ndarray, old: np.ndarray, mask: int) -> bool:
     """Whether an atomic has left another value in global memory than it found. If not, it is no
     more than a read. old: the values that the atomic returned.
     """
@@ -224,7 +227,7 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
     if effect.returns and space == "global":
         return None
 
-    def look(warp: CheckedFragment, mask: int, args):
+    def look(warp: CheckedFragment, mask: int, args: tuple):
         parts = parts_of(space, mask, args[0])
         where, at = parts[0].where, parts[0].at
         if len(parts) > 1 or where == "global" and effect.returns:
@@ -238,13 +241,15 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
     return look
 
 
-@followed(_look_at_atomic)
-def atomic(ins: Instr, effect: Updates, run) -> Run:
+@rule(Updates, look=_look_at_atomic)
+def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
     """Observe atom and red."""
     space, nbytes = effect.space, effect.nbytes
     sums = reductions.is_sum(effect)
 
-    def after(warp: CheckedFragment, mask: int, where: str | None, at: np.ndarray, result):
+    def after(
+        warp: CheckedFragment, mask: int, where: str | None, at: np.ndarray, result: np.ndarray
+    ):
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
@@ -260,7 +265,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
             if observer.stores is not None:
                 observer.stores.lanes(warp.machine.memory, agent, at, nbytes)
             if sums:
-                for region, _ in observer.globals.regions(at, nbytes):
+                for region, _ in observer.globals.shadow.regions(at, nbytes):
                     reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals
@@ -272,7 +277,7 @@ def atomic(ins: Instr, effect: Updates, run) -> Run:
                 rules.strongly_loaded(agent, at, nbytes, ins)
             agent.hearing = None
 
-    def observed(warp: CheckedFragment, mask: int, address, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -292,14 +297,14 @@ def _look_at_matrix(ins: Instr) -> Looking:
     return lambda warp, mask, args: Look((plain(args[0]),))
 
 
-@followed(_look_at_matrix)
-def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
+@rule(MatrixLoads, MatrixStores, look=_look_at_matrix)
+def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> Run:
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
     i's rows.
     """
     write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
-    def observed(warp: CheckedFragment, mask: int, address, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: np.ndarray, *rest):
         result = run(warp, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
         for part in parts_of(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
@@ -311,11 +316,13 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def fill(ins: Instr, effect: Fills, run) -> Run:
+@rule(Fills, look=all_operands)
+def fill(ins: Instr, effect: Fills, run: Run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
-    def observed(warp: CheckedFragment, mask: int, address, size, *rest):
+    def observed(
+        warp: CheckedFragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, *rest
+    ):
         warp.observer.ins = ins
         run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]

@@ -23,6 +23,7 @@ from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip.global_memory import Region
 
 WEAK, STRONG, ATOMIC, COPY, REDUCTION = "weak", "strong", "atomic", "copy", "reduction"
 COPIED = "missing: a wait for the copy (its mbarrier, or its group) that is before the write"
@@ -78,7 +79,7 @@ class GlobalConflicts:
     def __init__(self, observer: Observer, order: GlobalOrder, writes: list[Write | None]):
         self.observer, self.order, self.writes = observer, order, writes
 
-    def check(self, agent: Agent, cells: np.ndarray, access: Access, region) -> None:
+    def check(self, agent: Agent, cells: np.ndarray, access: Access, region: Region) -> None:
         """Check an access against the latest writes of its cells."""
         for number in distinct(cells):
             if (old := self.writes[number]) is not None:
@@ -87,7 +88,7 @@ class GlobalConflicts:
                 self._against(agent, old, access, region)
 
     def check_adds(
-        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region: Region
     ) -> None:
         """Check an access that is not strong against the atomics on its places: each of them must
         be before it, not the latest alone.
@@ -96,7 +97,7 @@ class GlobalConflicts:
             for old in self.order.adds(addresses, nbytes):
                 self._against(agent, old, access, region)
 
-    def _against(self, agent: Agent, old: Write, access: Access, region):
+    def _against(self, agent: Agent, old: Write, access: Access, region: Region):
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
             if REDUCTION in (access.kind, old.kind):
                 return
@@ -121,7 +122,7 @@ class GlobalConflicts:
         elif not (access.writes and self._same_values(agent, old, access)):
             self._conflict(agent, old, access, region)
 
-    def _ordered(self, agent: Agent, old: Write, access: Access, region):
+    def _ordered(self, agent: Agent, old: Write, access: Access, region: Region):
         """Check what an order of memory does not settle: other lanes, proxies, the non-coherent
         cache.
         """
@@ -137,7 +138,7 @@ class GlobalConflicts:
         if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
             self._non_coherent(agent, old, access, region)
 
-    def _through_proxy(self, agent: Agent, old: Write, access: Access, region):
+    def _through_proxy(self, agent: Agent, old: Write, access: Access, region: Region):
         """Check that the async proxy sees a write of the generic one that is before its access."""
         if access.kind not in (COPY, REDUCTION) or old.kind not in (WEAK, STRONG, ATOMIC):
             return
@@ -156,7 +157,7 @@ class GlobalConflicts:
         same_cta = old.agent.cta is agent.cta
         return access.same and same_cta and old.ins.effect == access.ins.effect
 
-    def against_read(self, agent: Agent, read: Read, access: Access, region) -> None:
+    def against_read(self, agent: Agent, read: Read, access: Access, region: Region) -> None:
         """Check a write against an earlier read of its places."""
         far = distance(agent.cta, read.agent.cta)
         if read.agent is agent and not read.by_copy:
@@ -208,7 +209,7 @@ class GlobalConflicts:
             " the read, ld.acquire before the write)"
         )
 
-    def _conflict(self, agent: Agent, old: Write, access: Access, region):
+    def _conflict(self, agent: Agent, old: Write, access: Access, region: Region):
         missing, of_reader = self.order.missing(agent, old)
         who = "another CTA" if old.agent.cta is not agent.cta else "another warp"
         if old.agent is agent:
@@ -322,14 +323,14 @@ class GlobalConflicts:
 
     def _found(
         self,
-        kind,
-        diagnosis,
+        kind: str,
+        diagnosis: str,
         agent: Agent,
         old: Write,
         access: Access,
-        region,
-        missing,
-        severity=ERROR,
+        region: Region,
+        missing: str,
+        severity: str = ERROR,
     ):
         done = "written before" if access.writes else "written"
         self.observer.found(

@@ -2,20 +2,17 @@
 
 A conflict is a write of one warp and a read or a write of another warp, with no
 order of memory between the two (PTX ISA 8.9). Barriers order (vector_clocks.py), and so do flags
-(global_order.py). Two strong accesses whose scopes include each other's thread do not conflict. The
-shadow of an allocation has a number for each 2 bytes that were written: it stands for the warp, the
-line and the time of the write. What was read before it is written is in global_reads.py.
+(global_order.py). Two strong accesses whose scopes include each other's thread do not conflict.
+Who has written what last is in global_shadow.py, who has read it before that in global_reads.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200 import sparse
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
@@ -35,27 +32,21 @@ from b200.checker.memory.global_conflicts import (
 from b200.checker.memory.global_lanes import GlobalLanes
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.global_reads import WORD, GlobalReads, Read
+from b200.checker.memory.global_shadow import UNIT, GlobalShadow, upto
 from b200.checker.memory.reductions import FirstSum
 from b200.checker.memory.sent import tells
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormap_edits import TensorMaps
 from b200.checker.scopes import GPU, scope_of
-from b200.chip.copies.tma_box import Window
-from b200.chip.state import Region
+from b200.chip.copies.tma import TensorBoxes
+from b200.chip.global_memory import Region
+from b200.chip.state import Cluster
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
-UNIT = 2  # bytes of an entry
 WIDE = 4 * UNIT  # bytes of four entries, which are written as one
-# What lies in an allocation: numbers of bytes, and the bytes there.
-Contents = tuple[Region, np.ndarray, np.ndarray]
-
-
-@cache
-def _range(count: int) -> np.ndarray:
-    return np.arange(count)
 
 
 def _whole_units(places: np.ndarray) -> np.ndarray:
@@ -69,82 +60,36 @@ class GlobalRules:
 
     def __init__(self, observer: Observer):
         self.observer = observer
-        # base of an allocation -> number of the writer of each UNIT
-        self.shadows: dict[int, np.ndarray] = {}
-        self.writes: list[Write | None] = [None]  # by its number
-        self.numbers: dict = {}
+        self.shadow = GlobalShadow(observer)
         self.order = GlobalOrder()
-        self.conflicts = GlobalConflicts(observer, self.order, self.writes)
+        self.conflicts = GlobalConflicts(observer, self.order, self.shadow.writes)
         self.beneath = Beneath(self.conflicts)
         self.reads = GlobalReads(observer.machine.memory)
         self.lanes = GlobalLanes(observer)
-        self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
+        self.polled: dict[
+            Agent, tuple
+        ] = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict[int, FirstSum] = {}  # base of an allocation -> who has added to it
 
     def finish(self) -> None:
-        self.shadows.clear()
+        self.shadow.cells.clear()
 
-    def holes(self) -> tuple[str, int, int] | None:
-        """(name of a tensor with bytes never written between written ones, how many, per cent)."""
-        for base, shadow in self.shadows.items():
-            written = np.flatnonzero(shadow)
-            span = int(written[-1] - written[0]) + 1 if written.size else 0
-            if written.size < span:
-                empty = (span - written.size) * UNIT
-                name = self.observer.machine.memory.region(base).name
-                return name, empty, round(100 * empty / (span * UNIT))
-        return None
-
-    def shadow(self, region) -> np.ndarray:
-        """The number of the write of each UNIT of an allocation, uint32."""
-        found = self.shadows.get(region.base)
-        if found is None or found.size < region.size // UNIT + 1:
-            entries = -(-(region.size // UNIT + 1) // 4) * 4
-            found = self.shadows[region.base] = sparse.zeros(entries, np.uint32)
-        return found
-
-    def writer(self, address: int, nbytes: int) -> tuple[Agent, Instr] | None:
-        """(agent, instruction) of a write of this launch to some of the bytes; None if there is no
-        such write.
-        """
-        region = self.observer.machine.memory.region(address, nbytes)
-        shadow = self.shadows.get(region.base)
-        if shadow is None:
-            return None
-        at = address - region.base
-        write = self.writes[int(shadow[at // UNIT : (at + nbytes + 1) // UNIT].max())]
-        return (write.agent, write.ins) if write is not None else None
-
-    def number(self, agent: Agent, ins: Instr, kind: str, own: int = 0) -> int:
-        """The number of the write that is being made. own: as in Write."""
-        key = agent, ins.key, agent.now()
-        found = self.numbers.get(key)
-        if found is None or kind in (COPY, REDUCTION):
-            found = self.numbers[key] = len(self.writes)
-            self.writes.append(Write(agent, ins, kind, self.observer.lane))
-        write = self.writes[found]
-        assert write is not None  # only writes of agents that are gone are forgotten
-        write.lanes |= own
-        return found
-
-    def forget(self, cluster) -> None:
+    def forget(self, cluster: Cluster) -> None:
         """Forget the accesses of a cluster that starts again."""
         self.reads.forget(cluster)
-        for number, write in enumerate(self.writes):
-            if write is not None and write.agent.cta.cluster is cluster:
-                self.writes[number] = None
+        self.shadow.forget(cluster)
 
     # --- reads ----------------------------------------------------------------------------------
     def loaded_lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """Reads of `nbytes` at each of the addresses (int64)."""
         self.reads.add(agent, addresses, nbytes, ins, strong=False)
-        if not self.shadows:
+        if not self.shadow.cells:
             return
         access = Access(ins)
-        for region, at in self.regions(addresses, nbytes):
-            if (shadow := self.shadows.get(region.base)) is not None:
-                cells = shadow[(at // UNIT)[:, None] + _range(-(-nbytes // UNIT))]
+        for region, at in self.shadow.regions(addresses, nbytes):
+            if (shadow := self.shadow.cells.get(region.base)) is not None:
+                cells = shadow[(at // UNIT)[:, None] + upto(-(-nbytes // UNIT))]
                 if self.observer.replicates and cells.any():
                     cells = self._without_replicas(agent, cells, region.base + at, ins)
                 self.conflicts.check(agent, cells, access, region)
@@ -156,7 +101,7 @@ class GlobalRules:
         it makes of its own copy, and what the other one reads now counts for nothing.
         """
         for number in distinct(cells):
-            old = self.writes[number]
+            old = self.shadow.writes[number]
             if old is None or old.agent is agent or old.agent.cta is not agent.cta:
                 continue
             mine = (cells == number).any(1)
@@ -166,23 +111,7 @@ class GlobalRules:
                     break
         return cells
 
-    def regions(self, addresses: np.ndarray, nbytes: int) -> Iterator[tuple[Region, np.ndarray]]:
-        """Sort accesses of `nbytes` each by allocation: yields (allocation, offsets in it)."""
-        memory = self.observer.machine.memory
-        while addresses.size:
-            if memory.readable(int(addresses[0]), nbytes, rounded=True) != addresses[0]:
-                addresses = addresses[1:]  # after a tensor, where nobody writes
-                continue
-            region = memory.region(int(addresses[0]), nbytes)
-            low, high = region.base, region.base + region.size - nbytes
-            if low <= np.minimum.reduce(addresses) and np.maximum.reduce(addresses) <= high:
-                yield region, addresses - low
-                return
-            inside = (addresses >= low) & (addresses <= high)
-            yield region, addresses[inside] - low
-            addresses = addresses[~inside]
-
-    def loaded(self, agent: Agent, address: int, nbytes: int, ins) -> None:
+    def loaded(self, agent: Agent, address: int, nbytes: int, ins: Instr) -> None:
         """A copy reads contiguous bytes; a bulk copy reads them through the async proxy."""
         region = self.observer.machine.memory.region(address, nbytes)
         bulk = is_bulk(ins)
@@ -190,7 +119,7 @@ class GlobalRules:
             self._behind(agent, nbytes, ins, region)
         elif bulk:
             self.observer.coverage.copied(agent, address, nbytes, region, ins)
-        if (shadow := self.shadows.get(region.base)) is not None:
+        if (shadow := self.shadow.cells.get(region.base)) is not None:
             at = address - region.base
             cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
             access = Access(ins, COPY if bulk else WEAK)
@@ -203,10 +132,10 @@ class GlobalRules:
     ) -> None:
         """Threads copy `nbytes` each, from each of the addresses (int64) in one allocation."""
         region = self.observer.machine.memory.region(int(addresses[0]), nbytes)
-        for address in addresses.tolist() if region.base in self.shadows else ():
+        for address in addresses.tolist() if region.base in self.shadow.cells else ():
             self.loaded(agent, address, nbytes, ins)
 
-    def _behind(self, agent: Agent, nbytes: int, ins: Instr, region):
+    def _behind(self, agent: Agent, nbytes: int, ins: Instr, region: Region):
         self.observer.found(
             "global",
             f"a bulk copy reads {region.name}",
@@ -223,17 +152,17 @@ class GlobalRules:
         if region.within:
             self.observer.undecided["global", words.line(ins), ""] = "behind"
 
-    def loaded_box(self, agent: Agent, access, ins) -> None:
+    def loaded_box(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """A TMA load reads a box."""
-        if access.region.base in self.shadows:
-            for cells in self._boxes(access):
+        if access.region.base in self.shadow.cells:
+            for cells in self.shadow.boxes(access):
                 self.conflicts.check(agent, cells, Access(ins, COPY), access.region)
 
     # --- of clusters that have run unchecked ------------------------------------------------------
     def touched_before(self, region: Region, at: np.ndarray, nbytes: int) -> bool:
         """Whether somebody has written, or read, some of the bytes at these addresses (int64)."""
         offsets = (at - region.base).reshape(-1, 1)
-        cells = self.shadow(region)[offsets // UNIT + _range(nbytes // UNIT)]
+        cells = self.shadow.of(region)[offsets // UNIT + upto(nbytes // UNIT)]
         return bool(cells.any()) or self.reads.any(region, offsets, nbytes)
 
     def note_store(
@@ -242,15 +171,15 @@ class GlobalRules:
         """Note writes of which there is nothing to find."""
         offsets = (addresses - region.base)[:, None]
         agent.touched |= own
-        self.reads.over(region, offsets // WORD + _range(-(-nbytes // WORD)))
-        index = offsets // UNIT + _range(nbytes // UNIT)
-        self.shadow(region)[index] = self.number(agent, ins, WEAK, own)
+        self.reads.over(region, offsets // WORD + upto(-(-nbytes // WORD)))
+        index = offsets // UNIT + upto(nbytes // UNIT)
+        self.shadow.of(region)[index] = self.shadow.number(agent, ins, WEAK, own)
 
     # --- writes ---------------------------------------------------------------------------------
-    def stored(self, agent: Agent, address: int, nbytes: int, ins, kind: str = COPY) -> None:
+    def stored(self, agent: Agent, address: int, nbytes: int, ins: Instr, kind: str = COPY) -> None:
         """A bulk copy or reduction writes contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
-        shadow = self.shadow(region)
+        shadow = self.shadow.of(region)
         if self.maps.uses:
             self.maps.stored(agent, address, address + nbytes)
         at = address - region.base
@@ -265,7 +194,7 @@ class GlobalRules:
                 self.beneath.cover(agent, units, access, region, shadow)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
-        cells[:] = self.number(agent, ins, kind)
+        cells[:] = self.shadow.number(agent, ins, kind)
 
     def stored_lanes(
         self,
@@ -286,7 +215,7 @@ class GlobalRules:
                 return
         memory = self.observer.machine.memory
         agent.touched |= own
-        number = self.number(agent, ins, kind, own)
+        number = self.shadow.number(agent, ins, kind, own)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
         access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True, same)
@@ -304,24 +233,24 @@ class GlobalRules:
             self._store(agent, at, nbytes, number, access, region)
 
     def _store(
-        self, agent: Agent, at: np.ndarray, nbytes: int, number: int, access: Access, region
+        self, agent: Agent, at: np.ndarray, nbytes: int, number: int, access: Access, region: Region
     ):
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """
-        shadow, unit, value = self.shadow(region), UNIT, number
+        shadow, unit, value = self.shadow.of(region), UNIT, number
         if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
             shadow, unit = shadow.view(np.complex128), WIDE
             value = np.full(4, number, np.uint32).view(np.complex128)
         index = at // unit
         if nbytes > unit:
-            index = index[:, None] + _range(nbytes // unit)
+            index = index[:, None] + upto(nbytes // unit)
         cells = shadow[index].view(np.uint32)
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
             self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
         if access.kind in MORAL:
-            units = (at // UNIT)[:, None] + _range(nbytes // UNIT)
+            units = (at // UNIT)[:, None] + upto(nbytes // UNIT)
             self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
         for read in self.reads.over_lanes(region, at, nbytes):
             if not self._is_replica(agent, read, region.base + at):
@@ -337,41 +266,19 @@ class GlobalRules:
         loaded = agent.loaded.get(read.ins.key, ())
         return any(np.isin(addresses, before).any() for before in reversed(loaded))
 
-    def contested(self, agent: Agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
-        """What lies at the addresses, by allocation; None if no other warp of the CTA has written
-        there.
-        """
-        found: list[tuple[Region, np.ndarray]] = []
-        others = False
-        while addresses.size:
-            region = self.observer.machine.memory.find(int(addresses[0]), nbytes)
-            if region is None:
-                return None  # whoever writes says so
-            at = addresses - region.base
-            inside = (at >= 0) & (at + nbytes <= region.size)
-            at, addresses = at[inside], addresses[~inside]
-            shadow = self.shadows.get(region.base)
-            numbers = () if shadow is None else distinct(shadow[at // UNIT])
-            writes = (self.writes[number] for number in numbers)
-            others |= any(
-                w is not None and w.agent is not agent and w.agent.cta is agent.cta for w in writes
-            )
-            found.append((region, at[:, None] + _range(nbytes)))
-        return [(region, at, region.u8[at]) for region, at in found] if others else None
-
-    def stored_box(self, agent: Agent, access, ins, kind: str = COPY) -> None:
+    def stored_box(self, agent: Agent, access: TensorBoxes, ins: Instr, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
-        number, region = self.number(agent, ins, kind), access.region
+        number, region = self.shadow.number(agent, ins, kind), access.region
         new = Access(ins, kind, writes=True)
-        for cells in self._boxes(access):
+        for cells in self.shadow.boxes(access):
             if cells.any():
                 self.conflicts.check(agent, cells, new, region)
                 if kind == REDUCTION:
-                    units = self._units(cells, region)
-                    self.beneath.cover(agent, units, new, region, self.shadow(region))
+                    units = self.shadow.units(cells, region)
+                    self.beneath.cover(agent, units, new, region, self.shadow.of(region))
             cells[...] = number
         for rows, nbytes in access.spans() if self.reads.has(region) else ():
-            words = ((rows - region.base) // WORD)[:, None] + _range(-(-nbytes // WORD))
+            words = ((rows - region.base) // WORD)[:, None] + upto(-(-nbytes // WORD))
             for read in self.reads.over(region, words):
                 self.conflicts.against_read(agent, read, new, region)
 
@@ -387,8 +294,8 @@ class GlobalRules:
                     return  # it has seen this before
         self.reads.add(agent, addresses, nbytes, ins, strong=True)
         access = Access(ins, STRONG, scope_of(ins, GPU))
-        for region, at in self.regions(addresses, nbytes):
-            if (shadow := self.shadows.get(region.base)) is not None:
+        for region, at in self.shadow.regions(addresses, nbytes):
+            if (shadow := self.shadow.cells.get(region.base)) is not None:
                 for offset in set(at.tolist()):
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base, offset, cells, ins)
@@ -408,7 +315,7 @@ class GlobalRules:
             return
         signal = self.order.signal(agent, ins, lanes, addresses)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
-        self._write_of(agent, ins).signal = signal
+        self.shadow.write_of(agent, ins).signal = signal
         agent.release(lanes, ins)
 
     def updated(
@@ -416,8 +323,8 @@ class GlobalRules:
     ) -> None:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
-        for region, at in self.regions(addresses, nbytes):
-            shadow = self.shadow(region)
+        for region, at in self.shadow.regions(addresses, nbytes):
+            shadow = self.shadow.of(region)
             for offset in set(at.tolist()):
                 cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                 latest = self._receive(agent, region.base, offset, cells, ins)
@@ -431,13 +338,9 @@ class GlobalRules:
             else:
                 passes_on()
         self.stored_lanes(agent, addresses, nbytes, ins, ATOMIC)
-        signal.write = self._write_of(agent, ins)
+        signal.write = self.shadow.write_of(agent, ins)
         signal.write.signal = signal
         agent.release(lanes, ins)
-
-    def _write_of(self, agent: Agent, ins: Instr) -> Write:
-        """The write that the warp has just made."""
-        return self.writes[self.numbers[agent, ins.key, agent.now()]]
 
     def passed_on(
         self, agent: Agent, ins: Instr, lanes: int, number: int, addresses: np.ndarray
@@ -448,7 +351,7 @@ class GlobalRules:
         signal = self.order.signal(agent, ins, lanes, addresses)
         for address in set(addresses.tolist()):
             self.order.passes_on(address, signal, None)
-        signal.write = write = self.writes[number]
+        signal.write = write = self.shadow.writes[number]
         if write is not None:
             write.signal = signal
 
@@ -460,7 +363,7 @@ class GlobalRules:
         """
         address = base + offset
         number = int(cells[0])
-        write = self.writes[number] if number else None
+        write = self.shadow.writes[number] if number else None
         if write is None:
             return None
         if write.kind == ATOMIC:
@@ -472,25 +375,3 @@ class GlobalRules:
         if write.signal is not None:
             self.order.receive(agent, (write.signal,), ins, address)
         return write
-
-    def _units(self, cells: np.ndarray, region) -> np.ndarray:
-        """The numbers of units of an allocation that a view of its shadow has."""
-        base, address = (x.__array_interface__["data"][0] for x in (self.shadow(region), cells))
-        steps = (
-            np.arange(n).reshape(-1, *(1,) * (cells.ndim - i - 1)) * (stride // 4)
-            for i, (n, stride) in enumerate(zip(cells.shape, cells.strides))
-        )
-        return sum(steps, np.array((address - base) // 4))
-
-    def _boxes(self, access):
-        """The shadow of the memory that a TMA operation touches: a view for each box."""
-        region, t = access.region, access.tensormap
-        shadow = self.shadow(region)
-        for coords in access.boxes:
-            view = Window(t, region, coords).view
-            if view is None or view.shape[-1] % UNIT:
-                continue
-            start = view.__array_interface__["data"][0] - region.u8.__array_interface__["data"][0]
-            shape = (*view.shape[:-1], view.shape[-1] // UNIT)
-            strides = (*(2 * step for step in view.strides[:-1]), 2 * UNIT)
-            yield np.ndarray(shape, np.uint32, shadow, start // UNIT * 2 * UNIT, strides)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,11 @@ from b200.checker.agent import Agent
 from b200.checker.memory.lane_words import part_words
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, scope_of
-from b200.chip.state import GlobalMemory, Region
+from b200.chip.global_memory import GlobalMemory, Region
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.chip.state import Cluster
 
 WORD = 4  # bytes of an entry of the shadow
 EXECUTIONS = 16  # of a read of parts of words that are told apart
@@ -255,7 +258,7 @@ class GlobalReads:
                 read.places.append((at[:, None] + np.arange(nbytes)).reshape(-1))
         reads.clear()
 
-    def forget(self, cluster) -> None:
+    def forget(self, cluster: Cluster) -> None:
         """Forget the reads of a cluster that starts again."""
         for number, read in enumerate(self.reads):
             if read is not None and read.agent.cta.cluster is cluster:

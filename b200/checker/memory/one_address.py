@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-def differ(mask: int, at: np.ndarray, value, bits: int) -> bool:
+def differ(mask: int, at: np.ndarray, value: int | np.ndarray | tuple, bits: int) -> bool:
     """Whether lanes of one store write different values to one address. at: one address, or one for
     each active lane. value: an array or an int, or a tuple of them.
     """

@@ -14,7 +14,8 @@ that knows of the accesses by such an epoch alone does not know of them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,13 +29,26 @@ from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
 
+if TYPE_CHECKING:
+    from b200.checker.memory.global_conflicts import Access, GlobalConflicts, Write
+    from b200.checker.memory.shared_memory import SharedRules
+    from b200.chip.global_memory import Region
+
 IN_STEP = (
     "today's chips keep it in order as long as the lanes go in step, which PTX does not promise"
 )
 APART = "a bar.warp.sync in between does not name both lanes"
 
 
-def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, same=None) -> None:
+def shared(
+    rules: SharedRules,
+    new: Record,
+    numbers: tuple,
+    cells: np.ndarray,
+    by: np.ndarray,
+    at: tuple,
+    same: Callable | None = None,
+) -> None:
     """Report accesses of other lanes that `new` conflicts with, and knows of by one lane's release.
     numbers: the records of the words. cells, by: for each word its record, and the lane. at: the
     range, as in SharedRules. same: as in SharedRules._conflict.
@@ -72,7 +86,9 @@ def shared(rules, new: Record, numbers, cells: np.ndarray, by: np.ndarray, at, s
         )
 
 
-def unheard(rules, new: Record, numbers, cells: np.ndarray, by: Any, at: tuple) -> None:
+def unheard(
+    rules: SharedRules, new: Record, numbers: tuple, cells: np.ndarray, by: Any, at: tuple
+) -> None:
     """Report accesses of others that are before `new` by what some lanes have acquired, where other
     lanes make it. numbers, cells, at: as in `shared`. by: the lane of each word of `new`.
     """
@@ -103,9 +119,16 @@ def unheard(rules, new: Record, numbers, cells: np.ndarray, by: Any, at: tuple) 
         )
 
 
-def of_global(rules, agent: Agent, old, access, region, row: np.ndarray) -> None:
-    """Report a write of other lanes that `agent` knows of by one lane's release. old: a Write.
-    row: what `agent` knows of the cluster of `old`.
+def of_global(
+    rules: GlobalConflicts,
+    agent: Agent,
+    old: Write,
+    access: Access,
+    region: Region,
+    row: np.ndarray,
+) -> None:
+    """Report a write of other lanes that `agent` knows of by one lane's release. row: what `agent`
+    knows of the cluster of `old`.
     """
     found = left_out(old.agent, old.step, row)
     if found is None or not found[1] & old.lanes:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import NOTE
 from b200.effects import Copies, Effect, Updates
 from b200.program.module import Instr
+
+if TYPE_CHECKING:
+    from b200.checker.memory.global_memory import GlobalRules
 
 
 @dataclass
@@ -25,7 +29,7 @@ def is_sum(effect: Effect) -> bool:
     return isinstance(effect, (Copies, Updates)) and effect.operation == "add" and effect.floats
 
 
-def reduced(rules, agent: Agent, address: int, ins: Instr) -> None:
+def reduced(rules: GlobalRules, agent: Agent, address: int, ins: Instr) -> None:
     """Report a reduction of floating-point numbers by several CTAs: the sum depends on
     their order.
     """

@@ -30,9 +30,9 @@ def shared_access(
     at: np.ndarray,
     nbytes: int,
     write: bool,
-    lanes,
-    kind="generic",
-    text="",
+    lanes: np.ndarray,
+    kind: str = "generic",
+    text: str = "",
     own: int = 0,
 ) -> None:
     """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
@@ -111,7 +111,7 @@ def _shared_of(
 
 
 def _strong_shared(
-    warp: CheckedFragment, ins: Instr, effect: Access, at: np.ndarray, lanes, mask: int
+    warp: CheckedFragment, ins: Instr, effect: Access, at: np.ndarray, lanes: np.ndarray, mask: int
 ):
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
@@ -12,10 +14,23 @@ from b200.checker.memory import one_lane
 from b200.checker.memory.shadow import EVERY, SHUFFLED
 from b200.checker.words import place
 
+if TYPE_CHECKING:
+    from b200.checker.memory.shared_memory import SharedRules
+
 OWN = "the wait tells each lane of its own copies only; no chip was asked what others see"
 
 
-def between(rules, new: Record, numbers, cells, by, index, lanes, at: tuple, how="read") -> None:
+def between(
+    rules: SharedRules,
+    new: Record,
+    numbers: tuple,
+    cells: np.ndarray,
+    by: np.ndarray,
+    index,
+    lanes,
+    at: tuple,
+    how: str = "read",
+) -> None:
     """Report words that another lane of the warp has stored or copied (or read, if this access
     stores) since the warp's lanes last synchronised. cells: the records of the words. by: the
     shadow that has the lane of each word. lanes: the lanes of this access. how: as in _conflict.

@@ -7,7 +7,7 @@ the last granule or word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,16 +24,12 @@ from b200.checker.memory import (
     weak_order,
 )
 from b200.checker.memory.atomics import COVERS, STRONG, Atomics
-from b200.checker.memory.shadow import (
-    GENERIC_READERS,
-    GRANULE,
-    WORD,
-    SharedShadow,
-    distinct,
-)
+from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.words import place
 
 if TYPE_CHECKING:
+    from b200.checker.accesses import ClusterState
+    from b200.checker.products.products import Products
     from b200.chip.state import CTA
 
 
@@ -49,7 +45,14 @@ class SharedRules:
     new, old).
     """
 
-    def __init__(self, cta: CTA, state, report, shadow: SharedShadow, products):
+    def __init__(
+        self,
+        cta: CTA,
+        state: ClusterState,
+        report: Callable,
+        shadow: SharedShadow,
+        products: Products,
+    ):
         self.cta, self.state, self.report = cta, state, report
         self.shadow, self.products = shadow, products
         self.strict = False
@@ -61,7 +64,9 @@ class SharedRules:
         self.unwritten: dict[tuple[int, int, int], tuple[Record, Any, np.ndarray]] = {}
 
     # --- conflicts ------------------------------------------------------------------------------
-    def _conflict(self, new: Record, numbers, at: tuple, how: str, same=None):
+    def _conflict(
+        self, new: Record, numbers: tuple, at: tuple, how: str, same: Callable | None = None
+    ):
         """Report each of the records `numbers` that is not complete before `new`. how: "read",
         "write" or "overwrite", as in words.shared_race. same: function of (number, old) that tells
         whether both have written the same values.
@@ -110,7 +115,16 @@ class SharedRules:
             return old.kind in STRONG and atomics.reach(new, old)
         return new.kind == old.kind == "red.async"
 
-    def _one_lane(self, new: Record, numbers, cells, by, index, at: tuple, same=None):
+    def _one_lane(
+        self,
+        new: Record,
+        numbers: tuple,
+        cells: np.ndarray,
+        by: np.ndarray,
+        index,
+        at: tuple,
+        same: Callable | None = None,
+    ):
         """Report accesses of other warps that a release by one lane has left out."""
         for number in numbers:
             if number and self.state.records[number].agent.spoken:
@@ -125,8 +139,8 @@ class SharedRules:
         low: int,
         high: int,
         readers: np.ndarray,
-        partly=False,
-        lane=None,
+        partly: bool = False,
+        lane: int | None = None,
         rows: Sequence[SharedRules] | None = None,
     ) -> None:
         """Check and note an asynchronous read.
@@ -163,7 +177,7 @@ class SharedRules:
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
-    def _stale(self, new: Record, numbers, at: tuple):
+    def _stale(self, new: Record, numbers: tuple, at: tuple):
         """Report a read of bytes of a load if a load of a later phase of the same mbarrier has
         replaced the load in part.
         """
@@ -275,13 +289,15 @@ class SharedRules:
         shadow.loaded_in[slot].add(first, last)
 
     def generic_write(
-        self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes
+        self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes: int | np.ndarray
     ) -> None:
         """Check and note a generic write. lanes: the lane that writes each word."""
         self.takes(new, index, low, high, lanes)
         self._over_barrier(new, low * WORD, high * WORD + WORD)
 
-    def takes(self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes) -> None:
+    def takes(
+        self, new: Record, index: np.ndarray | slice, low: int, high: int, lanes: int | np.ndarray
+    ) -> None:
         """As generic_write; it may put an mbarrier there."""
         shadow = self.shadow
         at, first, last = (low, high, WORD), low * WORD, high * WORD + 3
@@ -326,7 +342,7 @@ class SharedRules:
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
 
-    def _rewrites(self, new: Record, numbers: tuple, same) -> bool:
+    def _rewrites(self, new: Record, numbers: tuple, same: Callable) -> bool:
         """Whether a store leaves what the warp itself has stored there before, by the same
         instruction.
         """

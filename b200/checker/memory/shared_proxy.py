@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from b200.checker import words
@@ -12,8 +14,11 @@ from b200.checker.vector_clocks import AFTER, ASYNC
 from b200.checker.words import place
 from b200.effects import AllocatesTensor, InitsMbarrier
 
+if TYPE_CHECKING:
+    from b200.checker.memory.shared_memory import SharedRules
 
-def fenced(rules, new: Record, numbers, at: tuple) -> None:
+
+def fenced(rules: SharedRules, new: Record, numbers: tuple, at: tuple) -> None:
     """Report a tensor-core read of bytes that a wait has made visible, without
     tcgen05.fence::after_thread_sync in between.
     """
@@ -37,9 +42,9 @@ def fenced(rules, new: Record, numbers, at: tuple) -> None:
 
 
 def proxy(
-    rules,
+    rules: SharedRules,
     new: Record,
-    numbers,
+    numbers: tuple,
     cells: np.ndarray,
     by: np.ndarray,
     index,
@@ -82,7 +87,7 @@ def proxy(
                 )
 
 
-def refill(rules, new: Record, numbers, at: tuple) -> None:
+def refill(rules: SharedRules, new: Record, numbers: tuple, at: tuple) -> None:
     """Report generic loads of a warp that now issues a copy to the same place, without a proxy
     fence in between. Loads of other warps are not reported: an mbarrier hands them over, as in
     all pipelines, and that has been enough on every chip.

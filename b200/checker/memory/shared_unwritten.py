@@ -7,6 +7,7 @@ those that copies and the tensor core take, the end of the CTA, and then perhaps
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory.shadow import GRANULE, WORD
 from b200.effects import Updates
+
+if TYPE_CHECKING:
+    from b200.checker.memory.shared_memory import SharedRules
 
 
 def updates(access: Record) -> bool:
@@ -25,7 +29,7 @@ def updates(access: Record) -> bool:
     return access.kind in ("atomic", "red.async")
 
 
-def reads(rules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
+def reads(rules: SharedRules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
     """Report words that an access reads and nobody has written. stored: their latest stores."""
     low, high, _ = at
     empty = stored == 0
@@ -41,7 +45,7 @@ def reads(rules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
         _report(rules, new, at, nbytes, PORTABILITY, judged="shared")
 
 
-def reduced(rules, new: Record, low: int, high: int) -> None:
+def reduced(rules: SharedRules, new: Record, low: int, high: int) -> None:
     """Check what a bulk reduction, which writes these granules, finds there."""
     first, last = low * GRANULE // WORD, (high + 1) * GRANULE // WORD - 1
     index = slice(first, last + 1)
@@ -49,7 +53,7 @@ def reduced(rules, new: Record, low: int, high: int) -> None:
 
 
 def granules(
-    rules, new: Record, index, empty: np.ndarray, at: tuple, rows: Sequence | None
+    rules: SharedRules, new: Record, index, empty: np.ndarray, at: tuple, rows: Sequence | None
 ) -> None:
     """Report granules of an asynchronous read that nobody has written. empty: which of them. rows:
     as in SharedRules.async_read.
@@ -77,7 +81,13 @@ def _holds(shadow, index) -> bool:
 
 
 def _report(
-    rules, new: Record, at: tuple, nbytes: int, severity: str, what="shared memory", judged=""
+    rules: SharedRules,
+    new: Record,
+    at: tuple,
+    nbytes: int,
+    severity: str,
+    what: str = "shared memory",
+    judged: str = "",
 ):
     new.empty = True
     rules.report(

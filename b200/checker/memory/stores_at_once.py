@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.checker.memory.global_conflicts import WEAK
-from b200.checker.memory.global_memory import UNIT
+from b200.checker.memory.global_shadow import UNIT
 from b200.chip.fragment import Fragment
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
-# Bytes of an item of the shadow (global_memory.py) -> the type of an array of such items
+# Bytes of an item of the shadow (global_shadow.py) -> the type of an array of such items
 ITEMS = {2: np.uint32, 4: np.uint64, 8: np.complex128}
 
 
@@ -67,7 +67,7 @@ def _told(observer: Observer, stores: list[FollowedStore]) -> bool:
             break
         if rules.reads.has(region) and rules.reads.of(region, at[:, None], nbytes):
             break
-        items, index = wide_items(rules.shadow(region), at, nbytes)
+        items, index = wide_items(rules.shadow.of(region), at, nbytes)
         if not _take(items, index):
             break
         numbers = [_number(observer, store) for store in mine]
@@ -111,7 +111,7 @@ def _take(items: np.ndarray, index: np.ndarray) -> bool:
 def _number(observer: Observer, store: FollowedStore) -> int:
     agent = observer.agent(store.warp)
     agent.touched |= store.own
-    return observer.globals.number(agent, store.ins, WEAK, store.own)
+    return observer.globals.shadow.number(agent, store.ins, WEAK, store.own)
 
 
 def wide_items(

@@ -13,6 +13,7 @@ import numpy as np
 from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access
+from b200.checker.steps import rule
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
 from b200.registry import Run
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
+@rule(EditsTensormap)
+def replace(ins: Instr, effect: EditsTensormap, run: Run) -> Run:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
     in_shared = effect.space == "shared"
 
-    def observed(warp: CheckedFragment, lane: int, address, *operands):
+    def observed(warp: CheckedFragment, lane: int, address: int, *operands):
         observer = warp.observer
         observer.ins = ins
         if not in_shared and address & WINDOW == 0:
@@ -48,7 +50,8 @@ def replace(ins: Instr, effect: EditsTensormap, run) -> Run:
     return observed
 
 
-def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
+@rule(PublishesTensormap)
+def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
     """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
 
     def observed(warp: CheckedFragment, mask: int, dst, src, size):
@@ -66,10 +69,11 @@ def copy(ins: Instr, effect: PublishesTensormap, run) -> Run:
     return observed
 
 
-def fence(ins: Instr, effect: FencesTensormap, run) -> Run:
+@rule(FencesTensormap)
+def fence(ins: Instr, effect: FencesTensormap, run: Run) -> Run:
     """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
 
-    def observed(warp: CheckedFragment, lane: int, address=None, size=128):
+    def observed(warp: CheckedFragment, lane: int, address: int | None = None, size: int = 128):
         run(warp, lane, address, size)
         if address is not None:
             observer = warp.observer

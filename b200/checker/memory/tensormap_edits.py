@@ -100,7 +100,7 @@ class TensorMaps:
         if region.constant or self._acquired(agent, address, None, content):
             return
         before = self.observer.checker.used_tensormaps.get(address)
-        writer = self.observer.globals.writer(address, BYTES)
+        writer = self.observer.globals.shadow.writer(address, BYTES)
         changed = before is not None and before != content
         if writer is not None:
             diagnosis = "a tensormap is used that plain writes of this launch made, without a fence"

@@ -24,7 +24,6 @@ from b200.checker.steps import UPDATES, WRITES
 from b200.chip.abreast.dropped import NotAbreast
 from b200.effects import Effect, Loads, Stores, Updates
 from b200.program.translated import Translated
-from b200.properties import properties
 
 # A stamp is `phase`, `turn` and who has made the access: the warp and, from 1, the lane.
 LANES, TURNS = 6, 24  # bits of a lane and of a turn
@@ -139,7 +138,7 @@ class ThreadOrder:
             )
 
     @staticmethod
-    def _look(before: np.ndarray, warp: int, mine, now: int) -> None:
+    def _look(before: np.ndarray, warp: int, mine: np.ndarray, now: int) -> None:
         """Raise NotInOrder unless all the accesses before are in order with these."""
         recent = before >= now >> TURNS << TURNS + WHO
         if not recent.any():
@@ -165,7 +164,7 @@ def _can_be_judged(effect: Effect) -> bool:
         return effect.order == "relaxed" and not effect.returns
     if isinstance(effect, (Loads, Stores)):
         return not effect.strong
-    return properties(effect).apart
+    return effect.properties.apart
 
 
 def smallest_access(code: Translated) -> int:

@@ -28,26 +28,18 @@ import numpy as np
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE
+from b200.chip import operations as ops
 from b200.chip import unwritten
 from b200.chip.contents import Contents
 from b200.chip.describe import mnemonic
-from b200.chip.operations import (
-    BulkLoad,
-    BulkReduce,
-    BulkStore,
-    CpAsync,
-    Operation,
-    TmaLoad,
-    TmaReduce,
-    TmaStore,
-)
-from b200.chip.state import GlobalMemory, Region
+from b200.chip.global_memory import GlobalMemory, Region
 from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip.copies.tma import TensorBoxes
 
 UNIT = unwritten.UNIT
 REPLACEMENTS = (0x0000, 0x4B4B)  # values of a unit. 0x4B4B: f16 14.6, f32 and bf16 1.3e7, e4m3 5.5
@@ -86,21 +78,21 @@ class Unwritten:
         self._near = self._near_written = 0, 0
 
     # --- what the launch does -------------------------------------------------------------------
-    def issued(self, agent: Agent, operation: Operation, ins: Instr) -> None:
+    def issued(self, agent: Agent, operation: ops.Operation, ins: Instr) -> None:
         """An asynchronous operation is about to take effect."""
-        if isinstance(operation, TmaLoad):
+        if isinstance(operation, ops.TmaLoad):
             self.box(agent, operation.access, ins)
-        elif isinstance(operation, BulkLoad) and operation.nbytes:
+        elif isinstance(operation, ops.BulkLoad) and operation.nbytes:
             self.span(agent, operation.source, operation.nbytes, ins)
-        elif isinstance(operation, CpAsync) and operation.nbytes:
+        elif isinstance(operation, ops.CpAsync) and operation.nbytes:
             self.lanes(agent, operation.sources, operation.nbytes, ins)
-        elif isinstance(operation, (TmaStore, TmaReduce)):
+        elif isinstance(operation, (ops.TmaStore, ops.TmaReduce)):
             self.writes_to(operation.access.region)
-            if isinstance(operation, TmaReduce):
+            if isinstance(operation, ops.TmaReduce):
                 self.box(agent, operation.access, ins)
-        elif isinstance(operation, (BulkStore, BulkReduce)):
+        elif isinstance(operation, (ops.BulkStore, ops.BulkReduce)):
             self.writes_to(self.memory.region(operation.destination, operation.nbytes))
-            if isinstance(operation, BulkReduce):
+            if isinstance(operation, ops.BulkReduce):
                 self.span(agent, operation.destination, operation.nbytes, ins)
 
     def lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
@@ -108,7 +100,7 @@ class Unwritten:
         if self._within(self._near, addresses):
             return
         try:
-            parts = list(self.observer.globals.regions(addresses, nbytes))
+            parts = list(self.observer.globals.shadow.regions(addresses, nbytes))
         except Fault:
             return  # whoever reads says so
         for region, at in parts:
@@ -128,7 +120,7 @@ class Unwritten:
         if not region.behind and not self._is_whole(region):
             self._look(agent, region, np.arange(at // UNIT, -(-(at + nbytes) // UNIT)), ins)
 
-    def box(self, agent: Agent, access, ins: Instr) -> None:
+    def box(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """The boxes of a tensor copy are read."""
         self.readers.setdefault(access.region.base, (access.region, ins))
         if not self._is_whole(access.region):

@@ -27,6 +27,7 @@ from b200.program.module import Instr
 from b200.registry import FULL
 
 if TYPE_CHECKING:
+    from b200.checker.accesses import ClusterState
     from b200.chip.state import CTA
 
 IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way after the instruction
@@ -76,7 +77,7 @@ def orders_only(agent: Agent, ins: Instr, clock: np.ndarray, lanes: int = FULL) 
         state.edges.append(Edge(agent, ins, order, landed))
 
 
-def edge_of(state, record: Record) -> Edge | None:
+def edge_of(state: ClusterState, record: Record) -> Edge | None:
     """The first arrival that handed over only the order of execution of an access; None
     without one.
     """

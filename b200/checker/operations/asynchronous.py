@@ -13,31 +13,23 @@ from b200.checker.barriers.signals import Signals
 from b200.checker.operations import copy_operations, core_operations
 from b200.checker.operations.copy_operations import CopyOperations
 from b200.checker.operations.core_operations import CoreOperations
+from b200.chip import operations as ops
 from b200.chip.fragment import Fragment
-from b200.chip.operations import (
-    Action,
-    BulkLoad,
-    BulkPrefetch,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-    Operation,
-    TensorCoreOperation,
-    TensormapPrefetch,
-    TmaPrefetch,
-    TmaReduce,
-    TmaStore,
-)
 from b200.errors import Unsupported
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
 # Nothing is checked of a prefetch: it changes no memory and promises nothing.
-PREFETCHES = (TmaPrefetch, TensormapPrefetch, BulkPrefetch)
-BULK = (BulkLoad, BulkStore, BulkReduce, BulkToPeer, BulkReduceToPeer)  # of any size, also 0
-RULES: dict[type[Operation], Callable[..., Action | None] | None] = {
+PREFETCHES = (ops.TmaPrefetch, ops.TensormapPrefetch, ops.BulkPrefetch)
+BULK = (
+    ops.BulkLoad,
+    ops.BulkStore,
+    ops.BulkReduce,
+    ops.BulkToPeer,
+    ops.BulkReduceToPeer,
+)  # of any size, also 0
+RULES: dict[type[ops.Operation], Callable[..., ops.Action | None] | None] = {
     **copy_operations.RULES,
     **core_operations.RULES,
     **dict.fromkeys(PREFETCHES),
@@ -52,7 +44,7 @@ class Operations:
         self.copies = CopyOperations(observer, signals)
         self.core = CoreOperations(observer, signals)
 
-    def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
+    def issued(self, operation: ops.Operation, warp: Fragment, apply: ops.Action) -> ops.Action:
         """Record an operation; returns the effect to be carried out in place of `apply`."""
         kind, observer = type(operation), self.observer
         if kind not in RULES:
@@ -60,14 +52,15 @@ class Operations:
         if isinstance(operation, BULK) and not operation.nbytes:
             return apply  # it touches nothing
         observer.repeats.issued(warp, operation)
-        rule, ins = RULES[kind], observer.ins
+        rule = RULES[kind]
         if rule is None:
             return apply
-        assert ins is not None  # whatever issues an operation is observed
-        agent = observer.agent(warp)
-        observer.wrote |= isinstance(operation, (BulkStore, BulkReduce, TmaStore, TmaReduce))
+        agent, ins = observer.agent(warp), observer.executed
+        observer.wrote |= isinstance(
+            operation, (ops.BulkStore, ops.BulkReduce, ops.TmaStore, ops.TmaReduce)
+        )
         observer.unwritten.issued(agent, operation, ins)
         if observer.dependence is not None:
             observer.dependence.operation(agent, operation, ins)
-        of_core = isinstance(operation, TensorCoreOperation)
+        of_core = isinstance(operation, ops.TensorCoreOperation)
         return rule(self.core if of_core else self.copies, agent, operation, apply) or apply

@@ -23,29 +23,15 @@ from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
 from b200.checker.streams import NEVER, Stream
+from b200.chip import operations as ops
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
-from b200.chip.operations import (
-    Action,
-    BulkLoad,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-    CpAsync,
-    CpAsyncArrive,
-    Operation,
-    RedAsync,
-    StAsync,
-    TmaLoad,
-    TmaReduce,
-    TmaStore,
-    TryCancel,
-)
 from b200.hardware import OFFSET_MASK
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip.copies.tensormap import TensorMap
+    from b200.chip.copies.tma import TensorBoxes
 
 GROUP = 8  # rows after which a swizzle's pattern repeats
 
@@ -56,7 +42,7 @@ def _granules(offset: int, nbytes: int) -> tuple[slice, int, int]:
     return slice(low, high + 1), low, high
 
 
-def _box(access, at: int):
+def _box(access: TensorBoxes, at: int):
     """(index, first, last) of the granules that a TMA box at an offset of shared memory fills. A
     swizzle moves granules only inside 128-byte lines.
     """
@@ -72,7 +58,7 @@ def _box(access, at: int):
     return _granules(at, access.smem_bytes)
 
 
-def _inside(t, start) -> float:
+def _inside(t: TensorMap, start: list[int]) -> float:
     """The share of a box that lies inside the tensor, 0 to 1."""
     share = 1.0
     for at, size, dim in zip(start, t.box, t.dims):
@@ -89,14 +75,14 @@ class CopyOperations:
     def _landing(
         self,
         agent: Agent,
-        apply,
-        places,
+        apply: Callable,
+        places: tuple,
         nbytes: int,
         kind: str,
         text: str,
-        index_of,
-        words=False,
-        updates=False,
+        index_of: Callable,
+        words: bool = False,
+        updates: bool = False,
         box=None,
         source: str = "",
         inside: float = 0.0,
@@ -146,7 +132,7 @@ class CopyOperations:
         text = f"brings {nbytes} bytes: {text}"
         return self.signals.signalling(apply, clock, barriers, records, text, agent)
 
-    def _tma_load(self, agent: Agent, load: TmaLoad, apply: Action):
+    def _tma_load(self, agent: Agent, load: ops.TmaLoad, apply: ops.Action):
         agent.roles.add("load")
         observer, access = self.observer, load.access
         t = access.tensormap
@@ -166,14 +152,14 @@ class CopyOperations:
             reads=lambda read: observer.globals.reads.add_boxes(read, access),
         )
         observer.globals.maps.used(agent, access.address, agent.state.records[-1])
-        observer.coverage.loaded(agent, access, observer.ins)
-        observer.globals.loaded_box(agent, access, observer.ins)
+        observer.coverage.loaded(agent, access, observer.executed)
+        observer.globals.loaded_box(agent, access, observer.executed)
         return observed
 
-    def _bulk_load(self, agent: Agent, load: BulkLoad, apply: Action):
+    def _bulk_load(self, agent: Agent, load: ops.BulkLoad, apply: ops.Action):
         agent.roles.add("load")
         n, source = load.nbytes, self.observer.operand(load.source)
-        self.observer.globals.loaded(agent, load.source, n, self.observer.ins)
+        self.observer.globals.loaded(agent, load.source, n, self.observer.executed)
         return self._landing(
             agent,
             apply,
@@ -189,7 +175,9 @@ class CopyOperations:
             ),
         )
 
-    def _bulk_to_peer(self, agent: Agent, copy: BulkToPeer | BulkReduceToPeer, apply: Action):
+    def _bulk_to_peer(
+        self, agent: Agent, copy: ops.BulkToPeer | ops.BulkReduceToPeer, apply: ops.Action
+    ):
         observer, n, place = self.observer, copy.nbytes, copy.place
         text = f"copies {n} bytes to shared memory of another CTA"
         observed = self._landing(
@@ -200,7 +188,7 @@ class CopyOperations:
             "bulk",
             text,
             lambda at: _granules(at, n),
-            updates=isinstance(copy, BulkReduceToPeer),
+            updates=isinstance(copy, ops.BulkReduceToPeer),
         )
         offset = copy.source & OFFSET_MASK
         barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)
@@ -219,13 +207,20 @@ class CopyOperations:
 
         return read_and_land
 
-    def _st_async(self, agent: Agent, store: StAsync, apply: Action):
+    def _st_async(self, agent: Agent, store: ops.StAsync, apply: ops.Action):
         return self._stored(agent, store, apply, "st.async", "stores")
 
-    def _red_async(self, agent: Agent, reduction: RedAsync, apply: Action):
+    def _red_async(self, agent: Agent, reduction: ops.RedAsync, apply: ops.Action):
         return self._stored(agent, reduction, apply, "red.async", "reduces")
 
-    def _stored(self, agent: Agent, store: StAsync | RedAsync, apply: Action, kind: str, verb: str):
+    def _stored(
+        self,
+        agent: Agent,
+        store: ops.StAsync | ops.RedAsync,
+        apply: ops.Action,
+        kind: str,
+        verb: str,
+    ):
         """Record st.async or red.async. Neighbouring words are told apart; the lanes of one
         execution share a record.
         """
@@ -236,10 +231,9 @@ class CopyOperations:
             agent, apply, (place,), n, kind, text, lambda at: (index, low, high), words=True
         )
 
-    def _try_cancel(self, agent: Agent, cancel: TryCancel, apply: Action):
+    def _try_cancel(self, agent: Agent, cancel: ops.TryCancel, apply: ops.Action):
         observer = self.observer
-        assert observer.ins is not None
-        observer.cancellations.requested(agent, observer.ins, cancel)
+        observer.cancellations.requested(agent, observer.executed, cancel)
         return self._landing(
             agent,
             apply,
@@ -250,7 +244,7 @@ class CopyOperations:
             lambda at: _granules(at, cancel.nbytes),
         )
 
-    def _copy_out(self, agent: Agent, kind: str, text: str, where) -> Record:
+    def _copy_out(self, agent: Agent, kind: str, text: str, where: tuple) -> Record:
         """Record a copy, in a bulk group, out of the CTA's shared memory."""
         agent.roles.add("store")
         observer = self.observer
@@ -264,50 +258,48 @@ class CopyOperations:
         rules.async_read(record, index, low, high, rules.shadow.copied, True, observer.lane)
         return record
 
-    def _tma_store(self, agent: Agent, store: TmaStore, apply: Action):
+    def _tma_store(self, agent: Agent, store: ops.TmaStore, apply: ops.Action):
         observer, access = self.observer, store.access
         where = _box(access, store.offset)
         text = f"stores a box of {observer.operand(access.tensormap.address)} from shared memory"
         copy = self._copy_out(agent, "tma_store", text, where)
         observer.globals.maps.used(agent, access.address, copy)
-        observer.globals.stored_box(agent, access, observer.ins)
+        observer.globals.stored_box(agent, access, observer.executed)
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
-    def _tma_reduce(self, agent: Agent, reduction: TmaReduce, apply: Action):
+    def _tma_reduce(self, agent: Agent, reduction: ops.TmaReduce, apply: ops.Action):
         observer, access = self.observer, reduction.access
         where = _box(access, reduction.offset)
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
         copy = self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
         observer.globals.maps.used(agent, access.address, copy)
-        observer.globals.stored_box(agent, access, observer.ins, REDUCTION)
+        observer.globals.stored_box(agent, access, observer.executed, REDUCTION)
 
-    def _bulk_store(self, agent: Agent, store: BulkStore, apply: Action):
+    def _bulk_store(self, agent: Agent, store: ops.BulkStore, apply: ops.Action):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.ins)
+        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.executed)
         self._copied_out(agent, store)
 
-    def _bulk_reduce(self, agent: Agent, reduction: BulkReduce, apply: Action):
+    def _bulk_reduce(self, agent: Agent, reduction: ops.BulkReduce, apply: ops.Action):
         where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        rules, ins = self.observer.globals, self.observer.ins
-        assert ins is not None  # whatever issues an operation is observed
+        rules, ins = self.observer.globals, self.observer.executed
         to, n = reduction.destination, reduction.nbytes
         reductions.reduced(rules, agent, to, ins)
         rules.stored(agent, to, n, ins, REDUCTION)
         self._copied_out(agent, reduction)
 
-    def _copied_out(self, agent: Agent, copy: BulkStore | BulkReduce):
+    def _copied_out(self, agent: Agent, copy: ops.BulkStore | ops.BulkReduce):
         observer = self.observer
         if observer.stores is not None:
             region = observer.machine.memory.region(copy.destination, copy.nbytes)
             observer.stores.span(region, agent, copy.destination, copy.nbytes)
 
-    def _cp_async(self, agent: Agent, copy: CpAsync, apply: Action):
-        observer, ins = self.observer, self.observer.ins
-        assert ins is not None  # whatever issues an operation is observed
+    def _cp_async(self, agent: Agent, copy: ops.CpAsync, apply: ops.Action):
+        observer, ins = self.observer, self.observer.executed
         if copy.nbytes:
             observer.globals.loaded_by_threads(agent, copy.sources, copy.nbytes, ins)
         stream = agent.stream("cp_async")
@@ -330,7 +322,7 @@ class CopyOperations:
             observer.globals.reads.add_copy(read, copy.sources, copy.nbytes)
 
     def _copied_in(
-        self, agent: Agent, copy: CpAsync, stream: Stream, places: np.ndarray, by: np.ndarray
+        self, agent: Agent, copy: ops.CpAsync, stream: Stream, places: np.ndarray, by: np.ndarray
     ) -> None:
         """Copies to these shared addresses, none of them twice. by: the lane of each."""
         observer, ins = self.observer, self.observer.ins
@@ -340,7 +332,7 @@ class CopyOperations:
         index, low, high, lanes = lane_words(places & OFFSET_MASK, copy.size, by)
         observer.shared(agent.cta).generic_write(record, index, low, high, lanes)
 
-    def _cp_async_arrive(self, agent: Agent, arrive: CpAsyncArrive, apply: Action):
+    def _cp_async_arrive(self, agent: Agent, arrive: ops.CpAsyncArrive, apply: ops.Action):
         stream = agent.stream("cp_async")
         clock = self.signals.behind(agent, stream)
         barrier = self.signals.known_barrier(agent, arrive.cta, arrive.offset, proxy=False)
@@ -351,18 +343,18 @@ class CopyOperations:
 
 # Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
 # out in place of `apply`, None to leave it.
-RULES: dict[type[Operation], Callable[..., Action | None]] = {
-    TmaLoad: CopyOperations._tma_load,
-    TmaStore: CopyOperations._tma_store,
-    TmaReduce: CopyOperations._tma_reduce,
-    BulkLoad: CopyOperations._bulk_load,
-    BulkToPeer: CopyOperations._bulk_to_peer,
-    BulkReduceToPeer: CopyOperations._bulk_to_peer,
-    BulkStore: CopyOperations._bulk_store,
-    BulkReduce: CopyOperations._bulk_reduce,
-    CpAsync: CopyOperations._cp_async,
-    CpAsyncArrive: CopyOperations._cp_async_arrive,
-    StAsync: CopyOperations._st_async,
-    RedAsync: CopyOperations._red_async,
-    TryCancel: CopyOperations._try_cancel,
+RULES: dict[type[ops.Operation], Callable[..., ops.Action | None]] = {
+    ops.TmaLoad: CopyOperations._tma_load,
+    ops.TmaStore: CopyOperations._tma_store,
+    ops.TmaReduce: CopyOperations._tma_reduce,
+    ops.BulkLoad: CopyOperations._bulk_load,
+    ops.BulkToPeer: CopyOperations._bulk_to_peer,
+    ops.BulkReduceToPeer: CopyOperations._bulk_to_peer,
+    ops.BulkStore: CopyOperations._bulk_store,
+    ops.BulkReduce: CopyOperations._bulk_reduce,
+    ops.CpAsync: CopyOperations._cp_async,
+    ops.CpAsyncArrive: CopyOperations._cp_async_arrive,
+    ops.StAsync: CopyOperations._st_async,
+    ops.RedAsync: CopyOperations._red_async,
+    ops.TryCancel: CopyOperations._try_cancel,
 }

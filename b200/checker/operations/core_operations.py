@@ -15,14 +15,7 @@ from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.streams import NEVER
 from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
 from b200.checker.vector_clocks import HB, TENSOR
-from b200.chip.operations import (
-    Action,
-    Commit,
-    Mma,
-    Operation,
-    TmemCopy,
-    TmemShift,
-)
+from b200.chip import operations as ops
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
@@ -30,6 +23,7 @@ from b200.chip.tensor.tmem import split
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.chip.state import CTA
+    from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
 
 
 class CoreOperations:
@@ -38,7 +32,7 @@ class CoreOperations:
     def __init__(self, observer: Observer, signals: Signals):
         self.observer, self.signals = observer, signals
 
-    def _core_record(self, agent: Agent, members, kind: str, text: str) -> Record:
+    def _core_record(self, agent: Agent, members: tuple, kind: str, text: str) -> Record:
         agent.roles.add("MMA")
         stream = agent.stream("tensor_core")
         record = Record(agent, self.observer.ins, stream.component, stream.next(), kind, text)
@@ -48,7 +42,7 @@ class CoreOperations:
                 lifetime.reached(self.observer, record, cta)
         return record
 
-    def _mma(self, agent: Agent, operation: Mma, apply: Action):
+    def _mma(self, agent: Agent, operation: ops.Mma, apply: ops.Action):
         observer, op, members = self.observer, operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
@@ -84,7 +78,7 @@ class CoreOperations:
         if half:
             tensor.read(record, LOWER_HALVES, slice(last, last + 1))
 
-    def _read_operand(self, record: Record, cta: CTA, operand, members):
+    def _read_operand(self, record: Record, cta: CTA, operand, members: tuple):
         if isinstance(operand, SharedOperand):
             others = [self.observer.shared(member) for member in members if member is not cta]
             rows = None if operand.mn_major else others
@@ -95,7 +89,12 @@ class CoreOperations:
             self.observer.tensor(cta).read(record, halves, slice(column, column + 8))
 
     def _read_tile(
-        self, record: Record, cta: CTA, matrix, tile, rows: Sequence[SharedRules] | None = ()
+        self,
+        record: Record,
+        cta: CTA,
+        matrix: MatrixDescriptor,
+        tile: Tile,
+        rows: Sequence[SharedRules] | None = (),
     ):
         origin = matrix.start - matrix.start % PERIOD
         observer = self.observer
@@ -112,7 +111,7 @@ class CoreOperations:
             rows=rows,
         )
 
-    def _tmem_copy(self, agent: Agent, copy: TmemCopy, apply: Action):
+    def _tmem_copy(self, agent: Agent, copy: ops.TmemCopy, apply: ops.Action):
         members, shape, column = copy.members, copy.shape, copy.column
         record = self._core_record(
             agent,
@@ -129,7 +128,7 @@ class CoreOperations:
             observer.products.copied(record, cta, copy.matrix.start, columns)
             observer.tensor(cta).write(record, ALL, columns)
 
-    def _tmem_shift(self, agent: Agent, shift: TmemShift, apply: Action):
+    def _tmem_shift(self, agent: Agent, shift: ops.TmemShift, apply: ops.Action):
         record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
         halves, columns = slice(shift.row // 16, 8), slice(shift.column, shift.column + 8)
         for cta in shift.members:
@@ -137,7 +136,7 @@ class CoreOperations:
             tensor.read(record, halves, columns, keep=False)
             tensor.write(record, halves, columns)
 
-    def _commit(self, agent: Agent, commit: Commit, apply: Action):
+    def _commit(self, agent: Agent, commit: ops.Commit, apply: ops.Action):
         agent.roles.add("MMA")
         observer, ins = self.observer, self.observer.ins
         observer.arrivals.commits(agent.cta, commit, ins)
@@ -165,9 +164,9 @@ class CoreOperations:
 
 # Rule of each operation: rule(the rules, agent, operation, apply) returns the effect to be carried
 # out in place of `apply`, None to leave it.
-RULES: dict[type[Operation], Callable[..., Action | None]] = {
-    Mma: CoreOperations._mma,
-    TmemCopy: CoreOperations._tmem_copy,
-    TmemShift: CoreOperations._tmem_shift,
-    Commit: CoreOperations._commit,
+RULES: dict[type[ops.Operation], Callable[..., ops.Action | None]] = {
+    ops.Mma: CoreOperations._mma,
+    ops.TmemCopy: CoreOperations._tmem_copy,
+    ops.TmemShift: CoreOperations._tmem_shift,
+    ops.Commit: CoreOperations._commit,
 }

@@ -18,22 +18,8 @@ from b200.checker import words
 from b200.checker.accesses import ClusterState
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE
+from b200.chip import operations as ops
 from b200.chip.describe import mnemonic
-from b200.chip.operations import (
-    BulkLoad,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-    Mma,
-    Operation,
-    Place,
-    TmaLoad,
-    TmaReduce,
-    TmemCopy,
-    TmemShift,
-    TryCancel,
-)
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.effects import Copies
 from b200.program.module import Instr
@@ -53,7 +39,7 @@ class Repeat:
 
     ins: Instr
     agent: Agent
-    operation: Operation
+    operation: ops.Operation
     lanes: int = 0
 
 
@@ -64,10 +50,10 @@ class Repeats:
         self.observer = observer
         self.found: dict[int, Repeat] = {}
         self.execution: tuple = (None, None, 0)  # instruction, fragment, executions of its block
-        self.first: Operation | None = None
+        self.first: ops.Operation | None = None
         self.counts: dict[tuple, int] = {}
 
-    def issued(self, warp: Fragment, operation: Operation) -> None:
+    def issued(self, warp: Fragment, operation: ops.Operation) -> None:
         """A lane issues an operation. The lanes of one execution come one after the other."""
         ins, fragment, hits = self.execution
         now = warp.machine.hits[warp.pc]
@@ -113,18 +99,18 @@ class Repeats:
     def _effect(self, repeat: Repeat) -> str:
         """The change that the repetition makes to the result, in words; "" if there is none."""
         operation, ins = repeat.operation, repeat.ins
-        if isinstance(operation, (BulkReduce, BulkReduceToPeer, TmaReduce)):
+        if isinstance(operation, (ops.BulkReduce, ops.BulkReduceToPeer, ops.TmaReduce)):
             once = isinstance(ins.effect, Copies) and ins.effect.operation in IDEMPOTENT
             return "" if once else f"its values are combined {repeat.lanes} times"
-        if isinstance(operation, Mma) and operation.mma.accumulate:
+        if isinstance(operation, ops.Mma) and operation.mma.accumulate:
             return f"its product is added {repeat.lanes} times"
-        if isinstance(operation, TmemShift):
+        if isinstance(operation, ops.TmemShift):
             return f"the rows are shifted {repeat.lanes} times"
-        if isinstance(operation, TryCancel):
+        if isinstance(operation, ops.TryCancel):
             return "each may cancel a cluster, and one response is left of them all"
-        if isinstance(operation, BulkToPeer):
+        if isinstance(operation, ops.BulkToPeer):
             places = (operation.place,)
-        elif isinstance(operation, (TmaLoad, BulkLoad)):
+        elif isinstance(operation, (ops.TmaLoad, ops.BulkLoad)):
             places = operation.places
         else:
             return ""
@@ -133,7 +119,7 @@ class Repeats:
         return ""
 
 
-def _too_many_bytes(cluster: ClusterState, places: tuple[Place, ...]) -> bool:
+def _too_many_bytes(cluster: ClusterState, places: tuple[ops.Place, ...]) -> bool:
     """Whether copies bring more bytes to one of the places' mbarriers than were announced."""
     for place in places:
         mbarrier = place.signal.mbarriers.get(place.mbarrier)
@@ -143,27 +129,33 @@ def _too_many_bytes(cluster: ClusterState, places: tuple[Place, ...]) -> bool:
     return False
 
 
-def _key(operation: Operation) -> tuple:
+def _key(operation: ops.Operation) -> tuple:
     """A key that is equal for operations that do the same; (None,) for those that the rule
     passes over.
     """
     match operation:
-        case BulkReduce() | BulkReduceToPeer() | BulkStore() | BulkLoad() | BulkToPeer():
+        case (
+            ops.BulkReduce()
+            | ops.BulkReduceToPeer()
+            | ops.BulkStore()
+            | ops.BulkLoad()
+            | ops.BulkToPeer()
+        ):
             return (operation,)
-        case TryCancel() | TmemShift():
+        case ops.TryCancel() | ops.TmemShift():
             return (operation,)
-        case TmaLoad():
-            return (TmaLoad, operation.access.address, _boxes(operation), operation.places)
-        case TmaReduce():
-            return (TmaReduce, operation.access.address, _boxes(operation), operation.offset)
-        case Mma():
+        case ops.TmaLoad():
+            return (ops.TmaLoad, operation.access.address, _boxes(operation), operation.places)
+        case ops.TmaReduce():
+            return (ops.TmaReduce, operation.access.address, _boxes(operation), operation.offset)
+        case ops.Mma():
             op = operation.mma
             a = op.a.matrix if isinstance(op.a, SharedOperand) else op.a
-            return (Mma, a, op.b.matrix, op.acc.taddr, op.sfa, op.sfb)
-        case TmemCopy():
-            return (TmemCopy, operation.matrix, operation.column)
+            return (ops.Mma, a, op.b.matrix, op.acc.taddr, op.sfa, op.sfb)
+        case ops.TmemCopy():
+            return (ops.TmemCopy, operation.matrix, operation.column)
     return (None,)
 
 
-def _boxes(operation: TmaLoad | TmaReduce) -> tuple:
+def _boxes(operation: ops.TmaLoad | ops.TmaReduce) -> tuple:
     return tuple(map(tuple, operation.access.boxes))

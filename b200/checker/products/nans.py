@@ -20,7 +20,7 @@ from b200.checker import words
 from b200.checker.finding import NOTE
 from b200.chip.alu.rounding import FLOATS
 from b200.chip.contents import Contents
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.chip.tensors import LiveTensors
 from b200.chip.unwritten import LIMIT, UNIT, find
 from b200.errors import EmulatorError

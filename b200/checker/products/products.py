@@ -20,8 +20,11 @@ from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
 
 if TYPE_CHECKING:
+    from b200.checker.memory.shared_memory import SharedRules
     from b200.checker.observer import Observer
+    from b200.checker.tensor.tensor_memory import TensorRules
     from b200.chip.state import CTA
+    from b200.chip.tensor.mma import DecodedMma
 
 GROUP = 8  # rows that a stride byte offset steps over
 NEW_SUM = " starts a new sum over one that nobody has read"  # ends a diagnosis
@@ -58,11 +61,13 @@ class Products:
             if (found.loc, found.other) not in self.not_so or not found.diagnosis.endswith(NEW_SUM)
         ]
 
-    def note(self, diagnosis: str, details, new: Record, old: Record | None, severity=NOTE) -> None:
+    def note(
+        self, diagnosis: str, details: tuple, new: Record, old: Record | None, severity: str = NOTE
+    ) -> None:
         self.observer.report("product", diagnosis, details, new, old, severity)
 
     # --- tcgen05.mma ----------------------------------------------------------------------------
-    def multiplied(self, record: Record, cta: CTA, op) -> None:
+    def multiplied(self, record: Record, cta: CTA, op: DecodedMma) -> None:
         """Check an MMA. To be called before the shadow of `cta`, the issuing CTA, records it."""
         tensor, shared = self.observer.tensor(cta), self.observer.shared(cta)
         for operand in (op.a, op.b):
@@ -79,7 +84,7 @@ class Products:
         self._discarded(record, tensor, op)
 
     @staticmethod
-    def _stored(shared, at: int) -> bytes:
+    def _stored(shared: SharedRules, at: int) -> bytes:
         """Which generic stores, cp.async included, have filled the first granule of an operand."""
         if not shared.shadow.stored_in.meet(at, at + GRANULE - 1):
             return b""
@@ -126,7 +131,9 @@ class Products:
             ERROR,
         )
 
-    def _step(self, record: Record, cta: CTA, op, places, key: tuple, scales: tuple):
+    def _step(
+        self, record: Record, cta: CTA, op: DecodedMma, places: tuple, key: tuple, scales: tuple
+    ):
         accumulator = cta, op.acc.taddr
         if not op.accumulate:
             self.steps[accumulator] = {}
@@ -198,7 +205,7 @@ class Products:
                 new,
             )
 
-    def _discarded(self, record: Record, tensor, op):
+    def _discarded(self, record: Record, tensor: TensorRules, op: DecodedMma):
         """Report a sum that is started over another sum that nobody has read."""
         if op.accumulate:
             return
@@ -217,7 +224,13 @@ class Products:
             tensor.over.append((record, unread, columns))
 
     def _unread(
-        self, record, tensor, halves: slice, columns: slice, diagnosis: str, missing: str
+        self,
+        record: Record,
+        tensor: TensorRules,
+        halves: slice,
+        columns: slice,
+        diagnosis: str,
+        missing: str,
     ) -> Record | None:
         """Note MMAs whose sum is overwritten and was not read: the latest of one, if there is."""
         cells = tensor.shadow.written[halves, columns]
@@ -271,7 +284,7 @@ class Products:
                 )
 
     # --- operands in shared memory --------------------------------------------------------------
-    def _layout(self, record: Record, cta: CTA, shared, operand: SharedOperand):
+    def _layout(self, record: Record, cta: CTA, shared: SharedRules, operand: SharedOperand):
         """Compare an operand's descriptor with the tensormap of the load that brought its bytes."""
         matrix = operand.matrix
         number = int(shared.shadow.written[matrix.start // GRANULE])

@@ -13,7 +13,7 @@ import numpy as np
 from b200.checker.accesses import Record
 from b200.checker.agent import Agent
 from b200.checker.observer import Observer
-from b200.checker.steps import all_operands, followed
+from b200.checker.steps import all_operands, rule
 from b200.checker.tensor import pairs
 from b200.checker.tensor.tensor_memory import halves_of
 from b200.checker.vector_clocks import HB
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-@followed(all_operands)
-def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
-    def observed(warp: CheckedFragment, mask: int, address, columns):
+@rule(AllocatesTensor, look=all_operands)
+def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
+    def observed(warp: CheckedFragment, mask: int, address: int, columns: int):
         observer = warp.observer
         observer.ins = ins
         if effect.pair:
@@ -42,9 +42,9 @@ def alloc(ins: Instr, effect: AllocatesTensor, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
-    def observed(warp: CheckedFragment, mask: int, taddr, columns):
+@rule(FreesTensor, look=all_operands)
+def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
+    def observed(warp: CheckedFragment, mask: int, taddr: int, columns: int):
         observer = warp.observer
         observer.ins = ins
         run(warp, mask, taddr, columns)
@@ -54,7 +54,7 @@ def dealloc(ins: Instr, effect: FreesTensor, run) -> Run:
     return observed
 
 
-def _allocated(observer: Observer, warp: Fragment, address, columns: int, pair: bool) -> None:
+def _allocated(observer: Observer, warp: Fragment, address: int, columns: int, pair: bool) -> None:
     """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
     agent, cta = observer.agent(warp), warp.cta
     text = f"allocates {columns} columns of tensor memory"
@@ -67,7 +67,7 @@ def _allocated(observer: Observer, warp: Fragment, address, columns: int, pair: 
     observer.tensor(cta).allocated(slice(first, first + columns))
 
 
-def _slot(observer: Observer, agent: Agent, address) -> int:
+def _slot(observer: Observer, agent: Agent, address: int) -> int:
     """Read the address that tcgen05.alloc has written to shared memory, and record that write."""
     at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
     text = "writes the address of tensor memory"
@@ -101,15 +101,15 @@ def _place_of_tensor_access(ins: Instr):
     return lambda warp, mask, args: everything(warp, mask, args[:-1])
 
 
-@followed(_place_of_tensor_access)
-def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
+@rule(TensorLoads, TensorStores, look=_place_of_tensor_access)
+def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run: Run) -> Run:
     """Observe tcgen05.ld and tcgen05.st."""
     is_load = isinstance(effect, TensorLoads)
     access = TmemAccess(ins, ins.operands[0 if is_load else -1], effect.packed)
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
-    def observed(warp: CheckedFragment, mask: int, taddr, *rest):
+    def observed(warp: CheckedFragment, mask: int, taddr: int, *rest):
         observer = warp.observer
         observer.ins = ins
         result = run(warp, mask, taddr, *rest)
@@ -137,8 +137,8 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run) -> Run:
     return observed
 
 
-@followed(all_operands)
-def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
+@rule(WaitsForTensor, look=all_operands)
+def wait(ins: Instr, effect: WaitsForTensor, run: Run) -> Run:
     """Observe tcgen05.wait: the warp's own loads or stores of tensor memory are complete."""
     name = "tmem_load" if effect.loads else "tmem_store"
 
@@ -151,7 +151,7 @@ def wait(ins: Instr, effect: WaitsForTensor, run) -> Run:
     return observed
 
 
-def registers_read(warp: CheckedFragment, loads) -> None:
+def registers_read(warp: CheckedFragment, loads: tuple) -> None:
     """An instruction reads registers that tcgen05.ld instructions fill: those loads are
     now complete.
     """

@@ -8,6 +8,7 @@ else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,9 @@ from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 
 if TYPE_CHECKING:
+    from b200.checker.accesses import ClusterState
     from b200.checker.agent import Agent
+    from b200.checker.memory.coverage import Coverage
     from b200.chip.state import CTA
 
 ALL = slice(0, 8)
@@ -42,7 +45,14 @@ class TensorRules:
     (the MMA that starts a sum, one of the sum before): that nobody reads the latter is not so.
     """
 
-    def __init__(self, cta: CTA, state, report, coverage, taken_back):
+    def __init__(
+        self,
+        cta: CTA,
+        state: ClusterState,
+        report: Callable,
+        coverage: Coverage,
+        taken_back: Callable,
+    ):
         self.cta, self.state, self.report, self.coverage = cta, state, report, coverage
         self.taken_back = taken_back
         self.shadow = TensorShadow()
@@ -179,7 +189,7 @@ class TensorRules:
                     (records[number], load, columns.start + first, columns.start + last)
                 )
 
-    def _conflict(self, new: Record, numbers, columns: slice, how: str):
+    def _conflict(self, new: Record, numbers: tuple, columns: slice, how: str):
         agent = new.agent
         for number in numbers:
             if not number:

@@ -11,8 +11,8 @@ import numpy as np
 
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.ledger import typed_items
+from b200.chip.global_memory import Region
 from b200.chip.memory.loads_stores import extended, kind_of
-from b200.chip.state import Region
 from b200.effects import Loads, Stores
 from b200.hardware import SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -136,7 +136,7 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]
         return tuple(columns) if isinstance(dst, Vec) else columns[0]
 
-    def run(warp: AbreastFragment, mask: int, address, policy=None):
+    def run(warp: AbreastFragment, mask: int, address: int | np.ndarray, policy=None):
         machine = warp.machine
         if not isinstance(address, np.ndarray) and space in ("global", "shared"):
             return common(warp, mask, address) if space == "global" else own(warp, mask, address)
@@ -164,7 +164,13 @@ def store(ins: Instr, seen: Seen | None) -> Run:
     _, size = _size_of(ins)
     dtype, ones, nbytes = DTYPES[8 * size], (1 << 8 * size) - 1, effect.nbytes
 
-    def run(warp: AbreastFragment, mask: int, address, value, policy=None):
+    def run(
+        warp: AbreastFragment,
+        mask: int,
+        address: int | np.ndarray,
+        value: np.ndarray | tuple,
+        policy=None,
+    ):
         machine = warp.machine
         items = value if isinstance(value, tuple) else (value,)
         chosen = chosen_lanes(mask, machine.width)

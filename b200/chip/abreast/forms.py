@@ -25,6 +25,8 @@ from b200.registry import DTYPES, FULL, Run, active, as_mask
 
 if TYPE_CHECKING:
     from b200.chip.abreast.machine import AbreastFragment
+    from b200.chip.fragment import Fragment
+    from b200.program.module import Reg
 
 Form = Callable[[Op, Seen | None], Run]
 
@@ -66,7 +68,7 @@ def each(op: Op, seen: Seen | None = None) -> Run:
     whole = n > 1 or ins.dual or n == 1 and isinstance(ins.operands[0], Vec)
     by_lane = entry.style == "lane"
 
-    def of_one(seat, m: int, args: list):
+    def of_one(seat: Fragment, m: int, args: list):
         if not by_lane:
             return narrow(seat, m, *args)
         for lane in active(m):
@@ -100,7 +102,7 @@ def _of_lane(kind, value, lane: int):
     return value >> lane & 1 != 0 if kind == "pred" else value
 
 
-def _joined(reg, parts: list[tuple[int, Any]], width: int):
+def _joined(reg: Reg, parts: list[tuple[int, Any]], width: int):
     """The results of CTAs in one register."""
     if reg is None:
         return None
@@ -124,7 +126,7 @@ def _parameters(op: Op) -> Run:
     """All CTAs have the same parameters; lanes may read different ones."""
     common, alone = op.made, each(op)
 
-    def run(warp: AbreastFragment, mask: int, address, *rest):
+    def run(warp: AbreastFragment, mask: int, address: np.ndarray, *rest):
         differ = isinstance(address, np.ndarray)
         return (alone if differ else common)(warp, mask, address, *rest)
 
@@ -165,7 +167,7 @@ def _exchange(op: Op, seen: Seen | None) -> Run:
     return each(op)
 
 
-def _whole_ctas(warp: AbreastFragment, mask: int, members) -> bool:
+def _whole_ctas(warp: AbreastFragment, mask: int, members: int | np.ndarray) -> bool:
     """Whether all lanes of each CTA that is here take part."""
     return isinstance(members, int) and members & FULL == FULL and warp.machine.has_whole_ctas(mask)
 
@@ -175,7 +177,9 @@ def _shuffle(op: Op) -> Run:
     ins, alone = op.ins, each(op)
     mode = ins.one("up", "down", "bfly", "idx")
 
-    def run(warp: AbreastFragment, mask: int, a, b, c, members):
+    def run(
+        warp: AbreastFragment, mask: int, a: np.ndarray, b: int | np.ndarray, c: int, members: int
+    ):
         n = warp.machine.n
         lanes = _same_row(b, n)
         if lanes is None or isinstance(c, np.ndarray) or not _whole_ctas(warp, mask, members):
@@ -189,7 +193,7 @@ def _shuffle(op: Op) -> Run:
     return run
 
 
-def _same_row(value, n: int):
+def _same_row(value: int | np.ndarray, n: int):
     """An operand that is the same in all CTAs as one of them has it; None if it is not."""
     if not isinstance(value, np.ndarray):
         return value
@@ -201,7 +205,7 @@ def _vote(op: Op) -> Run:
     """A word for each CTA, where all its lanes take part."""
     mode, alone = op.ins.mods[2], each(op)
 
-    def run(warp: AbreastFragment, mask: int, p, members):
+    def run(warp: AbreastFragment, mask: int, p: int, members: int | np.ndarray):
         if not _whole_ctas(warp, mask, members):
             return alone(warp, mask, p, members)
         machine = warp.machine

@@ -6,7 +6,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 
 MOST = 1 << 28  # bytes of old values that are kept of one run
 
@@ -55,7 +55,9 @@ class Ledger:
             self._not_updated(base)
             self.read.add(base)
 
-    def _reads_in_place(self, region: Region, size: int, index: np.ndarray, chosen) -> None:
+    def _reads_in_place(
+        self, region: Region, size: int, index: np.ndarray, chosen: np.ndarray | None
+    ) -> None:
         own = self._own(size, chosen)
         before = typed_items(self._map(self.written, region), size)[index]
         if ((before != 0) & (before != own)).any():
@@ -68,7 +70,7 @@ class Ledger:
         if several.any():
             typed[index[several]] = many
 
-    def _own(self, size: int, chosen) -> np.ndarray:
+    def _own(self, size: int, chosen: np.ndarray | None) -> np.ndarray:
         return self.owners[size] if chosen is None else self.owners[size][chosen]
 
     @staticmethod
@@ -80,7 +82,9 @@ class Ledger:
             found = maps[region.base] = Region(region.base, data, "CTAs")
         return found
 
-    def writes(self, region: Region, items: np.ndarray, index: np.ndarray, chosen) -> None:
+    def writes(
+        self, region: Region, items: np.ndarray, index: np.ndarray, chosen: np.ndarray | None
+    ) -> None:
         """Lanes are about to write to `items`, an allocation as an array. index: of the items,
         [items of a lane, lanes]. chosen: the lanes, None for all.
         """

@@ -11,6 +11,7 @@ from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.ledger import Ledger, typed_items
 from b200.chip.abreast.updates import InTurn
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
+from b200.chip.global_memory import Region
 from b200.chip.launch import Launch, special_registers, thread_registers
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, CpAsync, Operation
@@ -18,7 +19,7 @@ from b200.chip.order import PUT_OFF, InOrder
 from b200.chip.placement import Seat
 from b200.chip.spin import LONG, Spinning
 from b200.chip.standing_clock import clocks_at
-from b200.chip.state import CTA, Cluster, Region
+from b200.chip.state import CTA, Cluster
 from b200.chip.watcher import Abreast
 from b200.errors import Fault
 from b200.hardware import SMEM_BASE

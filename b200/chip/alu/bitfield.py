@@ -42,7 +42,7 @@ def bfind(ins: Instr) -> Pure:
     shiftamt = ins.has("shiftamt")
     n, sign = width(kind), is_signed(kind)
 
-    def scalar(a):
+    def scalar(a: int):
         if sign and a >> (n - 1):
             a ^= ones(n)
         if a == 0:
@@ -50,7 +50,7 @@ def bfind(ins: Instr) -> Pure:
         position = a.bit_length() - 1
         return n - 1 - position if shiftamt else position
 
-    def vector(a):
+    def vector(a: np.ndarray):
         if sign:
             a = (a.view(SIGNED[n]) >> (n - 1)).view(a.dtype) ^ a
         found = bit_length(a)
@@ -64,7 +64,7 @@ def bfind(ins: Instr) -> Pure:
 def fns(ins: Instr) -> Pure:
     """fns.b32 d, mask, base, offset: place of the offset-th set bit from base up (down if < 0)."""
 
-    def scalar(mask: int, base, offset):
+    def scalar(mask: int, base: int, offset: int):
         offset = (offset ^ 0x80000000) - 0x80000000
         if base > 31:
             return 0xFFFFFFFF
@@ -99,7 +99,7 @@ def bfe(ins: Instr) -> Pure:
     kind = ins.types[-1]
     n, signed = width(kind), is_signed(kind)
 
-    def scalar(a, b, c):
+    def scalar(a: int, b: int, c: int):
         position, length = b & 0xFF, c & 0xFF
         if signed and a >> (n - 1):
             a -= 1 << n  # arithmetic shifts: bits beyond the msb are the sign
@@ -110,7 +110,7 @@ def bfe(ins: Instr) -> Pure:
             field -= 1 << length
         return field & ones(n)
 
-    def vector(a, b, c):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         # Shift the field to the top of the register, then down again with or without the sign.
         position = (b & 0xFF).astype(np.int64)
         length = np.minimum(c & 0xFF, n).astype(np.int64)
@@ -135,11 +135,11 @@ def bfi(ins: Instr) -> Pure:
     kind = ins.types[-1]
     n = width(kind)
 
-    def scalar(a, b, c, d):
+    def scalar(a: int, b: int, c: int, d: int):
         field = (ones(d & 0xFF) << (c & 0xFF)) & ones(n)
         return b & ~field | a << (c & 0xFF) & field
 
-    def vector(a, b, c, d):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray):
         position, length = (c & 0xFF).astype(a.dtype), (d & 0xFF).astype(a.dtype)
         full = a.dtype.type(ones(n))
         field = np.left_shift(full ^ np.left_shift(full, length), position)
@@ -153,7 +153,7 @@ def bmsk(ins: Instr) -> Pure:
     """bmsk.{clamp,wrap}.b32 d, a, b: a mask of b bits from bit a on."""
     clamp = ins.one("clamp", "wrap") == "clamp"
 
-    def scalar(a, b):
+    def scalar(a: int, b: int):
         if not clamp:
             a, b = a & 31, b & 31
         return ones(min(b, 32)) << min(a, 32) & 0xFFFFFFFF
@@ -167,7 +167,7 @@ def szext(ins: Instr) -> Pure:
     signed = is_signed(ins.types[-1])
     clamp = ins.one("clamp", "wrap") == "clamp"
 
-    def scalar(a, b):
+    def scalar(a: int, b: int):
         n = min(b, 32) if clamp else b & 31
         if n == 0:
             return 0

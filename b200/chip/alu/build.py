@@ -46,7 +46,7 @@ def ones(bits: int) -> int:
 def _signed_view(bits: int) -> Callable:
     sign, dtype = 1 << (bits - 1), SIGNED[bits]
 
-    def signed(x):
+    def signed(x: int | np.ndarray):
         return x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
 
     return signed
@@ -55,14 +55,14 @@ def _signed_view(bits: int) -> Callable:
 def _as_array(bits: int) -> Callable:
     dtype = DTYPES[bits]
 
-    def array(x):
+    def array(x: int | np.ndarray):
         return x if isinstance(x, np.ndarray) else dtype(x)
 
     return array
 
 
-def _float_view(dtype, bits_dtype) -> Callable:
-    def view(x):
+def _float_view(dtype: type, bits_dtype: type) -> Callable:
+    def view(x: np.ndarray):
         return x.view(dtype) if isinstance(x, np.ndarray) else bits_dtype(x).view(dtype)
 
     return view
@@ -137,7 +137,7 @@ _FAMILIES: dict[str, dict[str, Callable]] = {}
 def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
     """Register a factory for a mnemonic's "integer" or "float" forms (told apart by the type)."""
 
-    def add(factory):
+    def add(factory: Factory) -> Factory:
         for mnemonic in mnemonics:
             if mnemonic not in _FAMILIES:
                 _FAMILIES[mnemonic] = {}

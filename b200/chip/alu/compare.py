@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,16 +115,16 @@ def setp(ins: Instr) -> Pure:
     return _setp_combined(relation, combine, ins.dual, sources)
 
 
-def _setp_combined(relation: Relation, combine: str, dual: bool, sources) -> Pure:
+def _setp_combined(relation: Relation, combine: str, dual: bool, sources: tuple) -> Pure:
     join = _join(combine)
 
     def finish(p: int, c: tuple, lanes: int = FULL) -> Any:
         return (join(p, *c), join(p ^ lanes, *c)) if dual else join(p, *c)
 
-    def vector(a, b, *c):
+    def vector(a: np.ndarray, b: np.ndarray, *c):
         return finish(as_mask(relation.bools(a, b)), c, (1 << a.size) - 1)
 
-    def uniform(compare):
+    def uniform(compare: Callable):
         return lambda a, b, *c: finish(FULL if compare(a, b) else 0, c)
 
     scalar = uniform(compiled(relation.scalar, 2)) if relation.scalar else None
@@ -134,7 +135,7 @@ def _packed_setp(relation: Relation, combine: str):
     """setp.f16x2 p|q: p compares the low halves, q the high ones."""
     join = _join(combine)
 
-    def vector(a, b, *c):
+    def vector(a: np.ndarray, b: np.ndarray, *c):
         bools = relation.bools(a, b)
         return join(as_mask(bools[0::2]), *c), join(as_mask(bools[1::2]), *c)
 
@@ -157,7 +158,7 @@ def set_(ins: Instr) -> Pure:
     # a packed comparison with an integer result fills each half
     true = dtype(TRUE[out] & 0xFFFF if half else TRUE[out])
 
-    def vector(a, b, *c):
+    def vector(a: np.ndarray, b: np.ndarray, *c):
         bools = relation.bools(a, b)
         if combine:
             chosen = as_bools(c[0], a.size)

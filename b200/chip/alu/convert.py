@@ -9,22 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.alu import pipes
+from b200.chip.alu import pipes, rounding
 from b200.chip.alu.build import SIGNED, build, is_signed, ones, width
 from b200.chip.alu.convert_packed import SMALL_TYPES, convert_packed
-from b200.chip.alu.rounding import (
-    FLOATS,
-    MODES,
-    Float,
-    add_odd,
-    canonical,
-    correct,
-    encode,
-    flush,
-    rectify,
-    saturate,
-    sum_error,
-)
 from b200.effects import LooksAtLanes
 from b200.errors import Unsupported
 from b200.hardware import RANK_SHIFT
@@ -47,11 +34,11 @@ def cvt(ins: Instr) -> Pure:
     source = ins.types[-1]
     target = ins.types[-2]
     _check_bytes(ins, source, target)
-    if source in FLOATS:
+    if source in rounding.FLOATS:
         return _from_float(ins, source, target)
     return (
         _integer_to_float(ins, source, target)
-        if target in FLOATS
+        if target in rounding.FLOATS
         else _integers(ins, source, target)
     )
 
@@ -100,12 +87,12 @@ def _saturated(source: str, target: str):
 
 
 def _integer_to_float(ins: Instr, source: str, target: str) -> Pure:
-    mode = ins.one(*MODES)
+    mode = ins.one(*rounding.MODES)
     sat = ins.has("sat")  # .ftz changes nothing: an integer is never subnormal
-    form = FLOATS[target]
+    form = rounding.FLOATS[target]
     view = (SIGNED if is_signed(source) else DTYPES)[width(source)]
 
-    def vector(a):
+    def vector(a: np.ndarray):
         number = a.view(view)
         if target == "f64" and width(source) == 64:
             r = _long_to_f64(number, mode)
@@ -113,7 +100,7 @@ def _integer_to_float(ins: Instr, source: str, target: str) -> Pure:
             r = number.astype(form.dtype).view(form.bits_dtype)
         else:
             r = _through_f64(number, form, mode)
-        return saturate(r, form) if sat else r
+        return rounding.saturate(r, form) if sat else r
 
     return build((source,), (target,), vector=vector)
 
@@ -124,18 +111,18 @@ def _halves(number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return high, (number & 0xFFFFFFFF).astype(np.float64)
 
 
-def _through_f64(number: np.ndarray, form: Float, mode: str) -> np.ndarray:
+def _through_f64(number: np.ndarray, form: rounding.Float, mode: str) -> np.ndarray:
     if number.dtype.itemsize < 8:
-        return encode(number.astype(np.float64), form, mode)
-    return encode(add_odd(*_halves(number)), form, mode)
+        return rounding.encode(number.astype(np.float64), form, mode)
+    return rounding.encode(rounding.add_odd(*_halves(number)), form, mode)
 
 
 def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
     high, low = _halves(number)
     r = high + low
     if mode != "rn":
-        error = sum_error(high, low, r)
-        r = correct(r, error > 0, error < 0, mode)
+        error = rounding.sum_error(high, low, r)
+        r = rounding.correct(r, error > 0, error < 0, mode)
     return r.view(np.uint64)
 
 
@@ -143,21 +130,21 @@ def _long_to_f64(number: np.ndarray, mode: str) -> np.ndarray:
 
 
 def _from_float(ins: Instr, source: str, target: str) -> Pure:
-    form = FLOATS[source]
+    form = rounding.FLOATS[source]
     if target in INTEGER_TYPES:
         mode = ins.one(*TO_INTEGRAL)
         function = _float_to_integer(form, target, TO_INTEGRAL[mode])
         return build(
             (source,), (target,), vector=_flushing(function, form) if ins.has("ftz") else function
         )
-    return _floats(ins, form, FLOATS[target])
+    return _floats(ins, form, rounding.FLOATS[target])
 
 
-def _flushing(function, form: Float):
-    return lambda a: function(flush(a, form))
+def _flushing(function, form: rounding.Float):
+    return lambda a: function(rounding.flush(a, form))
 
 
-def _float_to_integer(form: Float, target: str, to_integral):
+def _float_to_integer(form: rounding.Float, target: str, to_integral):
     """Clamped to the target's range. NaN gives 0, or the pattern 1000..0 if a type has 64 bits."""
     n = width(target)
     low, high = _bounds(target)
@@ -166,7 +153,7 @@ def _float_to_integer(form: Float, target: str, to_integral):
     nan = dtype(0) if not wide else dtype(low if is_signed(target) else 1 << (n - 1))
     above, below = float(high), float(low)  # float(2^64 - 1) is 2^64, itself out of range
 
-    def convert(a):
+    def convert(a: np.ndarray):
         x = to_integral(form.decode(a))
         inside = (x < above) & (x > below)
         r = np.where(inside, x, 0.0).astype(dtype)
@@ -176,14 +163,14 @@ def _float_to_integer(form: Float, target: str, to_integral):
     return convert
 
 
-def _floats(ins: Instr, form: Float, to: Float) -> Pure:
+def _floats(ins: Instr, form: rounding.Float, to: rounding.Float) -> Pure:
     """Float to float: rounded to an integral value, narrowed with a rounding mode, or neither."""
     integral = ins.one(*TO_INTEGRAL)
     narrows = to.bits < form.bits or (form.bits == to.bits and form != to)
-    mode = ins.one(*MODES) or "rn"  # of bf16 to wider types it changes nothing
+    mode = ins.one(*rounding.MODES) or "rn"  # of bf16 to wider types it changes nothing
     ftz, sat, relu, finite = map(ins.has, ("ftz", "sat", "relu", "satfinite"))
 
-    def change(a):
+    def change(a: np.ndarray):
         if integral:
             return encode_integral(a, form, TO_INTEGRAL[integral])
         if form == to:
@@ -193,32 +180,32 @@ def _floats(ins: Instr, form: Float, to: Float) -> Pure:
         if to.bits == 64:
             return form.decode(a).view(np.uint64)
         if form.bits < 64 and to.dtype is not None and mode == "rn":
-            return canonical(form.native(a).astype(to.dtype), to)
-        return encode(form.decode(a), to, mode)
+            return rounding.canonical(form.native(a).astype(to.dtype), to)
+        return rounding.encode(form.decode(a), to, mode)
 
-    def vector(a):
-        r = change(flush(a, form) if ftz and form.name == "f32" else a)
+    def vector(a: np.ndarray):
+        r = change(rounding.flush(a, form) if ftz and form.name == "f32" else a)
         if ftz and to.name == "f32":
-            r = flush(r, to)
+            r = rounding.flush(r, to)
         if sat:
-            r = saturate(r, to)
+            r = rounding.saturate(r, to)
         if finite:
             r = clamp_finite(r, to)
-        return rectify(r, to) if relu else r
+        return rounding.rectify(r, to) if relu else r
 
     overflows = narrows and not (sat or finite)
     narrowing = Narrowing(form.name, to.name, 1) if overflows else None
     return build((form.name,), (to.name,), vector=vector, narrows=narrowing)
 
 
-def encode_integral(a: np.ndarray, form: Float, to_integral) -> np.ndarray:
+def encode_integral(a: np.ndarray, form: rounding.Float, to_integral) -> np.ndarray:
     """Rounded to an integral value of the same format (exact there); the sign of zero is kept."""
     if form.bits == 64:
         return to_integral(a.view(np.float64)).view(np.uint64)
-    return encode(to_integral(form.decode(a)), form)
+    return rounding.encode(to_integral(form.decode(a)), form)
 
 
-def clamp_finite(u: np.ndarray, form: Float) -> np.ndarray:
+def clamp_finite(u: np.ndarray, form: rounding.Float) -> np.ndarray:
     """.satfinite: infinities become the largest finite number of their sign."""
     return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
 
@@ -272,7 +259,7 @@ def isspacep(ins: Instr) -> Pure:
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names its rank."""
 
-    def run(warp: Fragment, mask: int, address):
+    def run(warp: Fragment, mask: int, address: int | np.ndarray):
         own = (SHARED_WINDOW >> RANK_SHIFT) | warp.cta.rank
         if isinstance(address, np.ndarray):
             return as_mask(address >> RANK_SHIFT == own)

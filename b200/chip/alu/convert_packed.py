@@ -50,7 +50,7 @@ def _to_half_pair(ins: Instr, target: str) -> Pure:
     relu, finite = ins.has("relu"), ins.has("satfinite")
     form, f32 = FLOATS[target.removesuffix("x2")], FLOATS["f32"]
 
-    def vector(a, b):
+    def vector(a: np.ndarray, b: np.ndarray):
         both = _pair(a, b)
         if form.dtype is not None and mode == "rn":
             r = canonical(both.view(np.float32).astype(form.dtype), form)
@@ -74,7 +74,7 @@ def _to_tf32(ins: Instr) -> Pure:
     mode = ins.one("rna", "rn", "rz")
     finite, relu = ins.has("satfinite"), ins.has("relu")
 
-    def vector(a):
+    def vector(a: np.ndarray):
         x = a.view(np.float32)
         u = formats.encode(_positive(x) if relu else x, "tf32", finite, mode)
         return u & np.uint32(0xFFFFE000)
@@ -178,10 +178,10 @@ def cvt_pack(ins: Instr) -> Pure:
     n = int(kind[1:])
     low, high = (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
 
-    def clamp(x):
+    def clamp(x: int):
         return min(max((x ^ 0x80000000) - 0x80000000, low), high) & ones(n)
 
-    def scalar(a, b, c=0):
+    def scalar(a: int, b: int, c: int = 0):
         return (c << 2 * n | clamp(a) << n | clamp(b)) & 0xFFFFFFFF
 
     sources = ("s32", "s32", "b32") if chained else ("s32", "s32")

@@ -11,32 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from b200.chip.alu import pipes
+from b200.chip.alu import pipes, rounding
 from b200.chip.alu.build import build, typed
 from b200.chip.alu.exact64 import directed64
-from b200.chip.alu.rounding import (
-    FLOATS,
-    MODES,
-    PACKED,
-    Float,
-    add_odd,
-    all_finite,
-    canonical,
-    correct,
-    encode,
-    flush,
-    is_nan,
-    lift,
-    order_key,
-    rectify,
-    saturate,
-    scalar_kind,
-)
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import Pure, as_mask, pure
 
-TYPES = ("f16", "bf16", "f32", "f64", *PACKED)
+TYPES = ("f16", "bf16", "f32", "f64", *rounding.PACKED)
 NATIVE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 LEAST_NORMAL = np.float64(2.0**-126)  # of f32
 # The bits of a float64 behind those of an f32, and what they are halfway between two f32.
@@ -52,10 +34,10 @@ def _single(op: str) -> Callable[..., np.ndarray]:
     if op == "mul":
         return lambda mode, a, b: a * b
     if op == "add":
-        return lambda mode, a, b: add_odd(a, b, mode)
+        return lambda mode, a, b: rounding.add_odd(a, b, mode)
     if op == "sub":
-        return lambda mode, a, b: add_odd(a, -b, mode)
-    return lambda mode, a, b, c: add_odd(a * b, c, mode)
+        return lambda mode, a, b: rounding.add_odd(a, -b, mode)
+    return lambda mode, a, b, c: rounding.add_odd(a * b, c, mode)
 
 
 def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -64,7 +46,7 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     Rounding the float64 sum once more errs only where it lies exactly between two fp32 numbers (or
     the result is subnormal): there the exact sum decides. A sum of 0 is exact, as the product is.
     """
-    form = FLOATS["f32"]
+    form = rounding.FLOATS["f32"]
     x, y, z = (u.view(np.float32).astype(np.float64) for u in (a, b, c))
     product = np.multiply(x, y, out=x)
     s = product + z
@@ -73,25 +55,29 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     some = np.count_nonzero(small)
     if np.count_nonzero(tie) or some and some != s.size - np.count_nonzero(s):
         unsure = tie | small
-        s[unsure] = add_odd(product[unsure], z[unsure])
-    return canonical(s.astype(np.float32), form)
+        s[unsure] = rounding.add_odd(product[unsure], z[unsure])
+    return rounding.canonical(s.astype(np.float32), form)
 
 
-def _core(op: str, form: Float, mode: str):
+def _core(op: str, form: rounding.Float, mode: str):
     """Function of arrays of patterns of one format, correctly rounded in `mode`."""
     if form.bits == 64 and (mode != "rn" or ARITY[op] == 3):
         return directed64(op, mode)
     if mode == "rn" and op in NATIVE and form.bits >= 32:
         native = NATIVE[op]
-        return lambda a, b: canonical(native(a.view(form.dtype), b.view(form.dtype)), form)
+        return lambda a, b: rounding.canonical(native(a.view(form.dtype), b.view(form.dtype)), form)
     if mode == "rn" and ARITY[op] == 3 and form.bits == 32:
         return _fma32
     single = _single(op)
-    return lambda *args: encode(single(mode, *(form.decode(a) for a in args)), form, mode)
+    return lambda *args: rounding.encode(single(mode, *(form.decode(a) for a in args)), form, mode)
 
 
 def finished(
-    function, form: Float, ftz: bool = False, sat: bool = False, relu: bool = False
+    function: Callable,
+    form: rounding.Float,
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
 ) -> Callable[..., Any]:
     """`function` with .ftz applied to operands and result, and the result clamped (.sat, .relu)."""
     if not (ftz or sat or relu):
@@ -99,13 +85,13 @@ def finished(
 
     def run(*args):
         if ftz:
-            args = [flush(a, form) for a in args]
+            args = [rounding.flush(a, form) for a in args]
         r = function(*args)
         if ftz:
-            r = flush(r, form)
+            r = rounding.flush(r, form)
         if sat:
-            r = saturate(r, form)
-        return rectify(r, form) if relu else r
+            r = rounding.saturate(r, form)
+        return rounding.rectify(r, form) if relu else r
 
     return run
 
@@ -116,26 +102,26 @@ def arithmetic(ins: Instr) -> Pure:
     op, kind = ins.mods[0], ins.types[-1]
     if len(ins.types) == 2:
         return _mixed(ins, op, kind)
-    form = FLOATS[scalar_kind(kind)]
-    mode = ins.one(*MODES) or "rn"
+    form = rounding.FLOATS[rounding.scalar_kind(kind)]
+    mode = ins.one(*rounding.MODES) or "rn"
     run = finished(_core(op, form, mode), form, *map(ins.has, ("ftz", "sat", "relu")))
-    return build((kind,) * ARITY[op], (kind,), vector=lift(kind, run))
+    return build((kind,) * ARITY[op], (kind,), vector=rounding.lift(kind, run))
 
 
 def _mixed(ins: Instr, op: str, kind: str) -> Pure:
     """add, sub, fma .f32.{f16,bf16}: narrow first operands, fp32 last operand and result."""
-    mode = ins.one(*MODES) or "rn"
+    mode = ins.one(*rounding.MODES) or "rn"
     sat = ins.has("sat")
-    narrow, form, single = FLOATS[kind], FLOATS["f32"], _single(op)
+    narrow, form, single = rounding.FLOATS[kind], rounding.FLOATS["f32"], _single(op)
 
     def run(*args):
         values = [narrow.decode(a) for a in args[:-1]]
-        return encode(single(mode, *values, form.decode(args[-1])), form, mode)
+        return rounding.encode(single(mode, *values, form.decode(args[-1])), form, mode)
 
     sources = (kind,) * (ARITY[op] - 1) + ("f32",)
 
     def clamped(*args):
-        return saturate(run(*args), form)
+        return rounding.saturate(run(*args), form)
 
     return build(sources, ("f32",), vector=clamped if sat else run)
 
@@ -144,7 +130,7 @@ def _mixed(ins: Instr, op: str, kind: str) -> Pure:
 def abs_neg(ins: Instr) -> Pure:
     """abs, neg {.ftz}: sign-bit operations, on NaN too, whose result PTX leaves open (9.7.3.9)."""
     kind = ins.types[-1]
-    form = FLOATS[scalar_kind(kind)]
+    form = rounding.FLOATS[rounding.scalar_kind(kind)]
     ftz = ins.has("ftz")
     each = 0x10001 if kind.endswith("x2") else 1
     if ins.mods[0] == "neg":
@@ -154,7 +140,7 @@ def abs_neg(ins: Instr) -> Pure:
     if not ftz:
         return build((kind,), (kind,), expr=source, vexpr=source)
     change = (lambda u: u ^ form.sign) if ins.mods[0] == "neg" else (lambda u: u & (form.sign - 1))
-    return build((kind,), (kind,), vector=lift(kind, finished(change, form, ftz)))
+    return build((kind,), (kind,), vector=rounding.lift(kind, finished(change, form, ftz)))
 
 
 @typed("float", "min", "max")
@@ -164,7 +150,7 @@ def min_max(ins: Instr) -> Pure:
     -0 is less than +0. A NaN operand is ignored unless .NaN; if both are, the result is NaN.
     """
     kind = ins.types[-1]
-    form = FLOATS[scalar_kind(kind)]
+    form = rounding.FLOATS[rounding.scalar_kind(kind)]
     count = len(ins.operands) - 1
     ftz = ins.has("ftz")
     propagate, xorsign, magnitude = map(ins.has, ("NaN", "xorsign", "abs"))
@@ -174,16 +160,16 @@ def min_max(ins: Instr) -> Pure:
     native = form.dtype if form.bits >= 32 else None  # numpy is slow with f16
     extreme = np.minimum if smaller else np.maximum
 
-    def pick(a, b):
+    def pick(a: np.ndarray, b: np.ndarray):
         if native is not None:
             x, y = a.view(native), b.view(native)
-            if all_finite(x) and all_finite(y):
+            if rounding.all_finite(x) and rounding.all_finite(y):
                 r = extreme(x, y)
                 if np.count_nonzero(r) == r.size:  # else a zero may be of either sign
                     return r.view(form.bits_dtype)
-        order = order_key(a, form) < order_key(b, form)
+        order = rounding.order_key(a, form) < rounding.order_key(b, form)
         r = np.where(order == smaller, a, b)
-        nan_a, nan_b = is_nan(a, form), is_nan(b, form)
+        nan_a, nan_b = rounding.is_nan(a, form), rounding.is_nan(b, form)
         if propagate:
             return np.where(nan_a | nan_b, form.bits_dtype(form.nan), r)
         r = np.where(nan_a, b, np.where(nan_b, a, r))
@@ -196,16 +182,16 @@ def min_max(ins: Instr) -> Pure:
             r = pick(r, other)
         if not xorsign:
             return r
-        return np.where(is_nan(r, form), r, r ^ ((args[0] ^ args[1]) & form.sign))
+        return np.where(rounding.is_nan(r, form), r, r ^ ((args[0] ^ args[1]) & form.sign))
 
-    return build((kind,) * count, (kind,), vector=lift(kind, finished(run, form, ftz)))
+    return build((kind,) * count, (kind,), vector=rounding.lift(kind, finished(run, form, ftz)))
 
 
 @pure("copysign", states=pipes.other)
 def copysign(ins: Instr) -> Pure:
     """copysign.{f32,f64} d, a, b: the magnitude of b with the sign of a (9.7.3.2)."""
     kind = ins.types[-1]
-    sign = FLOATS[kind].sign
+    sign = rounding.FLOATS[kind].sign
     source = f"({{0}} & {sign:#x} | {{1}} & {sign - 1:#x})"
     return build((kind, kind), (kind,), expr=source, vexpr=source)
 
@@ -224,7 +210,7 @@ CLASSES = {
 def testp(ins: Instr) -> Pure:
     """testp.class.{f32,f64}: 9.7.3.1; zero counts as normal."""
     kind = ins.types[-1]
-    test, form = CLASSES[ins.one(*CLASSES)], FLOATS[kind]
+    test, form = CLASSES[ins.one(*CLASSES)], rounding.FLOATS[kind]
     return build((kind,), ("pred",), vector=lambda a: as_mask(test(a & (form.sign - 1), form)))
 
 
@@ -236,9 +222,9 @@ def _quotient(mode: str):
 
     r and b have 24 bits each, so their product is exact in float64.
     """
-    form = FLOATS["f32"]
+    form = rounding.FLOATS["f32"]
 
-    def divide(a, b):
+    def divide(a: np.ndarray, b: np.ndarray):
         x, y = a.view(np.float32), b.view(np.float32)
         r = x / y
         if mode != "rn":
@@ -248,23 +234,23 @@ def _quotient(mode: str):
             inexact = np.isfinite(x) & np.isfinite(y) & (y != 0)
             above = np.where(positive, more, less) & inexact
             below = np.where(positive, less, more) & inexact
-            r = correct(r, above, below, mode)
-        return canonical(r, form)
+            r = rounding.correct(r, above, below, mode)
+        return rounding.canonical(r, form)
 
     return divide
 
 
 def _root(mode: str):
     """fp32 square root; a directed mode compares r * r with the operand, exactly."""
-    form = FLOATS["f32"]
+    form = rounding.FLOATS["f32"]
 
-    def root(a):
+    def root(a: np.ndarray):
         x = a.view(np.float32)
         r = np.sqrt(x)
         if mode != "rn":
             square, x64 = r.astype(np.float64) ** 2, x.astype(np.float64)
-            r = correct(r, x64 > square, x64 < square, mode)
-        return canonical(r, form)
+            r = rounding.correct(r, x64 > square, x64 < square, mode)
+        return rounding.canonical(r, form)
 
     return root
 

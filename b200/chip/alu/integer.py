@@ -9,16 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import (
-    SIGNED,
-    build,
-    compiled,
-    export,
-    is_signed,
-    ones,
-    typed,
-    width,
-)
+from b200.chip.alu.build import SIGNED, build, compiled, export, is_signed, ones, typed, width
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, as_bools, as_mask, pure
@@ -36,7 +27,7 @@ def _halves(kind: str, operation) -> Pure:
     """A two-operand operation on both 16-bit halves of a register."""
     _, dtype = _unpacked(kind)
 
-    def vector(a, b):
+    def vector(a: np.ndarray, b: np.ndarray):
         return operation(a.view(dtype), b.view(dtype)).view(np.uint32)
 
     return build(("b32", "b32"), ("b32",), vector=vector)
@@ -82,7 +73,7 @@ def _high(n: int, signed: bool):
         return mul_hi_s64 if signed else mul_hi_u64
     views, wide = (SIGNED, SIGNED) if signed else (DTYPES, DTYPES)
 
-    def high(a, b):
+    def high(a: np.ndarray, b: np.ndarray):
         product = a.view(views[n]).astype(wide[2 * n]) * b.view(views[n])
         return (product >> n).astype(DTYPES[n])
 
@@ -174,7 +165,7 @@ def mul24(ins: Instr) -> Pure:
         x &= 0xFFFFFF
         return (x ^ 0x800000) - 0x800000 if signed else x
 
-    def scalar(a, b, c=0):
+    def scalar(a: int, b: int, c: int = 0):
         product = cut(a) * cut(b) >> shift & 0xFFFFFFFF
         if not sat:
             return product + c & 0xFFFFFFFF
@@ -204,7 +195,7 @@ def div_rem(ins: Instr) -> Pure:
     quotient, n = ins.mods[0] == "div", width(kind)
     sign = 1 << (n - 1) if is_signed(kind) else 0
 
-    def scalar(a, b):
+    def scalar(a: int, b: int):
         if b == 0:
             return ones(n)
         x, y = (a ^ sign) - sign, (b ^ sign) - sign
@@ -212,7 +203,7 @@ def div_rem(ins: Instr) -> Pure:
         q = -q if (x < 0) != (y < 0) else q
         return (q if quotient else x - q * y) & ones(n)
 
-    def vector(a, b):
+    def vector(a: np.ndarray, b: np.ndarray):
         safe = np.where(b == 0, DTYPES[n](1), b)
         x, y = _magnitude(a, sign), _magnitude(safe, sign)
         q = x // y
@@ -277,7 +268,7 @@ def extended(ins: Instr) -> Pure:
         raise Unsupported(f"{ins.opcode}: its carry flag is not among the operands")
     high = _high(n, signed)
 
-    def exact(a, b, c):
+    def exact(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         """Scalar operands -> a number: the result in its low n bits, carry or borrow above them."""
         if op == "mad":
             sign = 1 << (n - 1) if signed else 0
@@ -320,12 +311,12 @@ def dot(ins: Instr) -> Pure:
     a_view = (SIGNED if a_signed else DTYPES)[8 if four else 16]
     b_view = (SIGNED if b_signed else DTYPES)[8]
 
-    def vector(a, b, c):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         x = a.view(a_view).reshape(len(a), -1).astype(np.int64)
         y = b.view(b_view).reshape(len(b), 4)[:, second : second + x.shape[1]]
         return (np.einsum("ij,ij->i", x, y.astype(np.int64)) + c).astype(np.uint32)
 
-    def scalar(a, b, c):
+    def scalar(a: int, b: int, c: int):
         return int(vector(*(np.array([v], np.uint32) for v in (a, b, c)))[0])
 
     kinds = ("b32", "b32", "b32")

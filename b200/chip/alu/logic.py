@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import (
-    build,
-    compiled,
-    export,
-    is_signed,
-    ones,
-    predicate_logic,
-    width,
-)
+from b200.chip.alu.build import build, compiled, export, is_signed, ones, predicate_logic, width
 from b200.errors import Unsupported
 from b200.program.module import Imm, Instr, Vec
 from b200.registry import DTYPES, FULL, Pure, as_bools, as_mask, pure
@@ -88,7 +80,7 @@ def lop3(ins: Instr) -> Pure:
         # A function of fewer operands may come out as an int: the array form is built from arrays.
         function = compiled(source, 4)
 
-        def vector(a, b, c, lut):
+        def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray, lut: np.ndarray):
             result = function(a, b, c, lut)
             return result if isinstance(result, np.ndarray) else np.full(len(a), result, np.uint32)
 
@@ -103,11 +95,11 @@ def _lop3_predicate(source: str, combine: str, kinds: tuple[str, ...]) -> Pure:
     def join(nonzero: int, q: int) -> int:
         return nonzero | q if combine == "or" else nonzero & q
 
-    def scalar(a, b, c, lut, q):
+    def scalar(a: int, b: int, c: int, lut: int, q: int):
         d = function(a, b, c)
         return d, join(FULL if d else 0, q)
 
-    def vector(a, b, c, lut, q):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray, lut: np.ndarray, q: int):
         d = np.broadcast_to(np.asarray(function(a, b, c), np.uint32), a.shape)
         return d, join(as_mask(d != 0), q)
 
@@ -161,7 +153,7 @@ def funnel(ins: Instr) -> Pure:
         f"({pair} << {amount} >> 32 & 0xffffffff)" if left else f"({pair} >> {amount} & 0xffffffff)"
     )
 
-    def vector(a, b, c):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         n = (c & 31 if wrap else np.minimum(c, 32)).astype(np.uint64)
         value = b.astype(np.uint64) << 32 | a
         return (value << n >> 32 if left else value >> n).astype(np.uint32)
@@ -192,7 +184,7 @@ def prmt(ins: Instr) -> Pure:
     """prmt.b32{.f4e,.b4e,.rc8,.ecl,.ecr,.rc16} d, a, b, c: bytes picked from {b, a}."""
     mode = ins.one("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
 
-    def scalar(a, b, c):
+    def scalar(a: int, b: int, c: int):
         pair, result = b << 32 | a, 0
         for i, s in enumerate(_permute_selectors(mode, c)):
             byte = pair >> 8 * (s & 7) & 0xFF
@@ -203,7 +195,7 @@ def prmt(ins: Instr) -> Pure:
 
     tables = np.array([_permute_selectors(mode, c) for c in range(4)]) if mode else None
 
-    def vector(a, b, c):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         pair = np.stack((a, b), 1).view(np.uint8)
         if tables is not None:
             selectors = tables[c & 3]
@@ -224,7 +216,7 @@ def selp(ins: Instr) -> Pure:
     a, b = (f"arr{width(kind)}({{{i}}})" for i in (0, 1))
     vexpr = f"np.where(as_bools({{2}}), {a}, {b})"
 
-    def vector(a, b, p):
+    def vector(a: np.ndarray, b: np.ndarray, p: int):
         return np.where(as_bools(p, a.size), a, b)
 
     expr = "({0} if {2} else {1})"
@@ -238,7 +230,7 @@ def slct(ins: Instr) -> Pure:
     kind = f"b{width(ins.types[-2])}"
     ftz = condition == "f32" and ins.has("ftz")  # a flushed subnormal is 0, and -0 >= 0
 
-    def chosen(c):
+    def chosen(c: np.ndarray):
         if condition == "s32":
             return c.view(np.int32) >= 0
         value = c.view(np.float32)
@@ -246,7 +238,7 @@ def slct(ins: Instr) -> Pure:
             return (value >= 0) | (np.abs(value) < np.float32(2.0**-126))
         return value >= 0
 
-    def vector(a, b, c):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         return np.where(chosen(c), a, b)
 
     expr = "({0} if {2} < 0x80000000 else {1})" if condition == "s32" else None

@@ -1,4 +1,4 @@
-"""Which pipe carries out arithmetic: the effects of instructions without state (effects.py).
+"""Which pipe carries out arithmetic: the effects of instructions without state (b200/effects).
 
 PTX is not SASS: in SASS, register moves and address conversions vanish. The names of pipes are the
 lines of clock/rates.py, which has the sources.

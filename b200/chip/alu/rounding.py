@@ -75,7 +75,7 @@ def scalar_kind(kind: str) -> str:
     return kind.removesuffix("x2")
 
 
-def lift(kind: str, function) -> Callable[..., Any]:
+def lift(kind: str, function: Callable) -> Callable[..., Any]:
     """A function on registers, from a function on arrays of elements. A packed type is taken apart
     into its halves.
     """

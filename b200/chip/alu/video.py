@@ -37,7 +37,7 @@ def packed_video(ins: Instr) -> Pure:
     signed, clamps, adds = is_signed(result), ins.has("sat"), ins.has("add")
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
-    def vector(a, b, c):
+    def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         x, y = (
             words.view(view).reshape(len(words), -1).astype(np.int64)
             for words, view in zip((a, b), views, strict=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
-from b200.effects import Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
+from b200.effects import CountsEvents, Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
 from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, lanes_text, warp
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LANE = np.arange(32)
 
 
-def groups_of(mask: int, members) -> dict[int, int]:
+def groups_of(mask: int, members: int | np.ndarray) -> dict[int, int]:
     """Membermask -> the lanes of `mask` that give it."""
     if not isinstance(members, np.ndarray):
         return {members & FULL: mask}
@@ -89,7 +89,7 @@ def _check_present(warp: Fragment, mask: int, members: int):
         )
 
 
-def _check_groups(warp: Fragment, mask: int, members, ins: Instr):
+def _check_groups(warp: Fragment, mask: int, members: int | np.ndarray, ins: Instr):
     """The membermasks of a shuffle. Undefined for a lane that is not in its own; where lanes have
     not diverged, ptxas for sm_100a makes a SHFL of it, which has no membermask and moves values
     among the lanes that are here.
@@ -130,10 +130,12 @@ def _left(state, gone: int) -> str:
     return f"have returned at {', '.join(places)}" if places else "have exited or do not exist"
 
 
-def shuffle_sources(mode: str, b, c) -> tuple[np.ndarray, np.ndarray]:
+def shuffle_sources(
+    mode: str, b: int | np.ndarray, c: int | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Source lane of each lane and whether it is in range, by the clamp and segment mask in c."""
-    b, c = lanes(b, np.uint32).astype(np.int64), lanes(c, np.uint32).astype(np.int64)
-    amount, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    all_b, all_c = (lanes(x, np.uint32).astype(np.int64) for x in (b, c))
+    amount, clamp, segment = all_b & 31, all_c & 31, all_c >> 8 & 31
     last = (LANE & segment) | (clamp & ~segment & 31)
     first = LANE & segment
     if mode == "up":
@@ -160,7 +162,14 @@ def shfl(ins: Instr) -> Run:
     """
     mode = ins.one("up", "down", "bfly", "idx")
 
-    def run(warp: Fragment, mask: int, a, b, c, members):
+    def run(
+        warp: Fragment,
+        mask: int,
+        a: np.ndarray,
+        b: int | np.ndarray,
+        c: int,
+        members: int | np.ndarray,
+    ):
         _check_groups(warp, mask, members, ins)
         source, valid = shuffle_sources(mode, b, c)
         d = lanes(a, np.uint32)[source]
@@ -178,7 +187,7 @@ def vote(ins: Instr) -> Run:
     mode = ins.one("ballot", "all", "any", "uni")
     constant = isinstance(ins.operands[1], Imm)
 
-    def one(warp: Fragment, here, p):
+    def one(warp: Fragment, here: int, p: int):
         p = (here if p else 0) if constant else p & here
         if mode == "ballot":
             return p
@@ -194,7 +203,7 @@ def match(ins: Instr) -> Run:
     bits = 32 if ins.types[-1] == "b32" else 64
     every = ins.mods[1] == "all"
 
-    def one(warp: Fragment, here, a):
+    def one(warp: Fragment, here: int, a: int | np.ndarray):
         values, chosen = lanes(a, np.uint64 if bits == 64 else np.uint32), as_bools(here)
         if every:
             same = (values[chosen] == values[chosen][0]).all()
@@ -224,7 +233,7 @@ def redux(ins: Instr) -> Run:
     magnitude, propagate = ins.has("abs"), ins.has("NaN")
     reduce = REDUCTIONS[op]
 
-    def one(warp: Fragment, here, a):
+    def one(warp: Fragment, here: int, a: np.ndarray):
         values = lanes(a, np.uint32)[as_bools(here)]
         if kind == "f32":
             return _reduce_f32(values, op, magnitude, propagate)
@@ -256,7 +265,7 @@ def activemask(ins: Instr) -> Run:
 def elect(ins: Instr) -> Run:
     """elect.sync d|p, membermask: the lowest lane is leader; d is its number in all lanes."""
 
-    def one(warp: Fragment, here):
+    def one(warp: Fragment, here: int):
         leader = here & -here
         number = leader.bit_length() - 1
         return (number, leader) if ins.dual else number
@@ -270,6 +279,12 @@ def bar_warp(ins: Instr) -> Run:
     membermask is checked.
     """
     return in_groups(lambda warp, here: None)
+
+
+@warp("pmevent", states=CountsEvents())
+def pmevent(ins: Instr) -> Run:
+    """pmevent{.mask} a"""
+    return lambda warp, mask, events: None
 
 
 @warp("nanosleep", states=Sleeps(pipe="sleep"))

@@ -20,6 +20,7 @@ from b200.registry import DTYPES, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.operations import Place
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
 VECTORS = {"v2": 2, "v4": 4}
@@ -32,7 +33,9 @@ class Lanes:
         self.nbytes = nbytes
         self.find = Landing(ins, nbytes, "shared::cluster")
 
-    def __call__(self, warp: Fragment, mask: int, address, mbar):
+    def __call__(
+        self, warp: Fragment, mask: int, address: int | np.ndarray, mbar: int | np.ndarray
+    ):
         """Yield (place of the lowest address, offsets of the lanes, the lanes)."""
         chosen = active(mask)
         at, signal = lanes(address, np.uint32)[chosen], lanes(mbar, np.uint32)[chosen]
@@ -47,7 +50,7 @@ class Lanes:
             yield place, (here & OFFSET_MASK).astype(np.int64), np.array(chosen)[mine]
 
 
-def _columns(value, size: int) -> np.ndarray:
+def _columns(value: int | np.ndarray | tuple, size: int) -> np.ndarray:
     """A scalar or vector operand as [32 lanes, elements] of `size` bytes."""
     items = value if isinstance(value, tuple) else (value,)
     dtype = DTYPES[8 * size]
@@ -76,11 +79,22 @@ def st_async(ins: Instr) -> Run:
     each = size * VECTORS.get(ins.mods[-2], 1)
     groups = Lanes(ins, each)
 
-    def run(warp: Fragment, mask: int, address, value, mbar):
+    def run(
+        warp: Fragment,
+        mask: int,
+        address: int | np.ndarray,
+        value: int | tuple,
+        mbar: int | np.ndarray,
+    ):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, size)[chosen], each * offsets.size
 
-            def apply(place=place, offsets=offsets, data=data, nbytes: int = nbytes):
+            def apply(
+                place: Place = place,
+                offsets: np.ndarray = offsets,
+                data: np.ndarray = data,
+                nbytes: int = nbytes,
+            ):
                 smem = place.cta.smem.u64 if size == 8 else place.cta.smem.u32
                 smem[(offsets // size)[:, None] + np.arange(each // size)] = data
                 complete(place, nbytes, warp, ins)
@@ -98,11 +112,18 @@ def red_async(ins: Instr) -> Run:
     each = SCALARS[kind]
     groups = Lanes(ins, each)
 
-    def run(warp: Fragment, mask: int, address, value, mbar):
+    def run(
+        warp: Fragment, mask: int, address: int | np.ndarray, value: int | np.ndarray, mbar: int
+    ):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, each)[chosen].view(np.uint8), each * offsets.size
 
-            def apply(place=place, offsets=offsets, data=data, nbytes: int = nbytes):
+            def apply(
+                place: Place = place,
+                offsets: np.ndarray = offsets,
+                data: np.ndarray = data,
+                nbytes: int = nbytes,
+            ):
                 for at, bytes_ in zip(offsets.tolist(), data):  # lanes may share an address
                     to = place.cta.smem.u8[at : at + each]
                     to[:] = combine(to, bytes_)

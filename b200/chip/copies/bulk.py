@@ -76,7 +76,7 @@ def bulk_load(ins: Instr) -> Run:
     from_global = ins.mods[4] == "global"
     view = global_view if from_global else shared_view
 
-    def run(warp: Fragment, lane: int, dst, src, nbytes: int, mbar, *rest):
+    def run(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int, *rest):
         check_bulk_size(nbytes)
         if from_global:
             src = warp.machine.memory.readable(src, nbytes)
@@ -104,7 +104,7 @@ def bulk_store(ins: Instr) -> Run:
     """
     masked = ins.has("cp_mask")
 
-    def run(warp: Fragment, lane: int, dst, src, nbytes: int, *rest):
+    def run(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest):
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
         if masked:
@@ -136,7 +136,7 @@ def bulk_reduce(ins: Instr) -> Run:
     to_global = ins.mods[4] == "global"
     combine = combiner(op, kind, GLOBAL if to_global else SHARED)
 
-    def run_global(warp: Fragment, lane: int, dst, src, nbytes: int, *rest):
+    def run_global(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest):
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
 
@@ -146,7 +146,7 @@ def bulk_reduce(ins: Instr) -> Run:
         operation = BulkReduce(nbytes, source=src, destination=dst)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
-    def run_shared(warp: Fragment, lane: int, dst, src, nbytes: int, mbar):
+    def run_shared(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int):
         check_bulk_size(nbytes)
         data = shared_view(warp, src, nbytes)
         (place,) = find(warp, dst, nbytes, mbar)
@@ -196,7 +196,7 @@ def bulk_wait_group(ins: Instr) -> Run:
     Sources are read when destinations are written here, so .read waits as long.
     """
 
-    def run(warp: Fragment, mask: int, n):
+    def run(warp: Fragment, mask: int, n: int):
         wait(warp, "bulk", mask, n)
 
     return run

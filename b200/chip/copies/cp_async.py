@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.copies.async_groups import commit, groups_of, issue_in_group, wait
+from b200.chip.global_memory import Region
 from b200.chip.memory.addressing import issuer, shared_address
-from b200.chip.memory.loads_stores import one_span
 from b200.chip.memory.patterns import active_lanes
+from b200.chip.memory.places import one_span
 from b200.chip.operations import CpAsync, CpAsyncArrive
-from b200.chip.state import Region
-from b200.chip.sync.mbarrier import barrier_operand, mbarrier_at
+from b200.chip.sync.mbarrier import mbarrier_at
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.effects import ArrivesBehindCopies, CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault
 from b200.hardware import SMEM_BASE
@@ -23,6 +24,7 @@ from b200.registry import FULL, Run, as_bools, lane, warp
 from b200.registry import lanes as lanes_of
 
 if TYPE_CHECKING:
+    from b200.chip.copies.async_groups import Copy
     from b200.chip.fragment import Fragment
 
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
@@ -42,7 +44,9 @@ def cp_async(ins: Instr) -> Run:
     cached = ins.mods[2] == "ca"
     ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
-    def at_once(warp: Fragment, mask: int, nbytes: int, dst, src) -> bool:
+    def at_once(
+        warp: Fragment, mask: int, nbytes: int, dst: int | np.ndarray, src: int | np.ndarray
+    ) -> bool:
         """All lanes copy all their bytes out of one allocation, aligned; False if they do not."""
         addresses = [lanes_of(x, np.uint64) for x in (dst, src)]
         target = one_span(warp, mask, "shared", addresses[0], nbytes, nbytes)
@@ -57,7 +61,16 @@ def cp_async(ins: Instr) -> Run:
         issue(warp, mask, nbytes, nbytes, *places, (source[0], offsets), (target[0], to))
         return True
 
-    def issue(warp: Fragment, mask: int, nbytes: int, filled: int, dst, src, source, target):
+    def issue(
+        warp: Fragment,
+        mask: int,
+        nbytes: int,
+        filled: int,
+        dst: np.ndarray,
+        src: np.ndarray,
+        source: tuple,
+        target: tuple,
+    ):
         """Lanes that copy `filled` bytes each; dst, src: their addresses. source, target: as in
         _sources and _targets.
         """
@@ -75,7 +88,9 @@ def cp_async(ins: Instr) -> Run:
         operation = CpAsync(filled, nbytes, src, dst, _numbers(mask), cached)
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
-    def run(warp: Fragment, mask: int, dst, src, nbytes: int, *rest):
+    def run(
+        warp: Fragment, mask: int, dst: int | np.ndarray, src: int | np.ndarray, nbytes: int, *rest
+    ):
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
         given, by_thread = rest[0] if len(rest) > policy else None, warp.machine.order.by_thread
@@ -183,7 +198,7 @@ def cp_async_wait_group(ins: Instr) -> Run:
     """
     everything = _waits(ins).everything
 
-    def run(warp: Fragment, mask: int, n=0):
+    def run(warp: Fragment, mask: int, n: int = 0):
         if everything:
             commit(warp, "cp.async", mask)
         wait(warp, "cp.async", mask, n)
@@ -203,7 +218,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     find = barrier_operand(ins)
     increment = not _arrives(ins).counted
 
-    def run(warp: Fragment, lane: int, address):
+    def run(warp: Fragment, lane: int, address: int):
         barrier = find(warp, address)
         cta, offset, who = barrier.cta, barrier.offset, issuer(warp, ins, "cp.async")
         if increment:
@@ -220,7 +235,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
             return
         arrive = warp.machine.watched(arrival, warp, arrive)
 
-        def copied(copy):
+        def copied(copy: Copy):
             left.remove(copy)
             if not left:
                 arrive()

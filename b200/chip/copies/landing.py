@@ -19,6 +19,7 @@ from b200.registry import active
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.state import CTA
 
 
 class Landing:
@@ -49,7 +50,7 @@ class Landing:
         mbarrier_at(signal, barrier)
         return (Place(cta, at, signal, barrier),)
 
-    def _multicast(self, warp: Fragment, at, nbytes: int, signal, barrier, cta_mask):
+    def _multicast(self, warp: Fragment, at: int, nbytes: int, signal: CTA, barrier: int, cta_mask):
         ctas = warp.cta.cluster.ctas
         if not cta_mask or cta_mask >> len(ctas):
             raise Fault(f"multicast to CTA mask {cta_mask:#x} in a cluster of {len(ctas)} CTA(s)")

@@ -107,7 +107,7 @@ def _half_add(kind: str) -> Callable:
 def _half_extreme(kind: str, op: str) -> Callable:
     """min, max: a NaN loses against a number, -0 is less than +0."""
 
-    def function(old, new):
+    def function(old: np.ndarray, new: np.ndarray):
         a, b = _widen(old, kind), _widen(new, kind)
         less = (b < a) | ((a == b) & np.signbit(b))
         take = less if op == "min" else (a < b) | ((a == b) & np.signbit(a))
@@ -118,10 +118,10 @@ def _half_extreme(kind: str, op: str) -> Callable:
 
 
 def _float_add(flush: bool) -> Callable:
-    def flushed(x):
+    def flushed(x: np.ndarray):
         return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 
-    def function(old, new):
+    def function(old: np.ndarray, new: np.ndarray):
         total = flushed(flushed(old) + flushed(new)) if flush else old + new
         total.view(np.uint32)[np.isnan(total)] = CANONICAL_NAN["f32"]
         return total

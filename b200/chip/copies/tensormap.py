@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.errors import Fault
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.global_memory import GlobalMemory
 
 BYTES, USED_BYTES, ALIGN = 128, 64, 64
 SPANS = (0, 32, 64, 128)  # bytes of a swizzle mode's row
@@ -154,14 +155,14 @@ class TensorMap:
         reach = (self.box[0], *((n - 1) * s + 1 for n, s in zip(self.counts[1:], steps[1:])))
         return tuple(dim - n for dim, n in zip(self.dims, reach))
 
-    def holds(self, coords) -> bool:
+    def holds(self, coords: list[int]) -> bool:
         """Whether the whole box that starts at `coords` lies in the tensor."""
         for at, last in zip(coords, self.last_starts):
             if at < 0 or at > last:
                 return False
         return True
 
-    def offset(self, coords) -> int:
+    def offset(self, coords: list[int]) -> int:
         """Bytes from the tensor's first byte to the box that starts at `coords`."""
         found = coords[0] * self.element.bits // 8
         for at, stride in zip(coords[1:], self.strides):
@@ -215,7 +216,7 @@ class TensorMap:
                 bits = put_field(bits, place, value - 1)
         return bits.to_bytes(BYTES, "little")
 
-    def allocation(self, memory, boxes: Sequence[Sequence[int]] = ()) -> Region:
+    def allocation(self, memory: GlobalMemory, boxes: Sequence[Sequence[int]] = ()) -> Region:
         """The allocation of global memory in which the tensor begins. It may end before the tensor
         does: the chip checks only what a box touches (tma_box.Window). Raises Fault if there is
         none.

@@ -45,7 +45,7 @@ def object_view(ins: Instr) -> Callable[[Any, int], np.ndarray]:
         at = warp.cta.smem_offset(shared_address(warp, address), tm.BYTES, tm.ALIGN)
         return warp.cta.smem.u8[at : at + tm.BYTES]
 
-    def in_global(warp: Fragment, address):
+    def in_global(warp: Fragment, address: int):
         region = warp.machine.memory.region(address, tm.BYTES)
         at = region.offset(address, tm.BYTES, tm.ALIGN)
         return region.u8[at : at + tm.BYTES]
@@ -103,7 +103,7 @@ def tensormap_replace(ins: Instr) -> Run:
     field = ins.mods[3]
     view = object_view(ins)
 
-    def run(warp: Fragment, lane: int, address, *operands):
+    def run(warp: Fragment, lane: int, address: int, *operands):
         if field == "swizzle_mode" and operands[0] == 4:
             raise Unsupported("tensormap.replace of swizzle_mode: 4 (96B) needs sm_103a")
         data = view(warp, address)
@@ -154,7 +154,7 @@ def fence_proxy_tensormap(ins: Instr) -> Run:
     sequentially consistent here, so only the operands are checked.
     """
 
-    def run(warp: Fragment, lane: int, address=None, size=tm.BYTES):
+    def run(warp: Fragment, lane: int, address: int | None = None, size: int = tm.BYTES):
         check_size(ins, size)
         if address is not None:
             warp.machine.load_generic(warp, address, tm.BYTES)

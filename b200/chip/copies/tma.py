@@ -86,7 +86,7 @@ class TensorBoxes:
         parts = [tma_box.load(self.tensormap, self.region, *box) for box in boxes]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def store(self, data: np.ndarray, combine=None) -> None:
+    def store(self, data: np.ndarray, combine: Callable | None = None) -> None:
         parts = np.split(data, len(self.boxes)) if len(self.boxes) > 1 else (data,)
         for box, part in zip(self.boxes, parts):
             tma_box.store(self.tensormap, self.region, box, part, combine)
@@ -130,7 +130,7 @@ def tensor_load(ins: Instr) -> Run:
     form = Form(ins)
     find = Landing(ins, SMEM_ALIGN, ins.mods[5])
 
-    def run(warp: Fragment, lane: int, dst, address, coords, mbar, *rest):
+    def run(warp: Fragment, lane: int, dst: int, address: int, coords: tuple, mbar: int, *rest):
         access = TensorBoxes(warp, form, address, coords)
         places = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
 
@@ -170,7 +170,7 @@ def tensor_store(ins: Instr) -> Run:
     """
     form = Form(ins)
 
-    def run(warp: Fragment, mask: int, address, coords, src, *rest):
+    def run(warp: Fragment, mask: int, address: int, coords: tuple, src: int, *rest):
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             _issue_store(warp, lanes, ins, form, one, where, at)
 
@@ -184,7 +184,7 @@ def tensor_reduce(ins: Instr) -> Run:
     """
     form = Form(ins)
 
-    def run(warp: Fragment, mask: int, address, coords, src, *rest):
+    def run(warp: Fragment, mask: int, address: int, coords: tuple, src: int, *rest):
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             for i in active(lanes):
                 _issue_store(warp, 1 << i, ins, form, one, where, at)

@@ -7,13 +7,14 @@ address (PTX ISA 5.5.7). Element-wise rules (bounds, fill, traversal strides, pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.chip.state import Region
+from b200.chip.global_memory import Region
 from b200.errors import Fault
 
 PATTERN = 1024  # bytes after which every swizzle pattern repeats
@@ -23,7 +24,7 @@ TF32_NAN = 0x7FFFE000
 CHUNK, HALF_CHUNK = np.dtype(np.complex128), np.dtype(np.uint64)
 
 
-def swizzle(address, mode: int, atomicity: int = 0) -> Any:
+def swizzle(address: np.ndarray, mode: int, atomicity: int = 0) -> Any:
     """Shared-memory address of a byte of a box whose linear address is `address`, an int or array.
 
     mode: 0 none, 1 32B, 2 64B, 3 128B; atomicity, of 128B only: 0 16B, 1 32B, 2 32B with 8B flip
@@ -88,7 +89,7 @@ class Window:
 
     __slots__ = ("shape", "inside", "view")
 
-    def __init__(self, t: TensorMap, region: Region, coords, whole: bool | None = None):
+    def __init__(self, t: TensorMap, region: Region, coords: list[int], whole: bool | None = None):
         if t.holds(coords) if whole is None else whole:
             self.shape, self.inside = t.box_shape, None
             start = t.address - region.base + t.offset(coords)
@@ -122,7 +123,7 @@ class Window:
             )
 
 
-def check_coords(t: TensorMap, coords) -> None:
+def check_coords(t: TensorMap, coords: list[int]) -> None:
     """Raise Fault for a box that does not start at a multiple of 16 bytes in its row, in bounds or
     not.
 
@@ -137,7 +138,7 @@ def check_coords(t: TensorMap, coords) -> None:
         )
 
 
-def check_store(coords) -> None:
+def check_store(coords: list[int]) -> None:
     """Raise Fault for a store or a reduction that starts before the tensor (measured likewise)."""
     for dim, c in enumerate(coords):
         if c < 0:
@@ -147,7 +148,7 @@ def check_store(coords) -> None:
             )
 
 
-def load(t: TensorMap, region: Region, coords, whole: bool | None = None) -> np.ndarray:
+def load(t: TensorMap, region: Region, coords: list[int], whole: bool | None = None) -> np.ndarray:
     """A box as it will stand in shared memory before the swizzle: uint8 [rows, smem_row_bytes].
     whole: as for Window.
     """
@@ -164,7 +165,7 @@ def load(t: TensorMap, region: Region, coords, whole: bool | None = None) -> np.
     return _rounded(data) if t.tf32 else data
 
 
-def _filled(t: TensorMap, shape) -> np.ndarray:
+def _filled(t: TensorMap, shape: tuple) -> np.ndarray:
     if t.fill_nan:
         return np.full((*shape[:-1], shape[-1] // 2), NAN_FILL, np.uint16).view(np.uint8)
     return np.zeros(shape, np.uint8)
@@ -186,7 +187,13 @@ def _rounded(data: np.ndarray) -> np.ndarray:
     return rounded.view(np.uint8)
 
 
-def store(t: TensorMap, region: Region, coords, data: np.ndarray, combine=None) -> None:
+def store(
+    t: TensorMap,
+    region: Region,
+    coords: list[int],
+    data: np.ndarray,
+    combine: Callable | None = None,
+) -> None:
     """Write box rows (uint8 [rows, smem_row_bytes]) to the tensor; drop what is out of bounds.
 
     combine: function of (old, new) bytes, both contiguous uint8 of one shape, for reductions.

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from b200.chip.state import CTA
 from b200.errors import Fault
 from b200.program.module import Instr
+from b200.registry import active
 from b200.spaces import SHARED_WINDOW
 
 if TYPE_CHECKING:
@@ -39,10 +42,10 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     on a B200 (jIab-b/nvfp4_gemm at 92166a3, s_128t.py and its log out_128t.txt).
     """
 
-    def own(warp: Fragment, address, nbytes: int, align=1):
+    def own(warp: Fragment, address: int, nbytes: int, align: int = 1):
         return warp.cta, warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
 
-    def cluster(warp: Fragment, address, nbytes: int, align=1):
+    def cluster(warp: Fragment, address: int, nbytes: int, align: int = 1):
         return warp.cta.cluster.locate(shared_address(warp, address), nbytes, align)
 
     def generic(warp: Fragment, address, nbytes: int, align=1):
@@ -114,3 +117,19 @@ class Signaller(NamedTuple):
 def issuer(warp: Fragment, ins: Instr, unit: str = "") -> Signaller:
     """The warp that executes `ins`; unit: see Signaller."""
     return Signaller(warp.cta.rank, warp.index, ins, unit)
+
+
+def ranges(
+    mask: int, address: int | np.ndarray, size: int | np.ndarray
+) -> list[tuple[int, int, int]]:
+    """(lanes, address, bytes) of each range that active lanes access, where an operand gives its
+    size. Empty ones are left out.
+    """
+    if not isinstance(address, np.ndarray) and not isinstance(size, np.ndarray):
+        return [(mask, address, size)] if size else []
+    which = active(mask)
+    pairs = zip(*(np.broadcast_to(x, 32)[which].tolist() for x in (address, size)))
+    found: dict[tuple[int, int], int] = {}
+    for lane, pair in zip(which, pairs):
+        found[pair] = found.get(pair, 0) | 1 << lane
+    return [(lanes, *pair) for pair, lanes in found.items() if pair[1]]

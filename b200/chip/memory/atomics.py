@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.memory.loads_stores import (
-    address_array,
-    by_window,
     halves,
     joined,
     kind_of,
@@ -21,8 +19,8 @@ from b200.chip.memory.loads_stores import (
     order_of,
     policies_of,
     space_of,
-    spans,
 )
+from b200.chip.memory.places import address_array, by_window, spans
 from b200.effects import Updates
 from b200.formats import decode, encode
 from b200.program.module import SINK, TYPE_BITS, Instr, Vec
@@ -42,7 +40,7 @@ def _flush(values: np.ndarray) -> np.ndarray:
 def _float_op(op: str, kind: str, flush: bool = False):
     """Operation on values of a float format, rounded to nearest even; flush: f32 subnormals."""
 
-    def values(bits):
+    def values(bits: np.ndarray):
         if kind == "f32":
             wide = bits.view(np.float32).astype(np.float64)
             return _flush(wide) if flush else wide
@@ -50,7 +48,7 @@ def _float_op(op: str, kind: str, flush: bool = False):
             return bits.view(np.float64)
         return decode(bits, kind)
 
-    def back(x):
+    def back(x: np.ndarray):
         if kind == "f32":
             narrow = x.astype(np.float32)
             return (_flush(narrow).astype(np.float32) if flush else narrow).view(np.uint32)
@@ -171,7 +169,14 @@ def _atomic(ins: Instr):
     if wide := kind == "b128":
         n, size = 2, 8
 
-    def run(warp: Fragment, mask: int, address, b, c=None, policy=None):
+    def run(
+        warp: Fragment,
+        mask: int,
+        address: int | np.ndarray,
+        b: int | np.ndarray,
+        c=None,
+        policy=None,
+    ):
         changed = False
         addresses = address_array(address)
         split = halves if wide else _itself

@@ -41,7 +41,7 @@ def createpolicy_fractional(ins: Instr) -> Run:
     """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
     policy = _policy(ins)
 
-    def run(warp: Fragment, lane: int, bits=0x3F800000):
+    def run(warp: Fragment, lane: int, bits: int = 0x3F800000):
         (fraction,) = struct.unpack("<f", struct.pack("<I", bits))
         if not 0.0 < fraction <= 1.0:
             raise Fault(f"createpolicy.fractional: the fraction is {fraction}, must be in (0, 1]")
@@ -55,7 +55,7 @@ def createpolicy_range(ins: Instr) -> Run:
     """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
     policy = _policy(ins)
 
-    def run(warp: Fragment, lane: int, address, primary, total):
+    def run(warp: Fragment, lane: int, address: int, primary: int, total: int):
         if primary > total:
             raise Fault(f"createpolicy.range: the primary size {primary} exceeds the total {total}")
         return policy

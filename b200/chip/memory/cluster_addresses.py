@@ -26,7 +26,7 @@ def mapa(ins: Instr) -> Pure:
     window = SHARED_WINDOW if generic else 0
     dtype = np.uint64 if bits == 64 else np.uint32
 
-    def vector(a, rank):
+    def vector(a: np.ndarray, rank: np.ndarray):
         return (a & dtype(OFFSET_MASK)) | (rank.astype(dtype) << dtype(RANK_SHIFT)) | dtype(window)
 
     source = f"(({{0}} & {OFFSET_MASK:#x}) | ({{1}} << {RANK_SHIFT}) | {window:#x})"

@@ -10,30 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.memory.addressing import generic_to_shared, shared_address, space_of
+from b200.chip.memory.addressing import generic_to_shared, ranges, shared_address, space_of
 from b200.effects import Fills
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Imm, Instr
-from b200.registry import Run, active, warp
+from b200.registry import Run, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
 
 UNIT = 8  # bytes of which a size is a multiple, and an address
 MOST = 1 << 24  # bytes that a lane may fill
-
-
-def ranges(mask: int, address, size) -> list[tuple[int, int, int]]:
-    """(lanes, address, bytes) of each range that active lanes fill, without empty ones."""
-    if not isinstance(address, np.ndarray) and not isinstance(size, np.ndarray):
-        return [(mask, address, size)] if size else []
-    which = active(mask)
-    pairs = zip(*(np.broadcast_to(x, 32)[which].tolist() for x in (address, size)))
-    found: dict[tuple[int, int], int] = {}
-    for lane, pair in zip(which, pairs):
-        found[pair] = found.get(pair, 0) | 1 << lane
-    return [(lanes, *pair) for pair, lanes in found.items() if pair[1]]
 
 
 @warp("st.bulk", states=lambda ins: Fills(pipe="fill", space=space_of(ins)))
@@ -43,7 +31,9 @@ def fill(ins: Instr) -> Run:
     if not isinstance(initial, Imm) or initial.value:
         raise Unsupported(f"{ins.opcode}: its last operand must be the immediate 0")
 
-    def run(warp: Fragment, mask: int, address, size, value):
+    def run(
+        warp: Fragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, value: int
+    ):
         for _, at, nbytes in ranges(mask, address, size):
             if nbytes % UNIT:
                 raise Fault(f"st.bulk of {nbytes} bytes: the size must be a multiple of {UNIT}")

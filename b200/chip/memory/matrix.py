@@ -7,12 +7,14 @@ byte of the row); the 4-bit and 6-bit forms first widen each row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import address_array, read_columns, space_of, write_columns
+from b200.chip.memory.loads_stores import space_of
+from b200.chip.memory.places import address_array, read_columns, write_columns
 from b200.effects import MatrixLoads, MatrixStores
 from b200.program.module import Instr, Vec
 from b200.registry import Run, lanes, warp
@@ -53,7 +55,7 @@ class Form:
         return found
 
 
-def _form(rows: int, registers: int, row, byte) -> Form:
+def _form(rows: int, registers: int, row: Callable, byte: Callable) -> Form:
     at = np.arange(4 * registers)[None, :]
     shape = (32, 4 * registers)
     return Form(
@@ -126,7 +128,7 @@ def ldmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << form.rows * count) - 1, space_of(ins)
     bits = 4 if ins.has("b4x16_p64") else 6 if ins.has("b6x16_p32") else 8
 
-    def run(warp: Fragment, mask: int, address):
+    def run(warp: Fragment, mask: int, address: np.ndarray):
         at = address_array(address)
         words = read_columns(warp, suppliers, matrix_space(space, at), at, 4, np.uint32)
         rows = np.stack(words, axis=1).view(np.uint8)
@@ -148,7 +150,7 @@ def stmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << given) - 1, space_of(ins)
     rows = np.zeros(32, np.complex128)  # of 16 bytes; those of other lanes are not written
 
-    def run(warp: Fragment, mask: int, address, regs):
+    def run(warp: Fragment, mask: int, address: np.ndarray, regs: tuple):
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)

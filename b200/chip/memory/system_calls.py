@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import spans
+from b200.chip.memory.places import spans
 from b200.effects import CallsSystem
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -60,7 +60,7 @@ class _Arguments:
         return struct.unpack(f"<{code}", raw)[0]
 
 
-def _convert(match: re.Match, arguments: _Arguments, f, lane: int) -> str:
+def _convert(match: re.Match, arguments: _Arguments, f: Fragment, lane: int) -> str:
     flags, width, precision, length, kind = match.groups()
     if kind == "%":
         return "%"
@@ -85,7 +85,7 @@ def _convert(match: re.Match, arguments: _Arguments, f, lane: int) -> str:
 def vprintf(ins: Instr) -> Run:
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
-    def run(warp: Fragment, mask: int, form, arguments):
+    def run(warp: Fragment, mask: int, form: int, arguments: int):
         forms, buffers = lanes(form, np.uint64), lanes(arguments, np.uint64)
         counts = np.zeros(32, DTYPES[32])
         for lane in active(mask):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from b200.effects import ArrivesInCluster, MeetsInCta, WaitsInCluster
@@ -38,7 +39,7 @@ class NamedBarrier(Waitable):
         self.came: dict[Loc, list[int]] = {}
         self.mixed: dict[Loc, list[int]] = {}
 
-    def arrive(self, count: int, threads: int, f, ins: Instr) -> None:
+    def arrive(self, count: int, threads: int, f: Fragment, ins: Instr) -> None:
         """`count` threads arrive; `threads` take part (0: all threads of the CTA). ins: by this."""
         if self.arrived and threads != self.expected:
             raise Fault(
@@ -82,7 +83,7 @@ def barrier_of(warp: Fragment, number: int) -> NamedBarrier:
     return found
 
 
-def _scalar(x, warp: Fragment) -> int:
+def _scalar(x: int, warp: Fragment) -> int:
     """A barrier's number or count as an int; it must be the same in all lanes of the warp."""
     if isinstance(x, int):
         return x
@@ -133,7 +134,7 @@ def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     _, aligned = _form(ins)
 
-    def run(warp: Fragment, mask: int, number, threads=0):
+    def run(warp: Fragment, mask: int, number: int, threads: int = 0):
         gather(warp, mask, ins)
         bar = barrier_of(warp, _scalar(number, warp))
         wait(
@@ -147,7 +148,7 @@ def barrier_sync(ins: Instr) -> Run:
     return run
 
 
-def wait(warp: Fragment, bar: NamedBarrier, arrive) -> None:
+def wait(warp: Fragment, bar: NamedBarrier, arrive: Callable) -> None:
     """Arrive once, then wait for the generation's end (executed again when woken)."""
     if warp.token is None:
         warp.token = (bar, bar.generation)
@@ -168,7 +169,7 @@ def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     _, aligned = _form(ins)
 
-    def run(warp: Fragment, mask: int, number, threads):
+    def run(warp: Fragment, mask: int, number: int, threads: int):
         threads = _scalar(threads, warp)
         barrier_of(warp, _scalar(number, warp)).arrive(
             _count(warp, threads, aligned), threads, warp, ins

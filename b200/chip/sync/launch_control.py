@@ -19,6 +19,7 @@ from b200.registry import Run, lane
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.state import Cluster
 
 RESPONSE = 16  # bytes
 WORD = (1 << 32) - 1
@@ -32,7 +33,7 @@ def try_cancel(ins: Instr) -> Run:
     locate = resolver("shared::cta" if ins.has("shared::cta") else "generic")
     everywhere = ins.has("multicast::cluster::all")
 
-    def run(warp: Fragment, lane: int, address, mbar):
+    def run(warp: Fragment, lane: int, address: int, mbar: int):
         cta, at = locate(warp, address, RESPONSE, RESPONSE)
         _, barrier = locate(warp, mbar, 8, 8)
         ctas = cta.cluster.ctas if everywhere else [cta]
@@ -52,7 +53,7 @@ def try_cancel(ins: Instr) -> Run:
     return run
 
 
-def response_of(cluster) -> bytes:
+def response_of(cluster: Cluster | None) -> bytes:
     """The response that names a cancelled cluster; for None, the response of a failure."""
     if cluster is None:
         return bytes(RESPONSE)
@@ -85,7 +86,7 @@ def get_first_ctaid(ins: Instr) -> Run:
     """
     axis = next(("xyz".index(m[-1]) for m in ins.mods if m.startswith("get_first_ctaid::")), 0)
 
-    def run(warp: Fragment, lane: int, response):
+    def run(warp: Fragment, lane: int, response: int):
         words = [response >> 32 * i & WORD for i in range(3)]
         return (*words, 0) if ins.has("v4") else words[axis]
 

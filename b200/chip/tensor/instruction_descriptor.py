@@ -70,7 +70,7 @@ class InstructionDescriptor:
     sfb_id: int = 0
 
 
-def _fault(idesc: int, kind: Kind, field: str, value, must: str):
+def _fault(idesc: int, kind: Kind, field: str, value: str | int, must: str):
     raise Fault(
         f"instruction descriptor {idesc:#010x} of kind::{kind.name}: {field} is {value}, {must}"
     )

@@ -200,7 +200,9 @@ class DecodedMma:
         found = scales.read(cta)
         return found.repeat(2, axis=1) if scales.count == 2 else found
 
-    def _operand(self, values, fmt: str, cta: CTA, sf: ScaleFactors | None) -> tensor_core.Operand:
+    def _operand(
+        self, values: np.ndarray, fmt: str, cta: CTA, sf: ScaleFactors | None
+    ) -> tensor_core.Operand:
         if sf is None:
             return tensor_core.Operand(values, tensor_core.LEAST[fmt])
         return tensor_core.with_ue8m0(values, fmt, sf.read(cta)[:, 0])
@@ -325,7 +327,7 @@ def tcgen05_commit(ins: Instr) -> Run:
     locate = resolver(space_of(ins))
     pair = group_of(ins) == 2
 
-    def run(warp: Fragment, lane: int, address, cta_mask=None):
+    def run(warp: Fragment, lane: int, address: int, cta_mask: int | None = None):
         cta, at = locate(warp, address, 8, 8)
         targets, offset = (cta,), at & OFFSET_MASK
         if cta_mask is not None:

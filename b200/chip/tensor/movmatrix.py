@@ -23,7 +23,7 @@ _PLACES = PLAIN.row * ROW_BYTES + PLAIN.byte
 def movmatrix(ins: Instr) -> Run:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a"""
 
-    def run(warp: Fragment, mask: int, a):
+    def run(warp: Fragment, mask: int, a: np.ndarray):
         whole_warp(mask, ins.opcode)
         rows = lanes(a, np.uint32).view(np.uint8).take(_SOURCES)
         return np.ascontiguousarray(rows[_PLACES]).view(np.uint32)[:, 0]

@@ -141,7 +141,9 @@ def _fp4_nothing_lost(table: ScaleTable, sfa, sfb, cells, space: Workspace) -> b
     return _sum_exact(top, lowest, cells, 35, space)
 
 
-def _sum_exact(top: int, lowest: int, cells, fraction_bits: int, space: Workspace) -> bool:
+def _sum_exact(
+    top: int, lowest: int, cells: np.ndarray | None, fraction_bits: int, space: Workspace
+) -> bool:
     """Whether multiples of 2^lowest and an fp32 accumulator survive alignment to their largest
     exponent, which is at most `top` but for the accumulator. Leaves the accumulator in space.c."""
     if cells is None:
@@ -155,7 +157,9 @@ def _sum_exact(top: int, lowest: int, cells, fraction_bits: int, space: Workspac
     return bool(np.equal(whole, fixed, out=space.flags).all())
 
 
-def _dot_cut_to_f32(a: np.ndarray, b: np.ndarray, cells, space: Workspace) -> np.ndarray:
+def _dot_cut_to_f32(
+    a: np.ndarray, b: np.ndarray, cells: np.ndarray | None, space: Workspace
+) -> np.ndarray:
     """fp32 cells of a @ b.T + space.c (nothing where cells is None), cut off towards zero.
 
     Results are zero or normal; 24 bits are kept, which makes the conversion to fp32 exact. Adding
@@ -220,11 +224,7 @@ class Operand:
 
 
 def multiply(
-    a: Operand,
-    b: Operand,
-    cells: np.ndarray | None,
-    d_type: str = "f32",
-    scale_d: int = 0,
+    a: Operand, b: Operand, cells: np.ndarray | None, d_type: str = "f32", scale_d: int = 0
 ) -> np.ndarray:
     """One K-step of kind::f16, tf32, f8f6f4 or mxf8f6f4; returns cells, uint32 [M, N], which the
     next call overwrites.
@@ -248,7 +248,9 @@ def multiply(
     return fused_sum.round_f32(total)
 
 
-def _accumulator(cells, d_type: str, shape: tuple[int, int], scale_d: int = 0) -> np.ndarray:
+def _accumulator(
+    cells: np.ndarray | None, d_type: str, shape: tuple[int, int], scale_d: int = 0
+) -> np.ndarray:
     """float64 values of the accumulator's cells."""
     if cells is None:
         return np.zeros(shape)
@@ -260,7 +262,9 @@ def _accumulator(cells, d_type: str, shape: tuple[int, int], scale_d: int = 0) -
     return c * 2.0**-scale_d if scale_d else c
 
 
-def _multiply_exact(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndarray:
+def _multiply_exact(
+    a: Operand, b: Operand, va: np.ndarray, vb: np.ndarray, c: np.ndarray, d_type: str
+) -> np.ndarray:
     ec = fused_sum.exponents(c, LEAST[d_type])
     terms = fused_sum.products(va, vb)
     return fused_sum.fused_sum(terms, a.exponents(), b.exponents(), c, ec, 25)
@@ -276,7 +280,14 @@ def _multiply_special(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndar
     return np.where(np.isfinite(ieee), total, ieee)
 
 
-def _products_nothing_lost(a: Operand, b: Operand, va, vb, cells, space: Workspace) -> bool:
+def _products_nothing_lost(
+    a: Operand,
+    b: Operand,
+    va: np.ndarray,
+    vb: np.ndarray,
+    cells: np.ndarray | None,
+    space: Workspace,
+) -> bool:
     """As _fp4_nothing_lost, for products aligned one by one and 25 fraction bits.
 
     Here the lowest bit of all values is looked for. The accumulator is fp32 and not scaled.

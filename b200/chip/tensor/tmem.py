@@ -15,14 +15,7 @@ import numpy as np
 from b200.chip.operations import TmemShift
 from b200.chip.state import CTA
 from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
-from b200.effects import (
-    Effect,
-    FencesTensor,
-    ShiftsRows,
-    TensorLoads,
-    TensorStores,
-    WaitsForTensor,
-)
+from b200.effects import Effect, FencesTensor, ShiftsRows, TensorLoads, TensorStores, WaitsForTensor
 from b200.errors import Fault
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
@@ -83,7 +76,7 @@ _ROW_OF_LANE = np.arange(32, dtype=np.uint32) << 16  # after the address of lane
 class TmemAccess:
     """The part of the tensor memory that a tcgen05.ld or .st of a given form reaches."""
 
-    def __init__(self, ins: Instr, registers, packed: bool):
+    def __init__(self, ins: Instr, registers: Vec, packed: bool):
         self.ins, self.opcode, self.packed = ins, ins.opcode, packed
         self.shape = ins.one(*SHAPES)
         self.repeat = next(int(m[1:]) for m in ins.mods if m[0] == "x" and m[1:].isdigit())
@@ -120,7 +113,7 @@ class TmemAccess:
         warp.cta.check_tmem(row, column, self.width(second_half))
         return row, column
 
-    def _names_own_rows(self, taddr) -> bool:
+    def _names_own_rows(self, taddr: int) -> bool:
         """Whether each lane gives the address of the row that the shape gives it anyway."""
         if self.shape != "32x32b" or not isinstance(taddr, np.ndarray):
             return False
@@ -179,7 +172,7 @@ def tcgen05_ld(ins: Instr) -> Run:
     shape, repeat, count = access.shape, access.repeat, access.count
     plain = shape == "32x32b" and not packed
 
-    def run(warp: Fragment, mask: int, taddr, second_half=0):
+    def run(warp: Fragment, mask: int, taddr: int, second_half: int = 0):
         whole_warp(mask, ins.opcode)
         row, column = access.locate(warp, taddr, second_half)
         tmem = warp.cta.columns(column, access.width(second_half))
@@ -206,7 +199,7 @@ def tcgen05_st(ins: Instr) -> Run:
     packed = _stores(ins).packed
     access = TmemAccess(ins, ins.operands[-1], packed)
 
-    def run(warp: Fragment, mask: int, taddr, *rest):
+    def run(warp: Fragment, mask: int, taddr: int, *rest):
         whole_warp(mask, ins.opcode)
         registers, second_half = rest[-1], rest[0] if len(rest) == 2 else 0
         row, column = access.locate(warp, taddr, second_half)

@@ -111,7 +111,7 @@ def tcgen05_cp(ins: Instr) -> Run:
     group = group_of(ins)
     expand = FORMATS[source_format] if source_format is not None else None
 
-    def run(warp: Fragment, lane: int, taddr, descriptor):
+    def run(warp: Fragment, lane: int, taddr: int, descriptor: int):
         row, column = split(taddr)
         if row and shape.targets:
             raise Fault(f"{ins.opcode} to address {taddr:#010x}: lane {row}, must be 0")

@@ -53,7 +53,7 @@ def _form(ins: Instr) -> Form:
     return Form(d, a, b, row_bytes, ins.has("satfinite"))
 
 
-def _gather(registers, rows_of_register: int, row_bytes: int) -> np.ndarray:
+def _gather(registers: tuple, rows_of_register: int, row_bytes: int) -> np.ndarray:
     """Registers of A (two rows of each 8 a register pair) or B (one) as bytes [rows, row_bytes]."""
     out = np.empty((8 * rows_of_register, row_bytes), np.uint8)
     for i, register in enumerate(registers):
@@ -71,7 +71,7 @@ def _values(raw: np.ndarray, fmt: str) -> np.ndarray:
     return formats.decode(raw.view(unsigned), fmt)
 
 
-def _accumulator(registers, fmt: str) -> np.ndarray:
+def _accumulator(registers: tuple, fmt: str) -> np.ndarray:
     """C as cells, uint32 [16, 8]."""
     cells = np.empty((16, 8), np.uint32)
     row, column = _LANE[:, 0] // 4, 2 * (_LANE[:, 0] % 4)
@@ -105,7 +105,7 @@ def mma_sync(ins: Instr) -> Run:
         return double_mma(ins)
     form = _form(ins)
 
-    def run(warp: Fragment, mask: int, a, b, c):
+    def run(warp: Fragment, mask: int, a: tuple, b: tuple, c: tuple):
         whole_warp(mask, ins.opcode)
         a, b, c = (x if isinstance(x, tuple) else (x,) for x in (a, b, c))
         va = _values(_gather(a, 2, form.row_bytes), form.a)

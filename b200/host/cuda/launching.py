@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from b200 import occupancy
-from b200.hardware import (
-    MAX_BLOCK,
-    MAX_GRID,
-    SM_REGISTERS,
-    SMEM_DEFAULT,
-    SMEM_OPT_IN,
-)
+from b200.hardware import MAX_BLOCK, MAX_GRID, SM_REGISTERS, SMEM_DEFAULT, SMEM_OPT_IN
 from b200.host import refusals
 from b200.host.refusals import Refused, check_cooperative
 from b200.program.module import Kernel

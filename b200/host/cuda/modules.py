@@ -18,12 +18,7 @@ import numpy as np
 from b200 import occupancy, sparse
 from b200.chip.unwritten import fill
 from b200.errors import EmulatorError
-from b200.hardware import (
-    MAX_CLUSTER,
-    MEMORY_BYTES,
-    SM_COUNT,
-    SMEM_OPT_IN,
-)
+from b200.hardware import MAX_CLUSTER, MEMORY_BYTES, SM_COUNT, SMEM_OPT_IN
 from b200.host import refusals
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView

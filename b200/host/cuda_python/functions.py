@@ -159,7 +159,7 @@ class _Module:
     def gives(self, *values):
         return lambda *_args, **_kwargs: (self.success, *values)
 
-    def does(self, action):
+    def does(self, action: Callable):
         """`action` without a result."""
 
         def nothing(*args, **kwargs):
@@ -168,7 +168,7 @@ class _Module:
 
         return self._answering(nothing, 0)
 
-    def makes(self, action):
+    def makes(self, action: Callable):
         """`action` with one result."""
         return self._answering(lambda *args, **kwargs: (action(*args, **kwargs),), 1)
 
@@ -213,7 +213,7 @@ class _Module:
     def attribute(self, attribute, _device) -> int:
         return device_attribute(int(attribute))
 
-    def event(self, kind):
+    def event(self, kind: type):
         def create(*_flags):
             handle = self.state.handle()
             self.state.events[handle] = None
@@ -225,7 +225,7 @@ class _Module:
         self.state.events[int(event)] = self.state.clock.now()
         self.queues.recorded(int(event), int(queue))
 
-    def queue(self, kind):
+    def queue(self, kind: type):
         """A function that makes a queue. Its flags: 1 is CU_STREAM_NON_BLOCKING."""
 
         def create(flags=0, *_priority):

@@ -17,11 +17,7 @@ from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.cuda.facts import ATTRIBUTES
 from b200.host.cuda.launching import LaunchWords
-from b200.host.cuda.modules import (
-    Modules,
-    check_image,
-    refuse_launch_attribute,
-)
+from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.refusals import Refused
 from b200.host.tensor_map import encode_tiled

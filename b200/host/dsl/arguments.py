@@ -69,7 +69,7 @@ def compare(name: str, compiled: Form, given: Form) -> Finding | None:
     return None
 
 
-def _forms(signature: inspect.Signature, args, kwargs) -> dict[str, Form]:
+def _forms(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict[str, Form]:
     try:
         bound = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:  # what does not fit the signature, the DSL refuses itself
@@ -100,7 +100,7 @@ def patch(runtime: Runtime) -> None:
             setattr(execution, _ATTRIBUTE, _forms(signature, values, named))
         return compiled
 
-    def generate_execution_args(self, args, kwargs):
+    def generate_execution_args(self, args: tuple, kwargs: dict):
         arguments = prepare(self, args, kwargs)  # what a tensor's marks mean is found out then
         expected = getattr(self, _ATTRIBUTE, {})
         if expected:

@@ -52,7 +52,7 @@ def frontends() -> list[Any]:
     return [getattr(dsls, name)._get_dsl() for name in names if hasattr(dsls, name)]
 
 
-def _callback(runtime: Runtime, method, name: str):
+def _callback(runtime: Runtime, method: Callable, name: str):
     failed = 0 if name in _ASSERTED else _FAILED
 
     def call(*args):
@@ -90,7 +90,7 @@ def _patch(runtime: Runtime):
             for name, function in callbacks.items():
                 self.raw_register_runtime(name, ctypes.cast(function, ctypes.c_void_p))
 
-        def lookup(self, name):
+        def lookup(self, name: str):
             function = super().lookup(name)
 
             def check(result, _function, _args):
@@ -118,7 +118,7 @@ def _patch(runtime: Runtime):
     patched.num_devices = property(lambda self: 1)
     run, refused_type = jit.JitExecutor.run_compiled_program, _refused_type()
 
-    def run_unwrapped(self, exe_args):
+    def run_unwrapped(self, exe_args: list):
         try:
             result = run(self, exe_args)
         except Exception as error:

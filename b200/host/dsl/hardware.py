@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 from b200 import hardware
@@ -38,7 +39,7 @@ def _patch_hardware_info() -> None:
     to load."""
     from cutlass.utils.hardware_info import HardwareInfo
 
-    def get_max_active_clusters(self, cluster_size, *_args, **_kwargs) -> int:
+    def get_max_active_clusters(self, cluster_size: int, *_args, **_kwargs) -> int:
         if not 1 <= cluster_size <= 32:
             raise ValueError(
                 f"Cluster size must be between 1 and 32, {cluster_size} is not supported"
@@ -67,7 +68,7 @@ def _patch_benchmark() -> None:
         module.benchmark = _once(module.benchmark)
 
 
-def _once(benchmark):
+def _once(benchmark: Callable):
     known = inspect.signature(benchmark).parameters
 
     @functools.wraps(benchmark)

@@ -31,7 +31,7 @@ def patch(asked: bool) -> None:
         dsl.BaseDSL.post_compilation_cleanup,
     )
 
-    def apply_with_folder(self, envar, function_name):
+    def apply_with_folder(self, envar, function_name: str):
         apply(self, envar, function_name)
         kept = self.options[compiler.KeepPTX]
         folder = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)

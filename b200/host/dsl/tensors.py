@@ -49,7 +49,7 @@ def patch(_runtime: Runtime) -> None:
         return print_one(printable(view), *args, **kwargs)
 
     @functools.wraps(print_text)
-    def print_(values, *args, **kwargs):
+    def print_(values: list, *args, **kwargs):
         return print_text([printable(value) for value in values], *args, **kwargs)
 
     runtime._Tensor.mlir_type = property(mlir_type)

@@ -186,13 +186,15 @@ def patch(_runtime: Runtime) -> None:
     generate = jit.ExecutionArgs.generate_execution_args
 
     @functools.wraps(make_tensor)
-    def make_plain_tensor(self, *args, enable_tvm_ffi=False, **kwargs):  # args: tensor, ...
+    def make_plain_tensor(self, *args, enable_tvm_ffi: bool = False, **kwargs):  # args: tensor, ...
         if enable_tvm_ffi:
             args = (_shared(args[0]), *args[1:])
         make_tensor(self, *args, **kwargs)
 
     @functools.wraps(compile_and_cache)
-    def compile_with_specs(self, *args, full_args=None, full_kwargs=None, **kwargs):
+    def compile_with_specs(
+        self, *args, full_args: tuple | None = None, full_kwargs: dict | None = None, **kwargs
+    ):
         function = compile_and_cache(
             self, *args, full_args=full_args, full_kwargs=full_kwargs, **kwargs
         )
@@ -202,7 +204,7 @@ def patch(_runtime: Runtime) -> None:
         return function
 
     @functools.wraps(generate)
-    def generate_with_specs(self, args, kwargs):
+    def generate_with_specs(self, args: tuple, kwargs: dict):
         specs = getattr(self, "tvm_ffi_specs", None)
         if specs is not None:
             args, kwargs = self.tvm_ffi_arguments = _arguments(self, specs, args, kwargs), {}

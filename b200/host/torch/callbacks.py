@@ -22,15 +22,7 @@ from torch.library import Library
 from b200.errors import EmulatorError
 from b200.host.runtime import Runtime
 from b200.host.takeover import replace
-from b200.host.torch.devices import (
-    CudaTensor,
-    as_cpu,
-    as_cuda,
-    mark,
-    overrides,
-    relabel,
-    special,
-)
+from b200.host.torch import devices
 
 _SAVED, _OUTPUTS = "_b200_saved", "_b200_outputs"  # on a ctx: which tensors are on cuda
 _KERNELS = ("CPU", "CUDA")  # dispatch keys
@@ -38,7 +30,7 @@ _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autogra
 
 
 def on_cuda(value: Any) -> bool:
-    return isinstance(value, CudaTensor)
+    return isinstance(value, devices.CudaTensor)
 
 
 def _as_program(function: Callable) -> Callable:
@@ -55,7 +47,7 @@ def _as_program(function: Callable) -> Callable:
 def _given(values: Iterable[Any], flags: Iterable[bool]) -> tuple:
     """Values, of which those with a flag are tensors on cuda, or None."""
     return tuple(
-        mark(value) if flag and isinstance(value, torch.Tensor) else value
+        devices.mark(value) if flag and isinstance(value, torch.Tensor) else value
         for value, flag in zip(values, flags, strict=True)
     )
 
@@ -89,7 +81,7 @@ def _patch_saved_tensors() -> None:
 def _patch_backward() -> None:
     """Gradients are where the outputs are that they belong to."""
 
-    def applying(apply):
+    def applying(apply: Callable):
         def apply_on_device(cls, *args, **kwargs):
             result = apply(cls, *args, **kwargs)
             if any(map(on_cuda, (*args, *kwargs.values()))):
@@ -107,7 +99,7 @@ def _patch_backward() -> None:
 def _note_outputs(result: Any) -> None:
     """Outputs of a Function with arguments on cuda are on cuda; their node knows."""
     outputs = result if isinstance(result, tuple) else (result,)
-    tensors = [mark(output) for output in outputs if isinstance(output, torch.Tensor)]
+    tensors = [devices.mark(output) for output in outputs if isinstance(output, torch.Tensor)]
     with torch._C.DisableTorchFunctionSubclass():
         nodes = {tensor.grad_fn for tensor in tensors}
     for node in nodes:
@@ -136,15 +128,15 @@ def _backward(function: Callable) -> Callable:
 def patch_hooks(_runtime: Runtime) -> None:
     """Give hooks their gradient's device."""
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        special(getattr(torch.Tensor, name), _registering_hook(getattr(torch.Tensor, name)))
+        devices.special(getattr(torch.Tensor, name), _registering_hook(getattr(torch.Tensor, name)))
 
 
 def _registering_hook(register: Callable) -> Callable:
     """Tensor.register_hook of a CudaTensor."""
 
-    def call(self, hook):
+    def call(self, hook: Callable):
         def on_device(gradient):
-            return _as_program(hook)(mark(gradient))
+            return _as_program(hook)(devices.mark(gradient))
 
         with torch._C.DisableTorchFunctionSubclass():
             return register(self, on_device)
@@ -171,8 +163,8 @@ class _Operator:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from torch.utils._pytree import tree_leaves
 
-        if overrides.everything:
-            args, kwargs = relabel((args, kwargs), as_cuda)
+        if devices.overrides.everything:
+            args, kwargs = devices.relabel((args, kwargs), devices.as_cuda)
         given = any(map(on_cuda, tree_leaves((args, kwargs))))
         key = _KERNELS[given]
         kernel = self.kernels.get(key)
@@ -182,7 +174,7 @@ class _Operator:
                 f" kernel for {' and '.join(self.kernels)}"
             )
         result = _as_program(kernel)(*args, **kwargs)
-        return relabel(result, as_cpu) if overrides.everything else result
+        return devices.relabel(result, devices.as_cpu) if devices.overrides.everything else result
 
 
 _operators: dict[str, _Operator] = {}
@@ -194,12 +186,12 @@ def _registering(impl: Callable) -> Callable:
     from torch.library import fallthrough_kernel
 
     @functools.wraps(impl)
-    def call(self, op_name, fn, dispatch_key="", *args, **options):
+    def call(self, op_name: str, fn: Callable, dispatch_key: str = "", *args, **options):
         key = dispatch_key or self.dispatch_key
         if self.ns == "aten" and key == "CUDA" and callable(fn) and fn is not fallthrough_kernel:
             if options.get("with_keyset"):
                 raise EmulatorError("unsupported", f"a kernel for {op_name} on CUDA: with_keyset")
-            overrides.put(self, op_name if isinstance(op_name, str) else op_name.name(), fn)
+            devices.overrides.put(self, op_name if isinstance(op_name, str) else op_name.name(), fn)
             return None
         torchs_own = self.ns == "aten" or fn is fallthrough_kernel or not callable(fn)
         if torchs_own or key not in (*_KERNELS, *_COMPOSITE, ""):

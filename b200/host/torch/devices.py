@@ -31,6 +31,7 @@ import copy
 import ctypes
 import re
 import weakref
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -134,7 +135,7 @@ def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.as_subclass(_Tensor) if type(tensor) is CudaTensor else tensor
 
 
-def relabel(data: Any, function) -> Any:
+def relabel(data: Any, function: Callable) -> Any:
     """`as_cuda` or `as_cpu` of every tensor in nested tuples, lists and dicts."""
     return tree_map_only(torch.Tensor, function, data)
 
@@ -152,7 +153,7 @@ class CudaTensor(torch.Tensor):
     __dlpack_c_exchange_api__ = _Missing()  # torch's own, for C++, hands on a tensor of the CPU
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
+    def __torch_function__(cls, func, types: tuple, args: tuple = (), kwargs: dict | None = None):
         kwargs = kwargs or {}
         if func in READS:
             host_reads()
@@ -279,7 +280,7 @@ def _copied(to: torch.Tensor, source: torch.Tensor, waits: bool) -> None:
         looks.copied(to, source, shared, waits or not shared[1])
 
 
-def _copy(self, source, non_blocking=False) -> torch.Tensor:
+def _copy(self, source, non_blocking: bool = False) -> torch.Tensor:
     """Tensor.copy_ of which one side, or both, are on cuda."""
     with _ON_CPU():
         _Tensor.copy_(self, source)
@@ -292,7 +293,7 @@ def _is_device(arg: Any) -> bool:
 
 
 def move_to_cuda(
-    self, device=None, non_blocking=False, memory_format=torch.preserve_format
+    self, device=None, non_blocking: bool = False, memory_format=torch.preserve_format
 ) -> torch.Tensor:
     target = "cuda" if device is None else device
     return move(self, target, memory_format=memory_format, non_blocking=non_blocking)
@@ -324,7 +325,7 @@ def _format(self, spec: str) -> str:
     return format(as_cpu(self), spec) if self.dim() == 0 else repr(self)
 
 
-def _deepcopy(self, memo):
+def _deepcopy(self, memo: dict):
     if id(self) not in memo:
         with _ON_CPU():
             plain = self.detach().as_subclass(_Tensor) if self.is_leaf else as_cpu(self)
@@ -337,7 +338,7 @@ def _deepcopy(self, memo):
     return memo[id(self)]
 
 
-def _reduce(self, protocol):
+def _reduce(self, protocol: int):
     return _unpickled, (as_cpu(self),)
 
 

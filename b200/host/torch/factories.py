@@ -10,23 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Callable
 
 import torch
 from torch.utils import dlpack
 
+from b200.host.torch import devices
 from b200.host.torch.device_arguments import names_cuda, on_gpu
-from b200.host.torch.devices import (
-    CudaTensor,
-    as_cpu,
-    as_cuda,
-    mark,
-    move,
-    move_to_cuda,
-    overrides,
-    refuse_pin,
-    relabel,
-    torch_to,
-)
 from b200.host.torch.pinned import PinnedTensor, pin
 from b200.host.torch.work import watch
 from b200.sparse import pages
@@ -55,8 +45,8 @@ def patch() -> None:
         setattr(torch, f"{name}_like", _factory(getattr(torch, f"{name}_like")))
     for name in _NEW:
         setattr(_Tensor, f"new_{name}", _factory(getattr(_Tensor, f"new_{name}")))
-    _Tensor.to = functools.wraps(torch_to)(_moved(move))
-    _Tensor.cuda = functools.wraps(_Tensor.cuda)(_moved(move_to_cuda))
+    _Tensor.to = functools.wraps(devices.torch_to)(_moved(devices.move))
+    _Tensor.cuda = functools.wraps(_Tensor.cuda)(_moved(devices.move_to_cuda))
     _Tensor.pin_memory = _pin_memory
     _Tensor.is_pinned = lambda self, device=None: type(self) is PinnedTensor
     _Tensor.record_stream = _record_queue
@@ -69,24 +59,24 @@ def patch() -> None:
 
 def _pin_memory(self, device=None) -> torch.Tensor:
     """A pinned copy of a CPU tensor."""
-    if type(self) is CudaTensor:
-        refuse_pin()
+    if type(self) is devices.CudaTensor:
+        devices.refuse_pin()
     return self if type(self) is PinnedTensor else pin(self.clone())
 
 
 def _record_queue(self, queue) -> None:
     """Tensor.record_stream, which in torch takes a queue of torch's own type only."""
     if (looks := watch()) is not None:
-        address = _Tensor.untyped_storage(as_cpu(self)).data_ptr()
+        address = _Tensor.untyped_storage(devices.as_cpu(self)).data_ptr()
         looks.works.given_back.record(address, queue.cuda_stream)
 
 
-def _moved(function):
+def _moved(function: Callable):
     """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
 
     def call(self, *args, **kwargs):
-        if type(self) not in (_Tensor, CudaTensor, PinnedTensor, torch.nn.Parameter):
-            return torch_to(self, *args, **kwargs)
+        if type(self) not in (_Tensor, devices.CudaTensor, PinnedTensor, torch.nn.Parameter):
+            return devices.torch_to(self, *args, **kwargs)
         return function(self, *args, **kwargs)
 
     return call
@@ -109,15 +99,15 @@ def _factory(function):
         kwargs["device"] = "cpu"
         huge = _huge(function, args, kwargs)
         if huge is not None:
-            return mark(huge)
-        with on_gpu.making(True), overrides.calling():
+            return devices.mark(huge)
+        with on_gpu.making(True), devices.overrides.calling():
             result = function(*args, **kwargs)
-        if type(result) is CudaTensor:
+        if type(result) is devices.CudaTensor:
             return result
         if function.__name__ in _SHARING:  # the argument may be in host memory
             result = result.clone()
         fills = function.__name__ not in _WITHOUT_CONTENTS
-        result = mark(result, keep=fills)
+        result = devices.mark(result, keep=fills)
         looks = watch()
         if fills and looks is not None:
             looks.does(f"torch.{function.__name__}", [], [result])
@@ -126,7 +116,7 @@ def _factory(function):
     return make
 
 
-def _traced(function, args: tuple, kwargs: dict) -> torch.Tensor:
+def _traced(function: Callable, args: tuple, kwargs: dict) -> torch.Tensor:
     """What a factory makes without memory. Some of them look at data or ask for CUDA's generator:
     what these make is given its device afterwards.
     """
@@ -166,41 +156,41 @@ def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
     return torch.frombuffer(pages(size), dtype=torch.uint8).view(meta.dtype).view(meta.shape)
 
 
-def _from_dlpack(function):
+def _from_dlpack(function: Callable):
     @functools.wraps(function)
-    def from_dlpack(tensor, **kwargs):
-        if type(tensor) is CudaTensor:
-            return as_cuda(as_cpu(tensor))
+    def from_dlpack(tensor: devices.CudaTensor, **kwargs):
+        if type(tensor) is devices.CudaTensor:
+            return devices.as_cuda(devices.as_cpu(tensor))
         return function(tensor, **kwargs)
 
     return from_dlpack
 
 
-def _to_dlpack(function):
+def _to_dlpack(function: Callable):
     @functools.wraps(function)
     def to_dlpack(tensor):
-        return tensor.__dlpack__() if type(tensor) is CudaTensor else function(tensor)
+        return tensor.__dlpack__() if type(tensor) is devices.CudaTensor else function(tensor)
 
     return to_dlpack
 
 
-def _load(function):
+def _load(function: Callable):
     @functools.wraps(function)
     def load(file, map_location=None, **kwargs):
         if isinstance(map_location, (str, torch.device)) and names_cuda(map_location):
-            return relabel(function(file, map_location="cpu", **kwargs), mark)
+            return devices.relabel(function(file, map_location="cpu", **kwargs), devices.mark)
         return function(file, map_location=map_location, **kwargs)
 
     return load
 
 
-def _patch_default_device(context) -> None:
+def _patch_default_device(context: type) -> None:
     """torch.set_default_device("cuda") and `with torch.device("cuda")`."""
     from torch.utils._device import _device_constructors
 
     original = context.__torch_function__
 
-    def torch_function(self, func, types, args=(), kwargs=None):
+    def torch_function(self, func, types: tuple, args: tuple = (), kwargs: dict | None = None):
         kwargs = kwargs or {}
         if self.device.type != "cuda" or func not in _device_constructors():
             return original(self, func, types, args, kwargs)

@@ -9,12 +9,16 @@ order. Another queue that uses the tensor must be waited for first, or the alloc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.finding import Finding
 from b200.host.callers import caller
 from b200.host.queues import HOST, Queues
 from b200.program.names import readable
+
+if TYPE_CHECKING:
+    from b200.checker.launches.dependent_launch import Footprint
 
 SMALL = 1 << 20  # bytes: allocations up to this size share blocks (kSmallSize, c10/cuda)
 KEPT = 64  # tensors that are gone and not handed out
@@ -83,7 +87,7 @@ class GivenBack:
         return not any(self.queues.knows(waiter, use.queue, use.number) for waiter in (queue, HOST))
 
 
-def _last(footprint, address: int) -> str:
+def _last(footprint: Footprint, address: int) -> str:
     """The line of an access of the allocation."""
     touched = footprint.places[address]
     number = int(max(touched.written.max(), touched.read.max()))

@@ -59,7 +59,9 @@ def graph_type(runtime: Runtime) -> type:
             self.mode: Recording | None = None
             self._pool = _new_pool()
 
-        def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
+        def capture_begin(
+            self, pool: tuple | None = None, capture_error_mode: str = "global"
+        ) -> None:
             queue = torch.cuda.current_stream().cuda_stream
             if queue == 0:
                 raise RuntimeError(
@@ -99,7 +101,14 @@ def graph_type(runtime: Runtime) -> type:
 class _Capturing:
     """torch.cuda.graph: inside, a graph is captured on a queue of its own."""
 
-    def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", **_options):
+    def __init__(
+        self,
+        cuda_graph,
+        pool: tuple | None = None,
+        stream=None,
+        capture_error_mode: str = "global",
+        **_options,
+    ):
         self.graph, self.pool, self.mode = cuda_graph, pool, capture_error_mode
         self.queue = torch.cuda.stream(stream or torch.cuda.Stream())
 

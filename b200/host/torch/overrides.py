@@ -81,7 +81,7 @@ class Overrides(TorchDispatchMode):
         finally:
             self.everything = before
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, types: tuple, args: tuple = (), kwargs=None):
         kernel, kwargs = self._kernel(func), kwargs or {}
         if func.name() in self.compiled and self._on_gpu(args, kwargs):
             return func._op_dk(torch._C.DispatchKey.CUDA, *args, **kwargs)

@@ -25,7 +25,7 @@ class PinnedTensor(torch.Tensor):
     """CPU memory that says it is pinned."""
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
+    def __torch_function__(cls, func, types: tuple, args: tuple = (), kwargs=None):
         kwargs = kwargs or {}
         other = next((kind for kind in types if kind is not cls and kind is not _Tensor), None)
         if other is not None:  # a CudaTensor among the arguments

@@ -73,7 +73,7 @@ class Stream:
         self.device, self.priority = DEVICE, priority
         self.device_index, self.device_type = 0, 1
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
 
     def __hash__(self) -> int:
@@ -126,7 +126,7 @@ class _CurrentQueue:
     def __init__(self) -> None:
         self.current = DEFAULT
 
-    def set(self, stream) -> None:
+    def set(self, stream: Stream | None) -> None:
         if stream is not None:
             self.current = stream
 
@@ -137,7 +137,7 @@ def _queue_context(queues: _CurrentQueue) -> type:
     class StreamContext:
         """Inside, another queue is the current one."""
 
-        def __init__(self, stream):
+        def __init__(self, stream: Stream | None):
             self.stream = stream
             self.before: list = []
 
@@ -157,7 +157,13 @@ def event_type(clock: Clock, waits: Queues, current: Callable[[], Any]) -> type:
     class Event:
         """A point in the order of launches."""
 
-        def __init__(self, enable_timing=False, blocking=False, interprocess=False, **_):
+        def __init__(
+            self,
+            enable_timing: bool = False,
+            blocking: bool = False,
+            interprocess: bool = False,
+            **_,
+        ):
             self.enable_timing = enable_timing
             self.recorded: tuple[float, int] | None = None
             self.device, self.cuda_event = DEVICE, id(self)

@@ -55,7 +55,7 @@ def generator_type() -> type:
     class Generator(original, metaclass=Kind):
         """torch.Generator; "cuda" is understood."""
 
-        def __new__(cls, device="cpu"):
+        def __new__(cls, device: str = "cpu"):
             return CudaGenerator() if names_cuda(device) else original(device)
 
     return Generator

@@ -36,7 +36,7 @@ class Recording(TorchDispatchMode):
         self.inside = False  # an operation whose steps are not recorded
         self.made: set[int] = set()  # addresses of storages of results
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, types: tuple, args: tuple = (), kwargs: dict | None = None):
         kwargs = kwargs or {}
         if self.inside or not self.capturing() or not self._on_gpu(args, kwargs):
             return func(*args, **kwargs)

@@ -30,7 +30,16 @@ def patch(_runtime: Runtime) -> None:
     original = torch._scaled_mm
 
     @functools.wraps(original)
-    def scaled_mm(a, b, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, **options):
+    def scaled_mm(
+        a: CudaTensor,
+        b: CudaTensor,
+        scale_a: CudaTensor,
+        scale_b: CudaTensor,
+        bias=None,
+        scale_result=None,
+        out_dtype=None,
+        **options,
+    ):
         if a.dtype != torch.float4_e2m1fn_x2:
             return original(a, b, scale_a, scale_b, bias, scale_result, out_dtype, **options)
         on_gpu = type(a) is CudaTensor

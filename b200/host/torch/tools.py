@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -15,9 +16,16 @@ def patch(_runtime: Runtime) -> None:
     replace(torch.autograd.profiler.profile, "__init__", _watching_the_cpu)
 
 
-def _watching_the_cpu(make):
+def _watching_the_cpu(make: Callable):
     @functools.wraps(make)
-    def init(self, *args, use_cuda=False, use_device=None, use_cpu=True, **kwargs):
+    def init(
+        self,
+        *args,
+        use_cuda: bool = False,
+        use_device: str | None = None,
+        use_cpu: bool = True,
+        **kwargs,
+    ):
         if use_cuda or use_device == "cuda":
             use_cpu, use_device = True, None
         make(self, *args, use_device=use_device, use_cpu=use_cpu, **kwargs)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def patch(_runtime: Runtime) -> None:
     torch.Tensor.resize_ = _resized(torch.Tensor.resize_, kinds)
 
 
-def _filled(function, kinds: tuple[type, ...]):
+def _filled(function: Callable, kinds: tuple[type, ...]):
     @functools.wraps(function)
     def make(*args, **kwargs):
         result = function(*args, **kwargs)

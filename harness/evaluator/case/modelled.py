@@ -6,7 +6,7 @@ and may be left out, where nobody asks for the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from harness.evaluator.case.timing import plan
 from task import GEMV
 
 if TYPE_CHECKING:
+    from b200.chip.launch import Launch
     from b200.clock.timeline import Timeline
 
 UNCHECKED = "not checked: results were not computed (eval.py test checks them)"
@@ -98,7 +99,7 @@ def _call(reported: dict[str, Any]) -> str:
     return f"{reported['time_us']:.2f} us is {between} between two events: {parts}"
 
 
-def _where(launches) -> dict[str, Any]:
+def _where(launches: Iterable[Launch]) -> dict[str, Any]:
     """Where the time of the launches goes: microseconds a phase, bytes moved."""
     from b200.clock import profile
 
@@ -113,6 +114,6 @@ def _where(launches) -> dict[str, Any]:
     }
 
 
-def _budget(launch) -> str:
+def _budget(launch: Launch) -> str:
     """What the launch takes of an SM, a line each."""
     return "\n".join(["what a CTA takes:", *(f"  {line}" for line in launch.budget.lines())])

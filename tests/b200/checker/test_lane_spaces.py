@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import b200
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.gpu import Gpu
-from b200.chip.state import GlobalMemory
 from b200.errors import Fault
 from tests.b200.ptx_support import kernel
 

@@ -23,7 +23,7 @@ from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
 from b200.checker.vector_clocks import HB, ORDER
 from b200.chip.copies.tensormap import TensorMap
-from b200.chip.state import GlobalMemory
+from b200.chip.global_memory import GlobalMemory
 from tests.b200.checker.test_checker import findings_of
 
 WORD = 0xFFFFFFFF  # the bits that are stored

@@ -9,9 +9,10 @@ import numpy as np
 
 from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
 from b200.chip.budget import Budget
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.operations import Operation
 from b200.chip.order import InOrder
-from b200.chip.state import CTA, Cluster, GlobalMemory
+from b200.chip.state import CTA, Cluster
 from b200.hardware import SMEM_BASE
 from b200.program.module import Instr
 from b200.registry import find

@@ -62,6 +62,8 @@ CASES: list[tuple[str, e.Effect]] = [
         e.Hints(pipe="hint", policies=frozenset({"evict_last"})),
     ),
     ("discard.global.L2 [%d1], 128;", e.Discards()),
+    ("pmevent 3;", e.CountsEvents()),
+    ("pmevent.mask 4660;", e.CountsEvents()),
     ("nanosleep.u32 20;", e.Sleeps(pipe="sleep")),
     ("ret;", e.Jumps(leaves=True)),
     ("bra.uni end; end:", e.Jumps()),

@@ -9,9 +9,9 @@ import torch
 import b200
 from b200.checker import Checker
 from b200.chip.copies.tensormap import TensorMap
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.gpu import Gpu
 from b200.chip.machine import Machine
-from b200.chip.state import GlobalMemory
 from b200.chip.sync.mbarrier import MBarrier
 from b200.clock.timed import Timed
 from b200.errors import EmulatorError

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b200.chip.sync import mbarrier as mb
+from b200.chip.sync.mbarrier_instructions import PATIENCE
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE
 from b200.registry import FULL, QUIET, Blocked, find
@@ -207,7 +208,7 @@ def test_a_look_between_other_work_never_parks():
 def test_a_polling_test_wait_parks_late():
     warp = barrier()
     poll = run("mbarrier.test_wait.parity.shared.b64")
-    for _ in range(mb.PATIENCE["test_wait"]):
+    for _ in range(PATIENCE["test_wait"]):
         assert poll(warp, 1, address(warp, 0), 0) == 0
     with pytest.raises(Blocked):
         poll(warp, 1, address(warp, 0), 0)

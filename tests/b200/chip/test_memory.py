@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.gpu import Gpu
-from b200.chip.state import GlobalMemory
 from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
 from tests.b200.ptx_support import kernel, run

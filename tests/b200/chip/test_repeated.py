@@ -9,8 +9,8 @@ import torch
 
 import b200
 from b200.chip import repeated
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.gpu import Gpu
-from b200.chip.state import GlobalMemory
 from tests.b200.ptx_support import kernel
 
 COPY = """mov.u32 %r0, %tid.x; ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b];

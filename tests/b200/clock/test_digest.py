@@ -11,7 +11,7 @@ PACKAGE = digest.PACKAGE
 OUTSIDE = {
     *("__init__.py", "__main__.py", "checkout.py", "command_line.py", "compiled", "errors.py"),
     *("explore", "host", "last_words.py", "pictures.py", "py.typed", "records.py"),
-    *("properties.py", "pytest_plugin.py", "reports", "run_arguments.py", "script.py"),
+    *("pytest_plugin.py", "reports", "run_arguments.py", "script.py"),
     *("second_run.py", "sparse.py", "started"),
     *("machine_info.py", "spawned_process.py", "supervised.py", "testing.py", "time_budget.py"),
 }

@@ -13,10 +13,10 @@ import random
 import numpy as np
 import torch
 
+from b200.chip.global_memory import GlobalMemory
 from b200.chip.machine import Machine
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
-from b200.chip.state import GlobalMemory
 from b200.errors import Fault
 from b200.program.analysis import EXIT
 from b200.program.parse import parse

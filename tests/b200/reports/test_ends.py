@@ -85,11 +85,11 @@ def test_a_fault_in_a_traceback_is_not_told_again(run):
 
 
 def test_what_is_not_modelled_is_incomplete(run):
-    script = "text = CLEAN.replace('ret;', 'pmevent 1;\\nret;')\n"
+    script = "text = CLEAN.replace('ret;', 'stackrestore.u32 %r1;\\nret;')\n"
     done, report = run(script + "try: launch(text)\nexcept b200.EmulatorError: pass")
     assert (done.returncode, report["findings"]) == (0, [])
     (row,) = report["incomplete"]
-    assert row["kernel"] == "clean" and "pmevent" in row["why"], row
+    assert row["kernel"] == "clean" and "stackrestore" in row["why"], row
     done, _ = run(script + "try: launch(text)\nexcept b200.EmulatorError: pass", "--strict")
     assert done.returncode == 1
 

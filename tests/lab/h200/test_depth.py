@@ -19,8 +19,7 @@ def launched(ctas: int, stages: int):
     data = torch.frombuffer(pages(ctas * depth.ROWS * depth.PITCH), dtype=torch.uint8)
     out = torch.zeros(ctas, depth.WORDS, dtype=torch.int64)
     params = depth.parameters(ctas, data.data_ptr(), out.data_ptr())
-    where = shape.grid, shape.block, shape.cluster, shape.smem
-    return gpu.launch(depth.kernel(stages), "k", *where, params), out
+    return gpu.launch(depth.kernel(stages), "k", *shape.sizes, params), out
 
 
 def measured(ctas: int, stages: int) -> dict:
