@@ -25,12 +25,19 @@ interrupted, 141 nobody reads the output.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
+import os
 import sys
+import threading
 from collections.abc import Sequence
 
 from harness.evaluator import dependencies
 
+# Objects that the collector waits for. What is imported and compiled makes a million, which stay;
+# to go over them at each 700 is a tenth of a short command.
+COLLECTED_AT = (100_000, 50, 100)
 COMMANDS = {  # with arguments of their own
     "compare": "harness.evaluator.compare.command",
     "ladder": "harness.evaluator.ladder.command",
@@ -57,5 +64,19 @@ def main(argv: Sequence[str]) -> int:
     return told("eval.py", lambda: command.main(argv, __doc__))
 
 
+def leave(status: int) -> None:
+    """End as Python does, but for freeing all modules one by one: that takes half a second."""
+    getattr(threading, "_shutdown")()  # noqa: B009  waits for those that are no daemons
+    atexit._run_exitfuncs()
+    try:
+        for file in (sys.stdout, sys.stderr):
+            if file is not None:  # it was closed before Python began
+                file.flush()
+    except (OSError, ValueError):
+        sys.exit(status)  # which says so in Python's own way
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    gc.set_threshold(*COLLECTED_AT)
+    leave(main(sys.argv[1:]))
