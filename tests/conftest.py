@@ -22,6 +22,9 @@ SEE_A_GPU = "B200_TESTS_SEE_A_GPU"  # set: GPUs stay visible (tests/b200/host/te
 # The collector goes over what a test makes once, behind it, and not each 700 objects: that was a
 # twelfth of the CPU time of all tests.
 COLLECTED_AT = (100_000, 50, 100)
+# A thread of torch's waits for its next work by looking for it all the time. Two in each of two
+# processes took a third of the CPU time where a test makes a reference.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 POPCORN_FD = 63  # the runner's pipe of a command: a file after this descriptor
 
 
@@ -47,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     gc.set_threshold(*COLLECTED_AT)
+    for name in ONE_THREAD:
+        os.environ.setdefault(name, "1")  # of the programs that tests start, too
     if config.getoption("markexpr") != "cuda" and not os.environ.get(SEE_A_GPU):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
