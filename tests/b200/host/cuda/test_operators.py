@@ -102,6 +102,7 @@ def test_opcheck_traces_it_but_for_gradients(either):
 
 
 @pytest.mark.slow
+@pytest.mark.torch_headers
 def test_operators_that_are_registered_beside_the_kernel():
     """In one file of device code, for which nvcc reads torch's own headers for half a minute."""
     b200.install()
