@@ -20,7 +20,8 @@ from b200.host import refusals
 from b200.host.cuda import fatbin
 from b200.host.cuda.copies import check_copy, check_fill
 from b200.host.cuda.facts import Facts
-from b200.host.cuda.graphs import COPY, FILL, RECORD, Graphs, HostWork
+from b200.host.cuda.graph_works import COPY, FILL, RECORD, HostWork, line_of
+from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
 from b200.host.cuda.registration import Registration
@@ -287,7 +288,7 @@ class Driver:
             check_copy(self.modules, to, source, nbytes, kind)
             work()
 
-        if self.runtime.records(HostWork(COPY, later), queue):
+        if self.runtime.records(HostWork(COPY, later, line_of(to, source, nbytes)), queue):
             return
         check_copy(self.modules, to, source, nbytes, kind)
         # the host waits for a copy to memory of its own that is not pinned
@@ -304,7 +305,8 @@ class Driver:
             check_fill(self.modules, to, nbytes)
             ctypes.memset(own(to), value & 0xFF, nbytes)
 
-        if not self.runtime.records(HostWork(FILL, work), queue):
+        words = (to, value & 0xFF, 1, nbytes, 1, nbytes)
+        if not self.runtime.records(HostWork(FILL, work, words), queue):
             check_fill(self.modules, to, nbytes)
             self.runtime.works.filled(to, nbytes, queue)
             work()

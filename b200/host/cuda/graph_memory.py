@@ -19,10 +19,12 @@ _HIGH = 1  # of a cudaGraphMemAttributeType: the most there has been
 
 
 class MemoryWork:
-    """What a node does that allocates or frees. kind: of the node."""
+    """What a node does that allocates or frees. kind: of the node. words: the address, and the
+    bytes of what is allocated.
+    """
 
-    def __init__(self, kind: int, act: Callable[[], None]):
-        self.kind, self._act = kind, act
+    def __init__(self, kind: int, act: Callable[[], None], words: tuple[int, ...]):
+        self.kind, self._act, self.words = kind, act, words
 
     def __call__(self) -> None:
         self._act()
@@ -46,12 +48,16 @@ class GraphMemory:
             self._modules.take(memory)
             self._most = max(self._most, sum(m.size for m in self._live()))
 
-        return MemoryWork(ALLOCATES, act)
+        return MemoryWork(ALLOCATES, act, (memory.first, nbytes))
 
     def frees(self, address: int) -> MemoryWork:
         if address not in self._planned:
             raise Refused(refusals.INVALID_VALUE, f"{address:#x} is not memory of a graph")
-        return MemoryWork(FREES, lambda: self._modules.release(address, "cudaGraphAddMemFreeNode"))
+
+        def act() -> None:
+            self._modules.release(address, "cudaGraphAddMemFreeNode")
+
+        return MemoryWork(FREES, act, (address,))
 
     def attribute(self, number: int, out: int) -> None:
         """number: a cudaGraphMemAttributeType. What is in use is all that is set aside."""

@@ -7,6 +7,7 @@ Two callers: the C++ side of compiled programs (driver.py), and cuda-python
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import re
 from collections.abc import Callable
@@ -172,6 +173,22 @@ class Modules:
             bool(words.dependent),
             bool(words.cooperative),
         )
+
+    def words_of(self, launch: tuple) -> tuple[tuple[int, ...], object]:
+        """A launch that was prepared, as numbers: its kernel, grid, block, dynamic bytes, and the
+        address of its arguments' addresses, which live as long as the second result.
+        """
+        program, name, grid, block, _, smem, packed, *_ = launch
+        (handle, function), *_ = (
+            (handle, known)
+            for handle, known in self._functions.items()
+            if known.module.program is program and known.kernel.name == name
+        )
+        data = ctypes.create_string_buffer(packed, max(len(packed), 1))
+        first = ctypes.addressof(data)
+        places = [first + parameter.offset for parameter in function.kernel.params]
+        array = (ctypes.c_uint64 * max(len(places), 1))(*places)
+        return (handle, *grid, *block, smem, ctypes.addressof(array)), (data, array)
 
     def note_failure(self, error: EmulatorError) -> None:
         """A launch has ended with an error: as on a GPU, one of a kernel stays."""

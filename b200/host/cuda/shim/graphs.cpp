@@ -153,10 +153,11 @@ cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t graph, cudaGraphNod
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* info) {
-  const int code = call("graph_update", {word(executable), word(graph)});
+  uint64_t changed = cudaGraphExecUpdateError;
+  const int code = call("graph_update", {word(executable), word(graph), word(&changed)});
   if (info) {
     std::memset(info, 0, sizeof *info);
-    info->result = code ? cudaGraphExecUpdateError : cudaGraphExecUpdateSuccess;
+    info->result = code ? static_cast<cudaGraphExecUpdateResult>(changed) : cudaGraphExecUpdateSuccess;
   }
   return result(code);
 }

@@ -122,7 +122,7 @@ CUresult cuStreamGetId(CUstream queue, unsigned long long* number) {
 CUresult cuStreamGetDevice(CUstream, CUdevice* device) { return cuCtxGetDevice(device); }
 CUresult cuStreamQuery(CUstream queue) { return cuStreamSynchronize(queue); }
 CUresult cuStreamIsCapturing(CUstream queue, CUstreamCaptureStatus* out) {
-  uint64_t facts[2];
+  uint64_t facts[4];
   const int code = call("graph_capture_info", {word(queue), word(facts)});
   *out = !code && facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return result(code);
