@@ -23,7 +23,7 @@ from b200.host.cuda.facts import Facts
 from b200.host.cuda.graph_works import COPY, FILL, RECORD, HostWork, line_of
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
-from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
+from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute, text_of
 from b200.host.cuda.registration import Registration
 from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
@@ -32,7 +32,7 @@ from b200.host.poke import poke, text_at
 from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
-from b200.program.linking import linked
+from b200.program.linking import linked, undefined
 
 # cudaLimit -> bytes, by default: stack, what printf writes, malloc (CUDA programming guide), and
 # what is set aside of L2
@@ -59,7 +59,7 @@ class Driver:
 
     error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
     number of refusals.py. refused: why, for the last call of each number. recorded: by event, where
-    the clock stood. lock: of the thread whose call is answered.
+    the clock stood. without_time: events that keep none. lock: of the thread that is answered.
     """
 
     def __init__(self, modules: Modules):
@@ -74,6 +74,7 @@ class Driver:
         }
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
+        self.without_time: set[int] = set()
         self.lock = threading.RLock()
         self.error: BaseException | None = None
         self.last_error = 0
@@ -147,6 +148,9 @@ class Driver:
         reason = self.refused.get(code, "").replace("\n", " ")
         _write_text(out, size, f"{text} ({reason})" if code and reason else text)
 
+    def refused_text(self, code: int, out: int, size: int) -> None:
+        _write_text(out, size, self.refused.get(code, ""))
+
     def runtime_name(self, code: int, out: int, size: int) -> None:
         _write_text(out, size, refusals.NAMES.get(code, ("unrecognized error code",))[0])
 
@@ -196,15 +200,21 @@ class Driver:
             handle = self.modules.load(linked(found.texts), found.registers)
         else:
             check_image(head)
-            handle = self.modules.load(text_at(image))
+            handle = self.modules.load(text_of(ctypes.string_at(image)))
         poke(out, "<Q", handle)
 
-    def link_ptx(self, texts: int, count: int, out: int) -> None:
-        """Write the address of the PTX of `count` modules as one. texts: where theirs are."""
+    def link_ptx(self, texts: int, names: int, count: int, out: int) -> None:
+        """Write the address of the PTX of `count` modules as one. texts, names: of each."""
         at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
         if not at:
             raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
-        self._linked = ctypes.create_string_buffer(linked([*map(text_at, at)]).encode())
+        text = linked([*map(text_at, at)])
+        for name in undefined(text):
+            found = struct.unpack(f"<{count}Q", ctypes.string_at(names, 8 * count))
+            users = [text_at(n) for n, one in zip(found, at, strict=True) if name in text_at(one)]
+            said = f"error   : Undefined reference to '{name}' in '{users[0]}'"  # nvlink's words
+            raise Refused(refusals.INVALID_PTX, said)
+        self._linked = ctypes.create_string_buffer(text.encode())
         poke(out, "<Q", ctypes.addressof(self._linked))
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
@@ -366,6 +376,10 @@ class Driver:
         self.runtime.queues.recorded(event, queue)
         self.recorded[event] = self.clock.now()
 
+    def event_without_time(self, event: int) -> None:
+        """Made with cudaEventDisableTiming: no time is asked of it."""
+        self.without_time.add(event)
+
     def _event_of_graph(self, kind: int, event: int) -> None:
         """A node of a graph records an event, or waits for one."""
         if kind == RECORD:
@@ -375,10 +389,13 @@ class Driver:
 
     def forget_event(self, event: int) -> None:
         self.recorded.pop(event, None)
+        self.without_time.discard(event)
         self.runtime.queues.forget_event(event)
 
     def elapsed(self, start: int, end: int, out: int) -> None:
         """Write the milliseconds between two events to `out`."""
+        if not self.without_time.isdisjoint((start, end)):
+            raise Refused(refusals.INVALID_HANDLE, "a time was asked of an event made without")
         first, last = self.recorded.get(start), self.recorded.get(end)
         if first is None or last is None:
             raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)

@@ -48,6 +48,7 @@ class Node:
 
 
 Graph = dict[int, Node]
+_FREES_FIRST = 1  # of the flags: cudaGraphInstantiateFlagAutoFreeOnLaunch
 _CHANGED, _OF_OTHER_KIND = 2, 3  # CU_GRAPH_EXEC_UPDATE_ERROR_*: TOPOLOGY_, NODE_TYPE_CHANGED
 
 
@@ -64,6 +65,7 @@ class Graphs:
         self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
         self._captures: dict[Capture, Captured] = {}  # those that have not ended
         self._arguments: dict[int, Any] = {}  # node -> its kernel's, for programs that ask
+        self._frees: set[int] = set()  # executable graphs that free what they have allocated
         self.memory = GraphMemory(modules)
 
     # --- graphs
@@ -84,9 +86,7 @@ class Graphs:
             raise _unknown("executable graph", handle)
         return self._executables[handle]
 
-    def put(
-        self, graph: int, after: Sequence[int], kind: int, *work: Work, child: int = 0
-    ) -> int:
+    def put(self, graph: int, after: Sequence[int], kind: int, *work: Work, child: int = 0) -> int:
         """A new node of a graph."""
         nodes, handle = self.graph(graph), self.modules.handle()
         _check_known(nodes, after)
@@ -126,10 +126,12 @@ class Graphs:
         return tuple(work for node in self._flat(graph).values() for work in node.work)
 
     def run(self, executable: int, queue: int) -> None:
+        works = [work for node in self.executable(executable).values() for work in node.work]
         try:
-            for node in self.executable(executable).values():
-                for work in node.work:
-                    self.runtime.put(work, queue)
+            for work in works if executable in self._frees else ():
+                self.memory.free_again(work)
+            for work in works:
+                self.runtime.put(work, queue)
         except EmulatorError as error:
             self.modules.note_failure(error)
             raise
@@ -185,6 +187,7 @@ class Graphs:
     def destroy_executable(self, executable: int) -> None:
         self.executable(executable)
         del self._executables[executable]
+        self._frees.discard(executable)
 
     def add_kernel(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         kernel, at = words
@@ -217,6 +220,9 @@ class Graphs:
 
     def memory_attribute(self, number: int, out: int) -> None:
         self.memory.attribute(number, out)
+
+    def trim_memory(self) -> None:
+        self.memory.trim()
 
     def reset_memory_attribute(self, number: int) -> None:
         self.memory.reset(number)
@@ -309,8 +315,11 @@ class Graphs:
     def kind_of(self, node: int, out: int) -> None:
         poke(out, "<i", self._graph_of(node)[node].kind)
 
-    def instantiate(self, out: int, graph: int, _flags: int = 0) -> None:
-        poke(out, "<Q", self.instantiated(graph))
+    def instantiate(self, out: int, graph: int, flags: int) -> None:
+        made = self.instantiated(graph)
+        if flags & _FREES_FIRST:
+            self._frees.add(made)
+        poke(out, "<Q", made)
 
     def parameters(self, node: int, kind: int, out: int) -> None:
         """The words of a node's parameters. kind: what the program takes it for."""

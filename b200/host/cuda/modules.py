@@ -400,6 +400,15 @@ def check_image(head: bytes) -> None:
         )
 
 
+def text_of(image: bytes) -> str:
+    """The PTX of an image that is neither; EmulatorError for what is no text, as LTO-IR."""
+    try:
+        return image.decode()
+    except UnicodeDecodeError:
+        said = "a module that is no PTX, as LTO-IR is none: the software B200 takes PTX"
+        raise EmulatorError("unsupported", said) from None
+
+
 def _check_target(target: str) -> None:
     """PTX of sm_N runs on what came later, of sm_Na on that chip, of sm_Nf on its family (PTX ISA,
     `.target`).

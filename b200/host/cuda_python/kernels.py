@@ -21,6 +21,7 @@ from b200.host.cuda.modules import (
     Modules,
     check_image,
     refuse_launch_attribute,
+    text_of,
 )
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.refusals import Refused
@@ -228,12 +229,14 @@ class Kernels:
 
 def _text(image: Any) -> str:
     """The PTX of a module's image: an object with its bytes, or their address."""
+    if isinstance(image, int) and not image:
+        raise Refused(refusals.INVALID_VALUE, "the image of a module is a null pointer")
     try:
         held = bytes(memoryview(image))
     except TypeError:
         held = ctypes.string_at(int(image))
     check_image(held)
-    return held.split(b"\0", 1)[0].decode()
+    return text_of(held.split(b"\0", 1)[0])
 
 
 def _numbers(values: Sequence[Any], count: int) -> list[int]:
@@ -322,8 +325,8 @@ def _number(value: Any, kind: Any) -> Any:
         value = value.item()
     if isinstance(value, ctypes._SimpleCData):
         value = value.value
-    if not hasattr(value, "__int__") and callable(getattr(value, "getPtr", None)):
-        value = value.getPtr()  # a pointer to a structure of cuda.bindings
+    if kind is ctypes.c_void_p and callable(getattr(value, "getPtr", None)):
+        value = value.getPtr()  # a pointer to an object of cuda.bindings
     whole = not isinstance(value, (bool, int, float, bytes, str))
     made = kind(int(value) if whole else value)
     if isinstance(value, int) and isinstance(made.value, int) and made.value != value:

@@ -138,7 +138,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, void*) {
   return result(call("graph_reset_memory_attribute", {word(attribute)}));
 }
-CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }  // nothing is kept
+CUresult cuDeviceGraphMemTrim(CUdevice) { return result(call("graph_trim_memory", {})); }
 
 // --- edges
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges, size_t* count) {

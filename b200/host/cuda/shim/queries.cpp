@@ -243,6 +243,8 @@ CUresult cuKernelGetAttribute(int* out, CUfunction_attribute attribute, CUkernel
   return cuFuncGetAttribute(out, attribute, reinterpret_cast<CUfunction>(kernel));
 }
 CUresult cuFuncGetParamInfo(CUfunction kernel, size_t index, size_t* offset, size_t* nbytes) {
+  CUdevice device;
+  if (const auto error = cuCtxGetDevice(&device)) return error;
   return result(call("facts_parameter", {word(kernel), index, word(offset), word(nbytes)}));
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* nbytes) {
