@@ -81,6 +81,7 @@ class GlobalRules:
         self.polled: dict = {}  # warp -> what its latest strong read of one address has seen
         self.maps = TensorMaps(observer)
         self.reductions: dict[int, FirstSum] = {}  # base of an allocation -> who has added to it
+        self.narrow = False  # whether bytes are stored, of which the shadow knows nothing
 
     def finish(self) -> None:
         self.shadows.clear()
@@ -281,7 +282,9 @@ class GlobalRules:
         itself. same: they have left what was there.
         """
         if nbytes < UNIT:  # other threads may have the other bytes of an entry
-            addresses, nbytes = _whole_units(addresses), UNIT
+            units = _whole_units(addresses)
+            self.narrow |= units.size * UNIT < addresses.size
+            addresses, nbytes = units, UNIT
             if not addresses.size:
                 return
         memory = self.observer.machine.memory
@@ -338,9 +341,11 @@ class GlobalRules:
         return any(np.isin(addresses, before).any() for before in reversed(loaded))
 
     def contested(self, agent: Agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
-        """What lies at the addresses, by allocation; None if no other warp of the CTA has written
-        there.
+        """What lies at the addresses, by allocation; None if no other warp has written there, or
+        if it may be another one's than the shadow says.
         """
+        if self.narrow:
+            return None
         found: list[tuple[Region, np.ndarray]] = []
         others = False
         while addresses.size:
@@ -353,9 +358,7 @@ class GlobalRules:
             shadow = self.shadows.get(region.base)
             numbers = () if shadow is None else distinct(shadow[at // UNIT])
             writes = (self.writes[number] for number in numbers)
-            others |= any(
-                w is not None and w.agent is not agent and w.agent.cta is agent.cta for w in writes
-            )
+            others |= any(w is not None and w.agent is not agent for w in writes)
             found.append((region, at[:, None] + _range(nbytes)))
         return [(region, at, region.u8[at]) for region, at in found] if others else None
 
@@ -405,6 +408,7 @@ class GlobalRules:
     ) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
         if nbytes < UNIT:
+            self.narrow = True
             return
         signal = self.order.signal(agent, ins, lanes, addresses)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
