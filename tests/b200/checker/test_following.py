@@ -240,7 +240,7 @@ def test_stored_values_are_looked_at_in_every_cluster(launch):
 def test_two_ctas_that_write_one_place_are_found_though_they_follow(launch):
     """The last CTA stores where the one before it has stored."""
     body = f"min.u32 %r4, %r4, {32 * (CLUSTERS - 1) - 1};\nmul.wide.u32 %rd9, %r4, 4;\n"
-    found = compare(launch, body + "add.u64 %rd3, %rd1, %rd9;\n" + STORE)
+    found = compare(launch, body + "add.u64 %rd3, %rd1, %rd9;\nst.global.u32 [%rd3], %r1;")
     assert "two CTAs write the same address" in found.text
     assert (found.followed, found.again) == (CLUSTERS - 2, 1)
 
