@@ -8,7 +8,6 @@ exception is kept and leaves the C++ side as a C++ exception with the same text.
 from __future__ import annotations
 
 import ctypes
-import struct
 import sys
 import threading
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from b200.host.cuda.facts import Facts
 from b200.host.cuda.graph_works import COPY, FILL, RECORD, HostWork, line_of
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
+from b200.host.cuda.linker import Linker
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute, text_of
 from b200.host.cuda.registration import Registration
 from b200.host.cuda.virtual_memory import VirtualMemory
@@ -32,7 +32,7 @@ from b200.host.poke import poke, text_at
 from b200.host.queues import DEFAULT, HOST
 from b200.host.refusals import Refused
 from b200.host.tensor_map import tensor_map_encode_tiled
-from b200.program.linking import linked, undefined
+from b200.program.linking import linked
 
 # cudaLimit -> bytes, by default: stack, what printf writes, malloc (CUDA programming guide), and
 # what is set aside of L2
@@ -71,6 +71,7 @@ class Driver:
             "graph": Graphs(modules, self._event_of_graph),
             "virtual": VirtualMemory(modules),
             "facts": Facts(modules),
+            "link": Linker(),
         }
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
@@ -202,20 +203,6 @@ class Driver:
             check_image(head)
             handle = self.modules.load(text_of(ctypes.string_at(image)))
         poke(out, "<Q", handle)
-
-    def link_ptx(self, texts: int, names: int, count: int, out: int) -> None:
-        """Write the address of the PTX of `count` modules as one. texts, names: of each."""
-        at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
-        if not at:
-            raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
-        text = linked([*map(text_at, at)])
-        for name in undefined(text):
-            found = struct.unpack(f"<{count}Q", ctypes.string_at(names, 8 * count))
-            users = [text_at(n) for n, one in zip(found, at, strict=True) if name in text_at(one)]
-            said = f"error   : Undefined reference to '{name}' in '{users[0]}'"  # nvlink's words
-            raise Refused(refusals.INVALID_PTX, said)
-        self._linked = ctypes.create_string_buffer(text.encode())
-        poke(out, "<Q", ctypes.addressof(self._linked))
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
         poke(out, "<Q", self.modules.kernel(module, text_at(name)))

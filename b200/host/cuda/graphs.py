@@ -6,17 +6,26 @@ allow. Arguments of kernels are copied when a node gets them, as the driver does
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.captures import Capture, Work
-from b200.host.cuda.captured import Captured
-from b200.host.cuda.graph_memory import ALLOCATES, FREES, GraphMemory, MemoryWork
+from b200.host.cuda.captured import Captured, words_of
+from b200.host.cuda.graph_memory import GraphMemory, MemoryWork
+from b200.host.cuda.graph_nodes import (
+    Graph,
+    Node,
+    check_known,
+    check_without_memory,
+    edges,
+    handles,
+    in_order,
+    unknown,
+    write_handles,
+)
 from b200.host.cuda.graph_works import (
     CHILD,
     COPY,
@@ -34,20 +43,6 @@ from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
 from b200.host.refusals import Refused
 
-
-@dataclass(frozen=True)
-class Node:
-    """kind: its number in cudaGraphNodeType. work: what it does. after: nodes that come before.
-    child: the handle of the graph that it owns and carries out, 0 for none.
-    """
-
-    kind: int
-    work: tuple[Work, ...]
-    after: frozenset[int] = field(default_factory=frozenset)
-    child: int = 0
-
-
-Graph = dict[int, Node]
 _FREES_FIRST = 1  # of the flags: cudaGraphInstantiateFlagAutoFreeOnLaunch
 _CHANGED, _OF_OTHER_KIND = 2, 3  # CU_GRAPH_EXEC_UPDATE_ERROR_*: TOPOLOGY_, NODE_TYPE_CHANGED
 
@@ -78,18 +73,18 @@ class Graphs:
 
     def graph(self, handle: int) -> Graph:
         if handle not in self._graphs:
-            raise _unknown("graph", handle)
+            raise unknown("graph", handle)
         return self._graphs[handle]
 
     def executable(self, handle: int) -> Graph:
         if handle not in self._executables:
-            raise _unknown("executable graph", handle)
+            raise unknown("executable graph", handle)
         return self._executables[handle]
 
     def put(self, graph: int, after: Sequence[int], kind: int, *work: Work, child: int = 0) -> int:
         """A new node of a graph."""
         nodes, handle = self.graph(graph), self.modules.handle()
-        _check_known(nodes, after)
+        check_known(nodes, after)
         nodes[handle] = Node(kind, work, frozenset(after), child)
         self._owner[handle] = graph
         return handle
@@ -119,7 +114,7 @@ class Graphs:
         """The nodes in an order that they can be carried out in; one of a graph has its works."""
         return {
             handle: replace(node, work=self._works(node.child)) if node.child else node
-            for handle, node in _in_order(self.graph(graph)).items()
+            for handle, node in in_order(self.graph(graph)).items()
         }
 
     def _works(self, graph: int) -> tuple[Work, ...]:
@@ -139,7 +134,7 @@ class Graphs:
     def changed(self, graph: Graph, node: int, *work: Work) -> None:
         """A node of a graph, or of an executable one, gets other parameters."""
         if node not in graph:
-            raise _unknown("node of the graph", node)
+            raise unknown("node of the graph", node)
         graph[node] = replace(graph[node], work=work)
 
     # --- calls of shim/*graph*.cpp: handles, and addresses of what is read and written
@@ -152,7 +147,7 @@ class Graphs:
     def _cloned(self, graph: int) -> int:
         """A copy, whose nodes have handles of their own, and whose nodes of graphs have copies."""
         nodes = self.graph(graph)
-        _check_without_memory(nodes, "cloned")
+        check_without_memory(nodes, "cloned")
         own = {node: self.modules.handle() for node in nodes}
         copies = {
             own[handle]: replace(
@@ -169,7 +164,7 @@ class Graphs:
     def find_in_clone(self, out: int, node: int, clone: int) -> None:
         own = self._clones.get(clone, {}).get(node, 0)
         if own not in self.graph(clone):
-            raise _unknown("node of the copy", node)
+            raise unknown("node of the copy", node)
         poke(out, "<Q", own)
 
     def destroy(self, graph: int) -> None:
@@ -192,31 +187,27 @@ class Graphs:
     def add_kernel(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         kernel, at = words
         work = self.modules.prepared(kernel, LaunchWords.from_address(at))
-        poke(out, "<Q", self.put(graph, _handles(after, count), KERNEL, work))
+        poke(out, "<Q", self.put(graph, handles(after, count), KERNEL, work))
 
     def add_copy(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        poke(
-            out, "<Q", self.put(graph, _handles(after, count), COPY, copy_of(at, self.modules.own))
-        )
+        poke(out, "<Q", self.put(graph, handles(after, count), COPY, copy_of(at, self.modules.own)))
 
     def add_fill(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        poke(
-            out, "<Q", self.put(graph, _handles(after, count), FILL, fill_of(at, self.modules.own))
-        )
+        poke(out, "<Q", self.put(graph, handles(after, count), FILL, fill_of(at, self.modules.own)))
 
     def add_host(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        poke(out, "<Q", self.put(graph, _handles(after, count), HOST, call_of(*words)))
+        poke(out, "<Q", self.put(graph, handles(after, count), HOST, call_of(*words)))
 
     def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         """words: bytes, and where their address is written."""
         if not words[0]:
             raise Refused(refusals.INVALID_VALUE, "a node of a graph allocates no bytes")
         work = self.memory.allocates(*words)
-        poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
+        poke(out, "<Q", self.put(graph, handles(after, count), work.kind, work))
 
     def add_free(self, out: int, graph: int, after: int, count: int, address: int) -> None:
         work = self.memory.frees(address)
-        poke(out, "<Q", self.put(graph, _handles(after, count), work.kind, work))
+        poke(out, "<Q", self.put(graph, handles(after, count), work.kind, work))
 
     def memory_attribute(self, number: int, out: int) -> None:
         self.memory.attribute(number, out)
@@ -231,14 +222,14 @@ class Graphs:
         """words: WAIT or RECORD, and the event."""
         kind, event = words
         work = HostWork(kind, lambda: self._on_event(kind, event), (event,))
-        poke(out, "<Q", self.put(graph, _handles(after, count), kind, work))
+        poke(out, "<Q", self.put(graph, handles(after, count), kind, work))
 
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
-        poke(out, "<Q", self.put(graph, _handles(after, count), EMPTY))
+        poke(out, "<Q", self.put(graph, handles(after, count), EMPTY))
 
     def add_child(self, out: int, graph: int, after: int, count: int, child: int) -> None:
         """A node that owns a copy of a graph."""
-        before, own = _handles(after, count), self._cloned(child)
+        before, own = handles(after, count), self._cloned(child)
         poke(out, "<Q", self.put(graph, before, CHILD, child=own))
 
     def child_of(self, node: int, out: int) -> None:
@@ -250,8 +241,8 @@ class Graphs:
 
     def add_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
         nodes = self.graph(graph)
-        for before, node in zip(_handles(first, count), _handles(then, count), strict=True):
-            _check_known(nodes, (before, node))
+        for before, node in zip(handles(first, count), handles(then, count), strict=True):
+            check_known(nodes, (before, node))
             if before == node:
                 raise Refused(refusals.INVALID_VALUE, "a node of a graph cannot come after itself")
             nodes[node] = replace(nodes[node], after=nodes[node].after | {before})
@@ -277,39 +268,39 @@ class Graphs:
         come after none.
         """
         found = [h for h, node in self.graph(graph).items() if not (roots and node.after)]
-        _write_handles(out, count, found)
+        write_handles(out, count, found)
 
     def edges(self, graph: int, first: int, then: int, count: int) -> None:
         """The number of edges, and their two ends as far as there is room."""
         found = [(x, node) for node, kept in self.graph(graph).items() for x in sorted(kept.after)]
-        _write_handles(first, count, [edge[0] for edge in found], leave=True)
-        _write_handles(then, count, [edge[1] for edge in found])
+        write_handles(first, count, [edge[0] for edge in found], leave=True)
+        write_handles(then, count, [edge[1] for edge in found])
 
     def neighbours(self, node: int, out: int, count: int, behind: int) -> None:
         """Nodes that come just before a node, or behind it."""
         nodes = self._graph_of(node)
         after = [x for x, kept in nodes.items() if node in kept.after]
-        _write_handles(out, count, after if behind else sorted(nodes[node].after))
+        write_handles(out, count, after if behind else sorted(nodes[node].after))
 
     def remove_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
         nodes = self.graph(graph)
-        for before, node in zip(_handles(first, count), _handles(then, count), strict=True):
-            _check_known(nodes, (before, node))
-            _check_without_memory(nodes, "cut")
+        for before, node in zip(handles(first, count), handles(then, count), strict=True):
+            check_known(nodes, (before, node))
+            check_without_memory(nodes, "cut")
             if before not in nodes[node].after:
                 raise Refused(refusals.INVALID_VALUE, "the graph has no such edge")
             nodes[node] = replace(nodes[node], after=nodes[node].after - {before})
 
     def destroy_node(self, node: int) -> None:
         nodes = self._graph_of(node)
-        _check_without_memory(nodes, "cut")
+        check_without_memory(nodes, "cut")
         self._forget(node, nodes.pop(node))
         for other, kept in nodes.items():
             nodes[other] = replace(kept, after=kept.after - {node})
 
     def _graph_of(self, node: int) -> Graph:
         if node not in self._owner:
-            raise _unknown("node of a graph", node)
+            raise unknown("node of a graph", node)
         return self.graph(self._owner[node])
 
     def kind_of(self, node: int, out: int) -> None:
@@ -330,7 +321,7 @@ class Graphs:
         if isinstance(work, (HostWork, MemoryWork)):
             return poke(out, f"<{len(work.words)}Q", *work.words)
         assert isinstance(work, tuple)  # a launch
-        words, held = self.modules.words_of(work)
+        words, held = words_of(self.modules, work)
         self._arguments[node] = held
         poke(out, f"<{len(words)}Q", *words)
 
@@ -340,7 +331,7 @@ class Graphs:
         """
         old, new = self.executable(executable), self._flat(graph)
         poke(out, "<Q", _CHANGED)
-        if _edges(old) != _edges(new):
+        if edges(old) != edges(new):
             raise Refused(refusals.GRAPH_UPDATE, "the graph has other nodes or edges")
         poke(out, "<Q", _OF_OTHER_KIND)
         if [n.kind for n in old.values()] != [n.kind for n in new.values()]:
@@ -371,8 +362,8 @@ class Graphs:
         capture = self.runtime.recording
         if capture is None or not capture.takes(queue):
             raise Refused(refusals.ILLEGAL_STATE, "the queue is not under capture")
-        found, asked = self.so_far(capture), _handles(nodes, count)
-        _check_known(self.graph(found.graph), asked)
+        found, asked = self.so_far(capture), handles(nodes, count)
+        check_known(self.graph(found.graph), asked)
         found.last = asked if is_set else tuple(dict.fromkeys((*found.last, *asked)))
 
     def end_capture(self, out: int) -> None:
@@ -388,57 +379,3 @@ class Graphs:
     def call_host(self, function: int, data: int, queue: int) -> None:
         """cudaLaunchHostFunc: now, or in the graph under capture."""
         self.runtime.put(call_of(function, data), queue)
-
-
-def _in_order(graph: Graph) -> Graph:
-    """The nodes in an order that their dependencies allow; Refused where they go round."""
-    done: Graph = {}
-    left = dict(graph)
-    while left:
-        ready = [h for h, node in left.items() if node.after <= done.keys()]
-        if not ready:
-            raise Refused(refusals.INVALID_VALUE, "the nodes of the graph wait for each other")
-        done[ready[0]] = left.pop(ready[0])
-    return done
-
-
-def _edges(graph: Graph) -> list[list[int]]:
-    """Of each node, by its place in the order, the places of those that come before."""
-    place = {handle: i for i, handle in enumerate(graph)}
-    return [sorted(place[x] for x in node.after) for node in graph.values()]
-
-
-def _check_without_memory(nodes: Graph, what: str) -> None:
-    """CUDA programming guide, "Graph Memory Nodes": such graphs keep their nodes and edges, and
-    cannot be cloned.
-    """
-    if any(node.kind in (ALLOCATES, FREES) for node in nodes.values()):
-        raise Refused(
-            refusals.NOT_SUPPORTED, f"a graph that allocates or frees memory cannot be {what}"
-        )
-
-
-def _check_known(nodes: Graph, asked: Sequence[int]) -> None:
-    for node in asked:
-        if node not in nodes:
-            raise _unknown("node of the graph", node)
-
-
-def _unknown(what: str, handle: int) -> Refused:
-    return Refused(refusals.INVALID_VALUE, f"no {what} has the handle {handle:#x}")
-
-
-def _write_handles(out: int, count: int, found: list[int], leave: bool = False) -> None:
-    """Handles where there is room for the number at `count`, zeros behind them; then how many there
-    are. out: 0 where the number alone is asked. leave: the number stays as it is.
-    """
-    if out:
-        (room,) = struct.unpack("<Q", ctypes.string_at(count, 8))
-        given = found[:room] + [0] * max(0, room - len(found))
-        poke(out, f"<{len(given)}Q", *given)
-    if not leave:
-        poke(count, "<Q", len(found))
-
-
-def _handles(at: int, count: int) -> tuple[int, ...]:
-    return struct.unpack(f"<{count}Q", ctypes.string_at(at, 8 * count)) if count else ()

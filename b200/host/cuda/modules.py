@@ -7,7 +7,6 @@ Two callers: the C++ side of compiled programs (driver.py), and cuda-python
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import re
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from b200.host.cuda.launching import LaunchWords, check, cluster_of, parameters
 from b200.host.cuda.loaded import Function, Module
 from b200.host.refusals import Refused
 from b200.host.runtime import Runtime
+from b200.program.module import Program
 from b200.program.names import readable
 
 _KEPT = 4096  # allocations that are known after they have been given back
@@ -174,21 +174,13 @@ class Modules:
             bool(words.cooperative),
         )
 
-    def words_of(self, launch: tuple) -> tuple[tuple[int, ...], object]:
-        """A launch that was prepared, as numbers: its kernel, grid, block, dynamic bytes, and the
-        address of its arguments' addresses, which live as long as the second result.
-        """
-        program, name, grid, block, _, smem, packed, *_ = launch
-        (handle, function), *_ = (
+    def handle_of_kernel(self, program: Program, name: str) -> tuple[int, Function]:
+        """A handle of a kernel that was prepared, and the kernel."""
+        return next(
             (handle, known)
             for handle, known in self._functions.items()
             if known.module.program is program and known.kernel.name == name
         )
-        data = ctypes.create_string_buffer(packed, max(len(packed), 1))
-        first = ctypes.addressof(data)
-        places = [first + parameter.offset for parameter in function.kernel.params]
-        array = (ctypes.c_uint64 * max(len(places), 1))(*places)
-        return (handle, *grid, *block, smem, ctypes.addressof(array)), (data, array)
 
     def note_failure(self, error: EmulatorError) -> None:
         """A launch has ended with an error: as on a GPU, one of a kernel stays."""

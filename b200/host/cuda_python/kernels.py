@@ -229,11 +229,11 @@ class Kernels:
 
 def _text(image: Any) -> str:
     """The PTX of a module's image: an object with its bytes, or their address."""
-    if isinstance(image, int) and not image:
-        raise Refused(refusals.INVALID_VALUE, "the image of a module is a null pointer")
     try:
         held = bytes(memoryview(image))
     except TypeError:
+        if not int(image):
+            raise Refused(refusals.INVALID_VALUE, "the image of a module is null") from None
         held = ctypes.string_at(int(image))
     check_image(held)
     return text_of(held.split(b"\0", 1)[0])
@@ -325,7 +325,7 @@ def _number(value: Any, kind: Any) -> Any:
         value = value.item()
     if isinstance(value, ctypes._SimpleCData):
         value = value.value
-    if kind is ctypes.c_void_p and callable(getattr(value, "getPtr", None)):
+    if kind == ctypes.c_void_p and callable(getattr(value, "getPtr", None)):
         value = value.getPtr()  # a pointer to an object of cuda.bindings
     whole = not isinstance(value, (bool, int, float, bytes, str))
     made = kind(int(value) if whole else value)
