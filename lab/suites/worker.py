@@ -88,7 +88,7 @@ class Worker:
         self._findings += _found(report)
         if self._outcome == rows.PASSED:
             self._outcome, self._said = _judged(error, report)
-        said = report.capstderr + report.capstdout + report.longreprtext
+        said = report.longreprtext + report.capstdout + report.capstderr
         if self._outcome in (rows.RAW, rows.WRONG) and (text := _refused(said)):
             self._outcome, self._said = rows.REFUSED, text
 
@@ -159,6 +159,7 @@ def _refused(said: str) -> str:
     another process.
     """
     lines = [line for line in said.splitlines() if any(text in line for text in REFUSALS)]
+    lines = [line.removeprefix("E").strip() for line in lines if "CompletedProcess(" not in line]
     return short(lines[-1]) if lines else ""
 
 
