@@ -35,10 +35,10 @@ def draw(tests: Sequence[str], sample: str, seed: int) -> list[str]:
 
 def of_each(sample: str) -> int | None:
     """How many tests of each function a sample has; None for one that is not of functions."""
+    if sample == FUNCTION:
+        return 1
     name, _, many = sample.partition(":")
-    if name != FUNCTION or many and not (many.isdecimal() and int(many)):
-        return None
-    return int(many or 1)
+    return int(many) if name == FUNCTION and many.isdecimal() and int(many) else None
 
 
 def checked(sample: str) -> str:
