@@ -350,6 +350,7 @@ class Checker(Watcher):
         machine.resident.remove(cluster)
         machine.started -= 1
         machine.hits[:] = self.hits_before
+        follower.put_back()
         self.observer.take_back(cluster)
         fresh = Cluster(cluster.grid, cluster.index, cluster.shape)
         following.begin(fresh, alone=False)

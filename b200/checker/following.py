@@ -21,8 +21,9 @@ What this relies on, and why it is sound:
     own.
 3.  Starting again repeats nothing that shows. A cluster that follows is alone: before another
     begins, it starts again. Its shared and tensor memory, its barriers and its counts are dropped.
-    And no allocation is both read and written in a launch whose clusters follow one by one, so that
-    it reads the same again, and writes the same again.
+    Where another cluster had stored before it, its stores are taken back, as the rules compare
+    values there (global_conflicts.py). And no allocation is both read and written in a launch whose
+    clusters follow one by one, so that it reads the same again, and writes the same again.
 4.  A launch may follow clusters of an earlier one of the same kernel, grid and CTAs (Traces), for
     nothing in a step is of one launch only. What rules for the whole launch keep of a cluster
     (Left) is kept with the end of its steps, and told in the launch that follows. So is what the
@@ -83,6 +84,7 @@ from b200.program.module import Instr
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
     from b200.checker.finding import Finding
+    from b200.checker.memory.global_shadow import Contents
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
     from b200.chip.fragment import Fragment, WarpState
@@ -253,19 +255,23 @@ class Following:
 class Trail:
     """The steps of one cluster so far. `node` is the point that it has reached.
 
-    tell, note: calls to rules that see all clusters, kept until the cluster has ended. latest:
-    (warp, instruction) -> the place in global memory that the instruction named last. copied: warp
-    -> what its cp.async have copied last. meetings: warp -> its steps but for accesses of memory,
-    in its own order; None where nobody asks.
+    over: what lay where it has stored while it followed, and others had before. tell, note: calls
+    to rules that see all clusters, kept until the cluster has ended. latest: (warp, instruction) ->
+    the place in global memory that the instruction named last. copied: warp -> what its cp.async
+    have copied last. meetings: warp -> its steps but for accesses of memory, in its own order; None
+    where nobody asks.
     """
 
-    __slots__ = tuple("following cluster node tell note latest copied meetings follows".split())
+    __slots__ = tuple(
+        "following cluster node tell note over latest copied meetings follows".split()
+    )
 
     def __init__(self, following: Following, cluster: Cluster):
         self.following, self.cluster, self.node = following, cluster, following.traces.root
         self.follows = False  # whether the cluster runs unchecked
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
+        self.over: list[Contents] = []
         self.latest: dict[tuple, Any] = {}
         self.copied: dict[tuple[int, int], LatestCopies] = {}
         self.meetings: dict[int, list[tuple]] | None = {} if following.traces.judged else None
@@ -321,8 +327,23 @@ class Trail:
                 self.tell.append(look.tell)
             if look.note is not None:
                 self.note.append(look.note)
+            if look.touch is not None and look.touch.way == WRITES and operation is None:
+                self._keep(warp, look.touch)
             if look.touch is not None and self.following.observer.dependence is not None:
                 self.tell.append(partial(self._beside_grids, ins, warp, look.touch, operation))
+
+    def _keep(self, warp: Fragment, touch: Touch) -> None:
+        """Keep what lies where a store is about to be, if another cluster has written it."""
+        observer = self.following.observer
+        shadow = observer.globals.shadow
+        if shadow.cells:
+            at = np.atleast_1d(np.asarray(touch.addresses, np.int64))
+            self.over += shadow.contested(observer.agent(warp), at, touch.nbytes) or ()
+
+    def put_back(self) -> None:
+        """The cluster starts again: others' values lie there again."""
+        for region, at, old in reversed(self.over):
+            region.u8[at] = old
 
     def _beside_grids(
         self, ins: Instr, warp: Fragment, touch: Touch, operation: Operation | None

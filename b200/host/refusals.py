@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from b200 import occupancy
 from b200.errors import EmulatorError
 from b200.hardware import SM_COUNT
+from b200.host.error_numbers import NAMES
 from b200.program.names import readable
 
 
@@ -29,93 +30,11 @@ class Refused(EmulatorError):
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION = 1, 2, 9
 INVALID_SYMBOL, INVALID_DIRECTION, INVALID_KERNEL, INVALID_DEVICE = 13, 21, 98, 101
+INVALID_PTX = 218
 NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, ASSERT, MISALIGNED = 700, 701, 702, 710, 716
 LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, NOT_SUPPORTED, GRAPH_UPDATE = 719, 720, 801, 910
 NOT_RECORDED = "a time was asked for between events not yet recorded"
-
-# Number -> (cudaError_t, CUresult, text), of driver_types.h and cuda.h. The driver has no number
-# for some of the runtime's and says "invalid value".
-NAMES = {
-    0: ("cudaSuccess", "CUDA_SUCCESS", "no error"),
-    INVALID_VALUE: ("cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE", "invalid argument"),
-    OUT_OF_MEMORY: ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
-    INVALID_CONFIGURATION: (
-        "cudaErrorInvalidConfiguration",
-        "",
-        "invalid configuration argument",
-    ),
-    INVALID_SYMBOL: ("cudaErrorInvalidSymbol", "", "invalid device symbol"),
-    INVALID_DIRECTION: (
-        "cudaErrorInvalidMemcpyDirection",
-        "",
-        "invalid copy direction for memcpy",
-    ),
-    INVALID_KERNEL: ("cudaErrorInvalidDeviceFunction", "", "invalid device function"),
-    INVALID_DEVICE: (
-        "cudaErrorInvalidDevice",
-        "CUDA_ERROR_INVALID_DEVICE",
-        "invalid device ordinal",
-    ),
-    NO_KERNEL_IMAGE: (
-        "cudaErrorNoKernelImageForDevice",
-        "CUDA_ERROR_NO_BINARY_FOR_GPU",
-        "no kernel image is available for execution on the device",
-    ),
-    INVALID_HANDLE: (
-        "cudaErrorInvalidResourceHandle",
-        "CUDA_ERROR_INVALID_HANDLE",
-        "invalid resource handle",
-    ),
-    ILLEGAL_STATE: (
-        "cudaErrorIllegalState",
-        "CUDA_ERROR_ILLEGAL_STATE",
-        "the operation cannot be performed in the present state",
-    ),
-    GRAPH_UPDATE: (
-        "cudaErrorGraphExecUpdateFailure",
-        "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
-        "the graph update was not performed because it included changes which violated constraints"
-        " specific to instantiated graph update",
-    ),
-    NOT_FOUND: ("cudaErrorSymbolNotFound", "CUDA_ERROR_NOT_FOUND", "named symbol not found"),
-    ILLEGAL_ADDRESS: (
-        "cudaErrorIllegalAddress",
-        "CUDA_ERROR_ILLEGAL_ADDRESS",
-        "an illegal memory access was encountered",
-    ),
-    OUT_OF_RESOURCES: (
-        "cudaErrorLaunchOutOfResources",
-        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-        "too many resources requested for launch",
-    ),
-    TIMEOUT: (
-        "cudaErrorLaunchTimeout",
-        "CUDA_ERROR_LAUNCH_TIMEOUT",
-        "the launch timed out and was terminated",
-    ),
-    ASSERT: ("cudaErrorAssert", "CUDA_ERROR_ASSERT", "device-side assert triggered"),
-    MISALIGNED: (
-        "cudaErrorMisalignedAddress",
-        "CUDA_ERROR_MISALIGNED_ADDRESS",
-        "misaligned address",
-    ),
-    LAUNCH_FAILURE: (
-        "cudaErrorLaunchFailure",
-        "CUDA_ERROR_LAUNCH_FAILED",
-        "unspecified launch failure",
-    ),
-    COOPERATIVE_TOO_LARGE: (
-        "cudaErrorCooperativeLaunchTooLarge",
-        "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-        "too many blocks in cooperative launch",
-    ),
-    NOT_SUPPORTED: (
-        "cudaErrorNotSupported",
-        "CUDA_ERROR_NOT_SUPPORTED",
-        "operation not supported",
-    ),
-}
 
 
 def code_of(error: EmulatorError, launch: bool = False) -> int:
@@ -125,7 +44,7 @@ def code_of(error: EmulatorError, launch: bool = False) -> int:
 
 def text(code: int, otherwise: str = "unrecognized error code") -> str:
     """CUDA's text for an error."""
-    return NAMES.get(code, ("", "", otherwise))[2]
+    return NAMES.get(code, ("", "", ""))[2] or otherwise
 
 
 def driver_code(code: int) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from b200.program.parse import SYSTEM_CALLS
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b")
 _KINDS = re.compile(r"\.(func|entry|global|const|shared|alias)\b")
@@ -17,6 +19,8 @@ _FUNCTION = re.compile(r"\.(?:func|entry)\s*(?:\([^)]*\))?\s*([A-Za-z_$%][\w$]*)
 _VARIABLE = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", re.S)
 _FILE = re.compile(r"(?<![\w.])\.file\s+(\d+)")
 _LOC = re.compile(r"(?<![\w.])(\.loc|inlined_at)\s+(\d+)")
+_CALL = re.compile(r"\bcall\b[^;]*;")
+_OF_THE_RUNTIME = re.compile(r"(?:__cudaCDP2|cuda)[A-Z]")  # device_runtime.py
 _WORD = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
@@ -44,6 +48,18 @@ def linked(texts: Sequence[str]) -> str:
     target = re.search(r"\.target[^\n]*", texts[0])
     first = f"{head}\n{target[0] if target else ''}\n.address_size 64"
     return "\n".join((first, *rest, *variables, *functions)) + "\n"
+
+
+def undefined(text: str) -> list[str]:
+    """Functions that a linked module calls and does not define; those of the driver are none."""
+    items = [*_items(_COMMENT.sub(" ", text))]
+    functions = [(name, item) for name, item in items if name and _FUNCTION.search(item)]
+    declared = {name for name, item in functions if item.startswith(".extern")}
+    defined = {name for name, item in functions if not item.startswith(".extern")}
+    calls = {call for _, item in items for call in _CALL.findall(item)}
+    called = {word for call in calls for word in _WORD.findall(call)}
+    missing = (declared - defined - {*SYSTEM_CALLS}) & called
+    return sorted(name for name in missing if not _OF_THE_RUNTIME.match(name))
 
 
 def _named_apart(item: str, own: set[str], number: int) -> str:

@@ -1,13 +1,16 @@
 """The B200 in software in the Python programs that a program starts by `subprocess`, `os.exec` or a
 shell, under `b200 run` and `b200 exec`: their interpreter finds sitecustomize.py of this folder,
-which installs the B200 as soon as they import what needs a GPU. One that is started with -E, -I, -S
-or without PYTHONPATH is not reached.
+which installs the B200 as soon as they import what needs a GPU. One that is started with an
+environment of its own is reached, too; one with -E, -I or -S is not, and stderr says so.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 from pathlib import Path
+
+from b200.started import children
 
 FOLDER = Path(__file__).parent
 _PATH = "PYTHONPATH"
@@ -17,6 +20,11 @@ def follow() -> None:
     """From now on Python programs that this process starts find the B200 of its run, which
     b200/reports/journal.py has announced.
     """
+    _add(os.environ)
+    children.watch(_add)
+
+
+def _add(env: MutableMapping[str, str]) -> None:
     folder = str(FOLDER)
-    others = [path for path in os.environ.get(_PATH, "").split(os.pathsep) if path != folder]
-    os.environ[_PATH] = os.pathsep.join([folder, *filter(None, others)])
+    others = [path for path in env.get(_PATH, "").split(os.pathsep) if path != folder]
+    env[_PATH] = os.pathsep.join([folder, *filter(None, others)])

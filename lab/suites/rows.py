@@ -11,7 +11,7 @@ from pathlib import Path
 
 PASSED, SKIPPED, XFAILED = "passed", "skipped", "xfailed"
 REFUSED, TIME = "refused", "time"
-FINDING, FAULT, WRONG, RAW = "finding", "fault", "wrong", "raw"
+FINDING, FAULT, WRONG, RAW, OWN = "finding", "fault", "wrong", "raw", "own"
 OUTCOMES = {  # as the table's columns; what each says stands in docs/suites.md
     PASSED: "passed",
     FINDING: "right, with an error found",
@@ -20,6 +20,7 @@ OUTCOMES = {  # as the table's columns; what each says stands in docs/suites.md
     FAULT: "stopped by a finding",
     WRONG: "wrong",
     RAW: "raw",
+    OWN: "of the test itself",
     SKIPPED: "skip themselves",
     XFAILED: "expected to fail",
 }

@@ -7,11 +7,12 @@ is started, a checkout of the project; nothing is fetched. TEST: files or folder
 all that pytest finds). What is run, and how each test ended, lies in DIR; a call with a DIR that
 has rows goes on where the one before has stopped.
 
---sample: all tests, one set of parameters of each test function (the default), or N of all, in an
-order that --seed decides. --limit: CPU seconds of a test (default 30); a process that does not stop
-by then is killed. --processes: how many run tests (default 1). --minutes: after which no test is
-begun; there is no limit without it. --table: run nothing, tell what DIR has. --record: put the
-result into a file of JSON (docs/results/suites.json), under --title.
+--sample: all tests, one set of parameters of each test function (the default), N sets of each
+(function:N), or N of all, in an order that --seed decides. --limit: CPU seconds of a test (default
+30); a process that does not stop by then is killed. --processes: how many run tests (default 1).
+--minutes: after which no test is begun; there is no limit without it. --table: run nothing, tell
+what DIR has. --record: put the result into a file of JSON (docs/results/suites.json), under
+--title.
 Exit status: 0; 1 where a test is wrong, raw or stopped by a finding; 2 where there is nothing to
 run.
 """
@@ -31,7 +32,7 @@ from typing import Any
 
 from b200 import records
 from b200.command_line import USAGE, Parser
-from lab.suites import rows
+from lab.suites import own, rows
 from lab.suites.draw import FUNCTION, checked, draw
 from lab.suites.rows import Row
 from lab.suites.share import VARIABLE, Share, begun, deal, read_list
@@ -57,8 +58,8 @@ class Suite:
     def start(self, share: Share, tests: Sequence[str]) -> subprocess.Popen[bytes]:
         """A process of pytest that does as `share` says."""
         # This checkout's plugin by its module; an installed package's, by its entry point, is off.
-        own = ("-p", "b200.pytest_plugin", "-p", "no:b200", "-p", "lab.suites.worker")
-        command = (sys.executable, "-m", "pytest", *own, "--b200", *QUIET, *tests)
+        plugins = ("-p", "b200.pytest_plugin", "-p", "no:b200", "-p", "lab.suites.worker")
+        command = (sys.executable, "-m", "pytest", *plugins, "--b200", *QUIET, *tests)
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         told = {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: share.told()}
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -86,7 +87,8 @@ class Suite:
         return [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
     def rows(self) -> dict[str, Row]:
-        return rows.read(sorted(self.out.glob("rows.*.jsonl")))
+        found = rows.read(sorted(self.out.glob("rows.*.jsonl")))
+        return {test: own.judged(row) for test, row in found.items()}
 
 
 @dataclass

@@ -88,7 +88,8 @@ class Worker:
         self._findings += _found(report)
         if self._outcome == rows.PASSED:
             self._outcome, self._said = _judged(error, report)
-        if self._outcome in (rows.RAW, rows.WRONG) and (text := _refused(report.capstderr)):
+        said = report.longreprtext + report.capstdout + report.capstderr
+        if self._outcome in (rows.RAW, rows.WRONG) and (text := _refused(said)):
             self._outcome, self._said = rows.REFUSED, text
 
 
@@ -153,9 +154,12 @@ def _of_error(error: BaseException) -> tuple[str, str]:
     return (rows.WRONG if is_the_tests else rows.RAW), said
 
 
-def _refused(stderr: str) -> str:
-    """What was said of a function that is not modelled, whose caller has got a number alone."""
-    lines = [line for line in stderr.splitlines() if any(text in line for text in REFUSALS)]
+def _refused(said: str) -> str:
+    """What was said of a function that is not modelled, whose caller has got a number alone, or was
+    another process.
+    """
+    lines = [line for line in said.splitlines() if any(text in line for text in REFUSALS)]
+    lines = [line.removeprefix("E").strip() for line in lines if "CompletedProcess(" not in line]
     return short(lines[-1]) if lines else ""
 
 

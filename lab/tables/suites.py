@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.suites.draw import WHOLE, of_each
 from lab.suites.rows import OUTCOMES, SKIPPED, XFAILED
 from lab.tables import markdown
 
@@ -17,7 +18,7 @@ def suites(record: dict) -> str:
             suite["suite"],
             suite["tests"],
             f"{sum(suite['outcomes'].values())} ({_sample(suite)})",
-            *(suite["outcomes"][name] for name in shown),
+            *(suite["outcomes"].get(name, 0) for name in shown),
             _share(suite),
         )
         for suite in record["suites"]
@@ -26,8 +27,9 @@ def suites(record: dict) -> str:
 
 
 def _sample(suite: dict) -> str:
-    sample = {"whole": "all", "function": "one a function"}
-    return sample.get(suite["sample"], f"{suite['sample']} by chance")
+    if many := of_each(suite["sample"]):
+        return "one a function" if many == 1 else f"up to {many} a function"
+    return "all" if suite["sample"] == WHOLE else f"{suite['sample']} by chance"
 
 
 def _share(suite: dict) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lab.suites import rows
+from lab.suites import own, rows
 from lab.suites.draw import checked, draw
 from lab.suites.rows import Row
 from tests import ROOT
@@ -126,7 +126,7 @@ def test_each_end_is_told(ended):
 
 def test_the_record_is_what_was_said(ended):
     (kept,) = json.loads((ended[1] / "record.json").read_text())["suites"]
-    assert kept["outcomes"] == dict.fromkeys(rows.OUTCOMES, 1) | {"raw": 2, "xfailed": 0}
+    assert kept["outcomes"] == dict.fromkeys(rows.OUTCOMES, 1) | {"raw": 2, "own": 0, "xfailed": 0}
     assert (kept["suite"], kept["tests"], kept["passed"], kept["launched_in_time"]) == (
         *("own", 11, 2, 4),
     )
@@ -153,9 +153,32 @@ def test_one_of_each_function():
     assert sorted(draw(tests, "whole", 1)) == sorted(tests)
 
 
-@pytest.mark.parametrize("sample", ["0", "half", "-3"])
+def test_several_sets_of_each_function():
+    tests = [f"a.py::test_{name}[{n}]" for name in "xy" for n in range(5)] + ["a.py::test_z"]
+    found = draw(tests, checked("function:3"), 1)
+    assert sorted(map(rows.function_of, found)) == ["a.py::test_x"] * 3 + ["a.py::test_y"] * 3 + [
+        "a.py::test_z"
+    ]
+    assert set(draw(tests, "function", 1)) < set(found) < set(tests)
+
+
+@pytest.mark.parametrize(
+    "outcome, said, judged",
+    [
+        (rows.RAW, "RuntimeError: GraphNode has been destroyed", rows.OWN),
+        (rows.RAW, "KeyError: 5", rows.RAW),
+        (rows.PASSED, "", rows.PASSED),
+    ],
+)
+def test_a_test_of_its_own_fault_has_the_words_that_are_known(outcome, said, judged):
+    test = "tests/graph/test_graph_definition_mutation.py::test_destroyed_node"
+    assert own.judged(Row(test, outcome, said=said)).outcome == judged
+    assert own.judged(Row("tests/other.py::test", outcome, said=said)).outcome == outcome
+
+
+@pytest.mark.parametrize("sample", ["0", "half", "-3", "function:", "function:0", "function:x"])
 def test_a_sample_that_there_is_not(sample):
-    with pytest.raises(ValueError, match="--sample: expected whole, function or a number"):
+    with pytest.raises(ValueError, match="--sample: expected whole, function, function:N or a"):
         checked(sample)
 
 

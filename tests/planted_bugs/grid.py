@@ -20,10 +20,11 @@ def tiles(bug: bool) -> Source:
     """Every CTA writes a tile; with the bug two CTAs have the same."""
     k = start(32)
     k("mov.u32 %r50, %ctaid.x;")
+    k("mad.lo.u32 %r54, %r50, 32, %r0;")
     if bug:
         k("shr.u32 %r50, %r50, 1;")
     k("mad.lo.u32 %r53, %r50, 32, %r0;")
-    store_out(k, "%r53", "%r53")
+    store_out(k, "%r53", "%r54")
     return k
 
 
@@ -40,7 +41,9 @@ def strides(bug: bool) -> Source:
     for token in range(2):
         k(f"mad.lo.u32 %r53, %r50, 32, {token * (32 if bug else 64)};")
         k("add.u32 %r53, %r53, %r0;")
-        store_out(k, "%r53", "%r53")
+        k(f"mad.lo.u32 %r54, %r50, 32, {token * 64};")
+        k("add.u32 %r54, %r54, %r0;")
+        store_out(k, "%r53", "%r54")
     return k
 
 

@@ -164,6 +164,7 @@ class GlobalAccesses:
         _, warp, lanes, _, at, nbytes, region, _ = store
         self._given(store)
         if nbytes < UNIT:
+            self.observer.globals.shadow.narrow = True
             return
         own = own_lanes(lanes, at[0])
         mine = self._written_by(store, WEAK, own)

@@ -8,7 +8,7 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.agent import Agent
-from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory import one_lane
 from b200.checker.memory.global_order import GlobalOrder, Signal
 from b200.checker.memory.global_reads import Read
@@ -119,8 +119,10 @@ class GlobalConflicts:
             return
         elif strong:
             self._narrow(agent, old, access, region)
-        elif not (access.writes and self._same_values(agent, old, access)):
+        elif not (access.same and old.ins.effect == access.ins.effect):
             self._conflict(agent, old, access, region)
+        elif old.agent.cta is not agent.cta:
+            self._same_values(agent, old, access, region)
 
     def _ordered(self, agent: Agent, old: Write, access: Access, region: Region):
         """Check what an order of memory does not settle: other lanes, proxies, the non-coherent
@@ -149,13 +151,20 @@ class GlobalConflicts:
         ):
             self._proxy(agent, old, access, region)
 
-    @staticmethod
-    def _same_values(agent: Agent, old: Write, access: Access) -> bool:
-        """Whether two warps of a CTA have stored the same by the same instruction (as in
-        shared_memory.py).
+    def _same_values(self, agent: Agent, old: Write, access: Access, region):
+        """Two CTAs have stored the same by the same instruction: no result depends on their order.
+        Two warps of a CTA that do are not worth a word (as in shared_memory.py).
         """
-        same_cta = old.agent.cta is agent.cta
-        return access.same and same_cta and old.ins.effect == access.ins.effect
+        self._found(
+            "global",
+            "several CTAs store the same value to one address of global memory",
+            agent,
+            old,
+            access,
+            region,
+            "it is the same whoever comes last; a guard (one CTA alone) would store it once",
+            NOTE,
+        )
 
     def against_read(self, agent: Agent, read: Read, access: Access, region: Region) -> None:
         """Check a write against an earlier read of its places."""

@@ -66,9 +66,8 @@ class GlobalRules:
         self.beneath = Beneath(self.conflicts)
         self.reads = GlobalReads(observer.machine.memory)
         self.lanes = GlobalLanes(observer)
-        self.polled: dict[
-            Agent, tuple
-        ] = {}  # warp -> what its latest strong read of one address has seen
+        # warp -> what its latest strong read of one address has seen
+        self.polled: dict[Agent, tuple] = {}
         self.maps = TensorMaps(observer)
         self.reductions: dict[int, FirstSum] = {}  # base of an allocation -> who has added to it
 
@@ -210,7 +209,9 @@ class GlobalRules:
         itself. same: they have left what was there.
         """
         if nbytes < UNIT:  # other threads may have the other bytes of an entry
-            addresses, nbytes = _whole_units(addresses), UNIT
+            units = _whole_units(addresses)
+            self.shadow.narrow |= units.size * UNIT < addresses.size
+            addresses, nbytes = units, UNIT
             if not addresses.size:
                 return
         memory = self.observer.machine.memory
@@ -312,6 +313,7 @@ class GlobalRules:
     ) -> None:
         """st.relaxed, st.release, st.volatile: the warp sends a signal."""
         if nbytes < UNIT:
+            self.shadow.narrow = True
             return
         signal = self.order.signal(agent, ins, lanes, addresses)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)

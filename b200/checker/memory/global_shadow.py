@@ -36,13 +36,15 @@ class GlobalShadow:
     """The latest write of each UNIT of global memory, of one launch.
 
     cells: base of an allocation -> the number of the write of each UNIT, uint32; 0 for none.
-    writes: number -> the write; None for no write, or for one that does not count.
+    writes: number -> the write; None for no write, or for one that does not count. narrow: whether
+    single bytes are stored, of which the shadow knows nothing.
     """
 
     def __init__(self, observer: Observer):
         self._observer, self.memory = observer, observer.machine.memory
         self.cells: dict[int, np.ndarray] = {}
         self.writes: list[Write | None] = [None]
+        self.narrow = False
         self._numbers: dict[tuple, int] = {}
 
     def holes(self) -> tuple[str, int, int] | None:
@@ -111,9 +113,11 @@ class GlobalShadow:
             addresses = addresses[~inside]
 
     def contested(self, agent: Agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
-        """What lies at the addresses, by allocation; None if no other warp of the CTA has written
-        there.
+        """What lies at the addresses, by allocation; None if no other warp has written there, or
+        if it may be another one's than the shadow says.
         """
+        if self.narrow:
+            return None
         found: list[tuple[Region, np.ndarray]] = []
         others = False
         while addresses.size:
@@ -126,9 +130,7 @@ class GlobalShadow:
             shadow = self.cells.get(region.base)
             numbers = () if shadow is None else distinct(shadow[at // UNIT])
             writes = (self.writes[number] for number in numbers)
-            others |= any(
-                w is not None and w.agent is not agent and w.agent.cta is agent.cta for w in writes
-            )
+            others |= any(w is not None and w.agent is not agent for w in writes)
             found.append((region, at[:, None] + upto(nbytes)))
         return [(region, at, region.u8[at]) for region, at in found] if others else None
 

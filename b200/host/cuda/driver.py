@@ -8,7 +8,6 @@ exception is kept and leaves the C++ side as a C++ exception with the same text.
 from __future__ import annotations
 
 import ctypes
-import struct
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,9 +19,11 @@ from b200.host import refusals
 from b200.host.cuda import fatbin
 from b200.host.cuda.copies import check_copy, check_fill
 from b200.host.cuda.facts import Facts
-from b200.host.cuda.graphs import COPY, FILL, RECORD, Graphs, HostWork
+from b200.host.cuda.graph_works import COPY, FILL, RECORD, HostWork, line_of
+from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
-from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
+from b200.host.cuda.linker import Linker
+from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute, text_of
 from b200.host.cuda.registration import Registration
 from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
@@ -58,7 +59,7 @@ class Driver:
 
     error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
     number of refusals.py. refused: why, for the last call of each number. recorded: by event, where
-    the clock stood. lock: of the thread whose call is answered.
+    the clock stood. without_time: events that keep none. lock: of the thread that is answered.
     """
 
     def __init__(self, modules: Modules):
@@ -70,9 +71,11 @@ class Driver:
             "graph": Graphs(modules, self._event_of_graph),
             "virtual": VirtualMemory(modules),
             "facts": Facts(modules),
+            "link": Linker(),
         }
         self.clock = Clock(self.runtime)
         self.recorded: dict[int, tuple[float, int]] = {}
+        self.without_time: set[int] = set()
         self.lock = threading.RLock()
         self.error: BaseException | None = None
         self.last_error = 0
@@ -146,6 +149,9 @@ class Driver:
         reason = self.refused.get(code, "").replace("\n", " ")
         _write_text(out, size, f"{text} ({reason})" if code and reason else text)
 
+    def refused_text(self, code: int, out: int, size: int) -> None:
+        _write_text(out, size, self.refused.get(code, ""))
+
     def runtime_name(self, code: int, out: int, size: int) -> None:
         _write_text(out, size, refusals.NAMES.get(code, ("unrecognized error code",))[0])
 
@@ -195,16 +201,8 @@ class Driver:
             handle = self.modules.load(linked(found.texts), found.registers)
         else:
             check_image(head)
-            handle = self.modules.load(text_at(image))
+            handle = self.modules.load(text_of(ctypes.string_at(image)))
         poke(out, "<Q", handle)
-
-    def link_ptx(self, texts: int, count: int, out: int) -> None:
-        """Write the address of the PTX of `count` modules as one. texts: where theirs are."""
-        at = struct.unpack(f"<{count}Q", ctypes.string_at(texts, 8 * count))
-        if not at:
-            raise Refused(refusals.INVALID_VALUE, "cuLinkComplete: nothing was added")
-        self._linked = ctypes.create_string_buffer(linked([*map(text_at, at)]).encode())
-        poke(out, "<Q", ctypes.addressof(self._linked))
 
     def find_kernel(self, module: int, name: int, out: int) -> None:
         poke(out, "<Q", self.modules.kernel(module, text_at(name)))
@@ -287,7 +285,7 @@ class Driver:
             check_copy(self.modules, to, source, nbytes, kind)
             work()
 
-        if self.runtime.records(HostWork(COPY, later), queue):
+        if self.runtime.records(HostWork(COPY, later, line_of(to, source, nbytes)), queue):
             return
         check_copy(self.modules, to, source, nbytes, kind)
         # the host waits for a copy to memory of its own that is not pinned
@@ -304,7 +302,8 @@ class Driver:
             check_fill(self.modules, to, nbytes)
             ctypes.memset(own(to), value & 0xFF, nbytes)
 
-        if not self.runtime.records(HostWork(FILL, work), queue):
+        words = (to, value & 0xFF, 1, nbytes, 1, nbytes)
+        if not self.runtime.records(HostWork(FILL, work, words), queue):
             check_fill(self.modules, to, nbytes)
             self.runtime.works.filled(to, nbytes, queue)
             work()
@@ -364,6 +363,10 @@ class Driver:
         self.runtime.queues.recorded(event, queue)
         self.recorded[event] = self.clock.now()
 
+    def event_without_time(self, event: int) -> None:
+        """Made with cudaEventDisableTiming: no time is asked of it."""
+        self.without_time.add(event)
+
     def _event_of_graph(self, kind: int, event: int) -> None:
         """A node of a graph records an event, or waits for one."""
         if kind == RECORD:
@@ -373,10 +376,13 @@ class Driver:
 
     def forget_event(self, event: int) -> None:
         self.recorded.pop(event, None)
+        self.without_time.discard(event)
         self.runtime.queues.forget_event(event)
 
     def elapsed(self, start: int, end: int, out: int) -> None:
         """Write the milliseconds between two events to `out`."""
+        if not self.without_time.isdisjoint((start, end)):
+            raise Refused(refusals.INVALID_HANDLE, "a time was asked of an event made without")
         first, last = self.recorded.get(start), self.recorded.get(end)
         if first is None or last is None:
             raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)

@@ -19,10 +19,12 @@ _HIGH = 1  # of a cudaGraphMemAttributeType: the most there has been
 
 
 class MemoryWork:
-    """What a node does that allocates or frees. kind: of the node."""
+    """What a node does that allocates or frees. kind: of the node. words: the address, and the
+    bytes of what is allocated.
+    """
 
-    def __init__(self, kind: int, act: Callable[[], None]):
-        self.kind, self._act = kind, act
+    def __init__(self, kind: int, act: Callable[[], None], words: tuple[int, ...]):
+        self.kind, self._act, self.words = kind, act, words
 
     def __call__(self) -> None:
         self._act()
@@ -35,6 +37,7 @@ class GraphMemory:
         self._modules = modules
         self._planned: dict[int, Reserved] = {}  # by address
         self._most = 0  # bytes in use at a time
+        self._kept = 0  # the same since the last trim: what is freed stays with the graphs
 
     def allocates(self, nbytes: int, out: int) -> MemoryWork:
         """Write the address of memory to `out`; what allocates it."""
@@ -44,25 +47,43 @@ class GraphMemory:
 
         def act() -> None:
             self._modules.take(memory)
-            self._most = max(self._most, sum(m.size for m in self._live()))
+            self._kept = max(self._kept, self._in_use())
+            self._most = max(self._most, self._kept)
 
-        return MemoryWork(ALLOCATES, act)
+        return MemoryWork(ALLOCATES, act, (memory.first, nbytes))
 
     def frees(self, address: int) -> MemoryWork:
         if address not in self._planned:
             raise Refused(refusals.INVALID_VALUE, f"{address:#x} is not memory of a graph")
-        return MemoryWork(FREES, lambda: self._modules.release(address, "cudaGraphAddMemFreeNode"))
+
+        def act() -> None:
+            self._modules.release(address, "cudaGraphAddMemFreeNode")
+
+        return MemoryWork(FREES, act, (address,))
 
     def attribute(self, number: int, out: int) -> None:
         """number: a cudaGraphMemAttributeType. What is in use is all that is set aside."""
-        now = sum(memory.size for memory in self._live())
-        poke(out, "<Q", self._most if number & _HIGH else now)
+        poke(out, "<Q", self._most if number & _HIGH else max(self._kept, self._in_use()))
+
+    def trim(self) -> None:
+        """What graphs do not use is given back."""
+        self._kept = self._in_use()
 
     def reset(self, number: int) -> None:
         """The most there has been is what there is from now on."""
         if not number & _HIGH:
             raise Refused(refusals.INVALID_VALUE, "only the most that was in use can be reset")
-        self._most = sum(memory.size for memory in self._live())
+        self._most = self._in_use()
+
+    def free_again(self, work: object) -> None:
+        """What a node allocates is freed, where it is in use."""
+        if isinstance(work, MemoryWork) and work.kind == ALLOCATES:
+            address = work.words[0]
+            if self._modules.reserved_at(address) is self._planned[address]:
+                self._modules.release(address, "cudaGraphLaunch")
+
+    def _in_use(self) -> int:
+        return sum(memory.size for memory in self._live())
 
     def _live(self) -> Iterator[Reserved]:
         for address, memory in self._planned.items():

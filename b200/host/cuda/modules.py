@@ -26,6 +26,7 @@ from b200.host.cuda.launching import LaunchWords, check, cluster_of, parameters
 from b200.host.cuda.loaded import Function, Module
 from b200.host.refusals import Refused
 from b200.host.runtime import Runtime
+from b200.program.module import Program
 from b200.program.names import readable
 
 _KEPT = 4096  # allocations that are known after they have been given back
@@ -166,6 +167,14 @@ class Modules:
             parameters(function.kernel, words),
             bool(words.dependent),
             bool(words.cooperative),
+        )
+
+    def handle_of_kernel(self, program: Program, name: str) -> tuple[int, Function]:
+        """A handle of a kernel that was prepared, and the kernel."""
+        return next(
+            (handle, known)
+            for handle, known in self._functions.items()
+            if known.module.program is program and known.kernel.name == name
         )
 
     def note_failure(self, error: EmulatorError) -> None:
@@ -376,6 +385,15 @@ def check_image(head: bytes) -> None:
         raise EmulatorError(
             "unsupported", "a module of machine code (cubin): the software B200 takes PTX"
         )
+
+
+def text_of(image: bytes) -> str:
+    """The PTX of an image that is neither; EmulatorError for what is no text, as LTO-IR."""
+    try:
+        return image.decode()
+    except UnicodeDecodeError:
+        said = "a module that is no PTX, as LTO-IR is none: the software B200 takes PTX"
+        raise EmulatorError("unsupported", said) from None
 
 
 def _check_target(target: str) -> None:

@@ -26,6 +26,7 @@ from b200.host.cuda.modules import Modules
 from b200.host.cuda.numbered import NumberedDriver
 from b200.host.cuda.stand_in import FOLDER
 from b200.host.cuda.toolkit import Toolkit, find_toolkit, packages
+from b200.host.cuda_python.driver_libraries import LOAD
 from b200.host.refusals import missing, missing_class
 
 _CALL = ctypes.CFUNCTYPE(
@@ -35,7 +36,6 @@ _EXPORTED = "{ global: cu[A-Z]*; nvrtc*; b200_cuda_call; local: *; };\n"
 _OWN = FOLDER / "in_python.cpp"
 _CLASSES = ("Device", "Linker", "ObjectCode", "Program")
 _LOADERS = {"cuda": "cuda.bindings._internal.driver", "nvrtc": "cuda.bindings._internal.nvrtc"}
-_LOAD = "load_nvidia_dynamic_lib"  # the function of those modules that finds a library
 
 Originals = Mapping[ModuleType, Mapping[str, Any]]  # functions before they were patched
 
@@ -58,7 +58,7 @@ def take_over(core: ModuleType, modules: Modules, originals: Originals) -> None:
             answer, ctypes.c_void_p
         ).value
         for what, module in loaders.items():
-            setattr(module, _LOAD, _finds(handle, answer, what, getattr(module, _LOAD)))
+            setattr(module, LOAD, _finds(handle, answer, what, getattr(module, LOAD)))
         for module, functions in originals.items():
             vars(module).update(functions)
     except BuildError as error:

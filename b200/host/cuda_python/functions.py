@@ -21,7 +21,7 @@ from b200.errors import EmulatorError, Fault
 from b200.host import refusals
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.modules import MANAGED, Modules
-from b200.host.cuda_python import core, graphs
+from b200.host.cuda_python import core, driver_libraries, graphs
 from b200.host.cuda_python.answers import Answer
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.cuda_python.kernels import RESULTS, Kernels
@@ -54,10 +54,20 @@ def patch(modules: Modules) -> None:
                 if module is driver:
                     originals.setdefault(module, {})[name] = value
                 setattr(module, name, new)
+    driver_libraries.refuse()
     when_imported("cuda.core", lambda core_: core.take_over(core_, modules, originals))
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind
+
+
+_WITHOUT_TIME = 2  # CU_EVENT_DISABLE_TIMING
+
+
+def _ordinal(device: Any) -> int:
+    if int(device):
+        raise Refused(refusals.INVALID_DEVICE, f"there is one device, number 0, not {int(device)}")
+    return 0
 
 
 class _State:
@@ -68,6 +78,7 @@ class _State:
         self.clock = Clock(self.runtime)
         self.pinned: dict[int, ctypes.Array] = {}
         self.events: dict[int, tuple[float, int] | None] = {}
+        self.without_time: set[int] = set()
         self.graphs = Graphs(modules)
         self._handles = itertools.count(0x2000, 0x10)
 
@@ -129,6 +140,8 @@ class _State:
             raise EmulatorError("fault", f"{error}: {what} by the host") from None
 
     def elapsed(self, start: int, end: int) -> float:
+        if not self.without_time.isdisjoint((start, end)):
+            raise Refused(refusals.INVALID_HANDLE, "a time was asked of an event made without")
         first, last = self.events.get(start), self.events.get(end)
         if first is None or last is None:
             raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
@@ -214,9 +227,11 @@ class _Module:
         return device_attribute(int(attribute))
 
     def event(self, kind: type):
-        def create(*_flags):
+        def create(*flags):
             handle = self.state.handle()
             self.state.events[handle] = None
+            if flags and int(flags[0]) & _WITHOUT_TIME:
+                self.state.without_time.add(handle)
             return kind(handle)
 
         return create
@@ -269,7 +284,7 @@ class _Driver(_Module):
             "cuDevicePrimaryCtxReset": self.reset,
             "cuDriverGetVersion": self.gives(VERSION),
             "cuDeviceGetCount": self.gives(1),
-            "cuDeviceGet": self.gives(device),
+            "cuDeviceGet": self.makes(lambda ordinal: d.CUdevice(_ordinal(ordinal))),
             "cuDeviceGetName": self.gives(hardware.NAME.encode()),
             "cuDeviceGetAttribute": self.makes(self.attribute),
             "cuDeviceComputeCapability": self.gives(*hardware.COMPUTE_CAPABILITY),

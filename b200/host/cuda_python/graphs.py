@@ -13,7 +13,8 @@ from typing import Any
 
 from b200.host import refusals
 from b200.host.captures import Capture
-from b200.host.cuda.graphs import COPY, EMPTY, FILL, HOST, KERNEL, Graphs, call_of, fill_of
+from b200.host.cuda.graph_works import COPY, EMPTY, FILL, HOST, KERNEL, call_of, fill_of
+from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.refusals import Refused

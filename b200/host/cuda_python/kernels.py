@@ -17,7 +17,12 @@ from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.cuda.facts import ATTRIBUTES
 from b200.host.cuda.launching import LaunchWords
-from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute
+from b200.host.cuda.modules import (
+    Modules,
+    check_image,
+    refuse_launch_attribute,
+    text_of,
+)
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.refusals import Refused
 from b200.host.tensor_map import encode_tiled
@@ -227,9 +232,11 @@ def _text(image: Any) -> str:
     try:
         held = bytes(memoryview(image))
     except TypeError:
+        if not int(image):
+            raise Refused(refusals.INVALID_VALUE, "the image of a module is null") from None
         held = ctypes.string_at(int(image))
     check_image(held)
-    return held.split(b"\0", 1)[0].decode()
+    return text_of(held.split(b"\0", 1)[0])
 
 
 def _numbers(values: Sequence[Any], count: int) -> list[int]:
@@ -318,8 +325,8 @@ def _number(value: Any, kind: Any) -> Any:
         value = value.item()
     if isinstance(value, ctypes._SimpleCData):
         value = value.value
-    if not hasattr(value, "__int__") and callable(getattr(value, "getPtr", None)):
-        value = value.getPtr()  # a pointer to a structure of cuda.bindings
+    if kind == ctypes.c_void_p and callable(getattr(value, "getPtr", None)):
+        value = value.getPtr()  # a pointer to an object of cuda.bindings
     whole = not isinstance(value, (bool, int, float, bytes, str))
     made = kind(int(value) if whole else value)
     if isinstance(value, int) and isinstance(made.value, int) and made.value != value:

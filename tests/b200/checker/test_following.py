@@ -240,9 +240,56 @@ def test_stored_values_are_looked_at_in_every_cluster(launch):
 def test_two_ctas_that_write_one_place_are_found_though_they_follow(launch):
     """The last CTA stores where the one before it has stored."""
     body = f"min.u32 %r4, %r4, {32 * (CLUSTERS - 1) - 1};\nmul.wide.u32 %rd9, %r4, 4;\n"
-    found = compare(launch, body + "add.u64 %rd3, %rd1, %rd9;\n" + STORE)
+    found = compare(launch, body + "add.u64 %rd3, %rd1, %rd9;\nst.global.u32 [%rd3], %r1;")
     assert "two CTAs write the same address" in found.text
     assert (found.followed, found.again) == (CLUSTERS - 2, 1)
+
+
+def by_cta(value: str) -> str:
+    """Each CTA stores one number to the first word of `out`. value: makes it, in %r6."""
+    return f"mov.u32 %r6, 7;\n{value}\nst.global.u32 [%rd1], %r6;"
+
+
+OTHER_IN = "setp.eq.u32 %p1, %r1, {0};\nselp.u32 %r6, 9, 7, %p1;"
+# One CTA changes a byte to what a later one stores as a word.
+BYTE_BETWEEN = """
+    setp.eq.u32 %p1, %r1, 1;
+    cvt.u16.u32 %rs1, 9;
+    @%p1 st.global.u8 [%rd1], %rs1;
+    @%p1 bra done;
+    setp.gt.u32 %p2, %r1, 1;
+    selp.u32 %r6, 9, 7, %p2;
+"""
+
+
+@pytest.mark.parametrize(
+    "value, says",
+    [
+        ("", "(note): several CTAs store the same value"),
+        ("mov.u32 %r6, %r1;", ": two CTAs write the same address"),
+        (OTHER_IN.format(CLUSTERS - 1), ": two CTAs write the same address"),
+        (OTHER_IN.format(1), ": two CTAs write the same address"),
+        (BYTE_BETWEEN, ": two CTAs write the same address"),
+    ],
+    ids=["the same", "each its own", "the last another", "the second another", "a byte between"],
+)
+def test_ctas_that_store_one_value_are_told_from_those_that_store_several(launch, value, says):
+    """A CTA that starts again does not find its own value where another has stored (PTX ISA 8.7:
+    races of uniform size are defined, and equal values leave one result).
+    """
+    found = compare(launch, by_cta(value) + "\ndone:")
+    assert says in found.text
+
+
+@pytest.mark.parametrize("schedule", ["early", "late", "random:1"])
+@pytest.mark.parametrize("value, is_same", [("", True), ("mov.u32 %r6, %r1;", False)])
+def test_equal_values_of_ctas_are_told_in_every_order(schedule, value, is_same):
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, True, schedule=schedule)
+    head = "ld.param.u64 %rd1, [out];\nmov.u32 %r1, %ctaid.x;\n"
+    text = kernel(head + by_cta(value), [".u64 out"])
+    done = run(text, torch.zeros(1).int(), grid=(CLUSTERS, 1, 1), gpu=gpu)
+    assert [f.severity for f in done.findings or ()] == ["note" if is_same else "error"]
 
 
 def stored_twice(last: str) -> str:

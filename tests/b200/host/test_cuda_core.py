@@ -26,7 +26,8 @@ import json
 import numpy as np
 from cuda.bindings import driver
 from cuda.core import (
-    Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
+    Device, LaunchConfig, LegacyPinnedMemoryResource, Linker, LinkerOptions, Program,
+    ProgramOptions, launch
 )
 
 SOURCE = """
@@ -99,6 +100,66 @@ for let_go, handle in (
 ):
     let_go(*handle)
     said["kept"].append(list(ended))
+
+# A graph under capture has its nodes, and takes others.
+number = driver.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+driver.cuStreamBeginCapture(queue.handle, driver.CUstreamCaptureMode(0))
+driver.cuMemsetD32Async(int(memory.handle), 3, 1, queue.handle)
+_, _, _, under_way, after, _, many = driver.cuStreamGetCaptureInfo(queue.handle)
+more = driver.cuGraphAddMemsetNode(under_way, after, many, fill, None)[1]
+driver.cuStreamUpdateCaptureDependencies(queue.handle, [more], None, 1, int(number))
+driver.cuMemsetD32Async(int(memory.handle), 9, 1, queue.handle)
+captured = driver.cuStreamEndCapture(queue.handle)[1]
+nodes = driver.cuGraphGetNodes(captured, 3)[1]
+edges = driver.cuGraphGetEdges(captured, 4)
+said["captured"] = [
+    [driver.cuGraphMemsetNodeGetParams(node)[1].value for node in nodes],
+    sorted([nodes.index(a), nodes.index(b)] for a, b in zip(*map(lambda e: e[: edges[-1]], edges[1:3]))),
+]
+# A node of a graph in a node of a graph, and what an executable graph does not take.
+outer = driver.cuGraphCreate(0)[1]
+holds = driver.cuGraphAddChildGraphNode(outer, None, 0, parent)[1]
+middle = driver.cuGraphChildGraphNodeGetGraph(holds)[1]
+inner = driver.cuGraphNodeFindInClone(embedded, middle)[1]
+innermost = driver.cuGraphChildGraphNodeGetGraph(inner)[1]
+said["innermost"] = driver.cuGraphMemsetNodeGetParams(
+    driver.cuGraphNodeFindInClone(copied, innermost)[1]
+)[1].value
+runs = driver.cuGraphInstantiate(outer, 0)[1]
+said["other graph"] = int(driver.cuGraphExecUpdate(runs, captured)[0])
+driver.cuGraphDestroyNode(holds)
+said["gone"] = int(driver.cuGraphGetNodes(innermost)[0])
+owns = driver.cuGraphCreate(0)[1]
+asks = driver.CUDA_MEM_ALLOC_NODE_PARAMS()
+asks.bytesize, asks.poolProps.allocType = 4, driver.CUmemAllocationType(1)
+asks.poolProps.location.type = driver.CUmemLocationType(1)
+allocates = driver.cuGraphAddMemAllocNode(owns, None, 0, asks)[1]
+silent = [driver.cuEventCreate(2)[1] for _ in range(2)]
+for event in silent:
+    driver.cuEventRecord(event, queue.handle)
+context = driver.cuCtxGetCurrent()[1]
+while int(driver.cuCtxGetCurrent()[1]):
+    driver.cuCtxPopCurrent()
+said["refused"] = {
+    "a node beside an allocation": int(driver.cuGraphDestroyNode(allocates)[0]),
+    "a time of events without": int(driver.cuEventElapsedTime(*silent)[0]),
+    "a device that is not there": int(driver.cuDeviceGet(-1)[0]),
+    "no context": int(driver.cuKernelGetParamInfo(int(axpy.handle), 1)[0]),
+}
+driver.cuCtxPushCurrent(context)
+said["nothing"] = [int(x) for x in driver.cuMemAllocAsync(0, queue.handle)]
+unknown = driver.CUresult.CUDA_ERROR_NOT_INITIALIZED
+said["name"] = driver.cuGetErrorName(unknown)[1].decode(), driver.cuGetErrorString(unknown)[1].decode()
+calls = Program(
+    "extern __device__ int other(); __global__ void calls(int* x) { *x = other(); }",
+    code_type="c++",
+    options=ProgramOptions(arch=f"sm_{device.arch}", relocatable_device_code=True, name="part"),
+).compile("ptx")
+linker = Linker(calls, options=LinkerOptions(arch=f"sm_{device.arch}"))
+try:
+    linker.link("cubin")
+except Exception:
+    said["log"] = linker.get_error_log().rstrip(chr(0))
 said["asked of no memory"] = int(driver.cuPointerGetAttribute(
     driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 64
 )[0])
@@ -140,6 +201,32 @@ def test_a_graph_within_a_graph(ended):
     said = json.loads(ended.stdout.splitlines()[0])
     assert said["embedded"] == [7, 16, True, 1]
     assert said["filled"] == [7, 7]
+
+
+def test_a_graph_under_capture_has_its_nodes(ended):
+    """One that is added by hand comes between those that are captured (cuda.h,
+    cuStreamUpdateCaptureDependencies).
+    """
+    values, edges = json.loads(ended.stdout.splitlines()[0])["captured"]
+    assert values == [3, 7, 9]
+    assert edges == [[0, 1], [1, 2]]
+
+
+def test_graphs_in_graphs_are_copied_and_end_with_their_node(ended):
+    """CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE for a graph of other nodes."""
+    said = json.loads(ended.stdout.splitlines()[0])
+    assert said["innermost"] == 7
+    assert said["gone"] == 1
+    assert said["other graph"] == 910
+
+
+def test_what_cuda_refuses_has_its_number(ended):
+    """cuda.h: CUDA_ERROR_NOT_SUPPORTED, INVALID_HANDLE, INVALID_DEVICE, INVALID_CONTEXT."""
+    said = json.loads(ended.stdout.splitlines()[0])
+    assert list(said["refused"].values()) == [801, 400, 101, 201]
+    assert said["nothing"] == [0, 0]
+    assert said["name"] == ["CUDA_ERROR_NOT_INITIALIZED", "initialization error"]
+    assert said["log"] == "error   : Undefined reference to '_Z5otherv' in 'part'"  # nvlink's words
 
 
 def test_an_object_lives_as_long_as_the_last_graph_that_keeps_it(ended):

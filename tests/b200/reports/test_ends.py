@@ -131,6 +131,22 @@ def test_python_programs_that_it_starts(run):
     assert "no kernel was launched" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "how, has_one",
+    [
+        ("[sys.executable, '-c', CHILD], env={'PATH': os.environ['PATH']}", True),
+        ("[sys.executable, '-I', '-c', CHILD]", False),
+    ],
+    ids=["an environment of its own", "-I"],
+)
+def test_a_program_that_is_started_apart(run, how, has_one):
+    """Whoever does not look at PYTHONPATH is named."""
+    child = "import sys, cuda.bindings; print('b200' in sys.modules)"
+    ended, _ = run(f"CHILD = {child!r}\nimport os, subprocess, sys\nsubprocess.run({how})")
+    assert str(has_one) in ended.stdout
+    assert ("started with -I is not in the software B200" in ended.stderr) is not has_one
+
+
 def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch):
     """The one that ours hides runs first; whether torch is there can be asked, and costs nothing."""
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = 5\n")

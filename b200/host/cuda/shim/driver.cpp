@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -20,6 +21,9 @@ using b200::word;
 namespace {
 
 CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
+// The contexts that a thread has pushed. It begins with the device's: a program that makes none is
+// served, as the CUDA runtime serves it.
+thread_local std::vector<CUcontext> contexts{the_context};
 
 b200::Launch plain(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned dynamic_smem, void** arguments, void** packed) {
@@ -37,6 +41,21 @@ bool read(const char* path, std::string& text) {
   std::ifstream file(path, std::ios::binary);
   if (file) text.assign(std::istreambuf_iterator<char>(file), {});
   return static_cast<bool>(file);
+}
+
+// What the linker was given, and where the program wants its errors.
+struct Link {
+  std::vector<std::string> texts, names;
+  char* errors = nullptr;
+  size_t room = 0;
+  void** size = nullptr;  // how much of it was written
+};
+void tell_error(const Link& link, const char* text) {
+  if (!link.errors || !link.room) return;
+  const size_t nbytes = std::min(std::strlen(text), link.room - 1);
+  std::memcpy(link.errors, text, nbytes);
+  link.errors[nbytes] = 0;
+  if (link.size) *link.size = reinterpret_cast<void*>(nbytes + 1);
 }
 
 // What a program asks of the compiler of PTX: it says nothing, and takes no time.
@@ -78,7 +97,8 @@ CUresult cuGetExportTable(const void** table, const CUuuid*) {
 }
 
 // --- device and context: there is one of each
-CUresult cuDeviceGet(CUdevice* device, int) {
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  if (ordinal) return CUDA_ERROR_INVALID_DEVICE;
   *device = 0;
   return CUDA_SUCCESS;
 }
@@ -98,33 +118,54 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 CUresult cuCtxGetCurrent(CUcontext* context) {
-  *context = the_context;
+  *context = contexts.empty() ? nullptr : contexts.back();
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPushCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPopCurrent(CUcontext* context) {
-  return context ? cuCtxGetCurrent(context) : CUDA_SUCCESS;
+CUresult cuCtxPushCurrent(CUcontext context) {
+  if (context != the_context) return CUDA_ERROR_INVALID_CONTEXT;
+  contexts.push_back(context);
+  return CUDA_SUCCESS;
 }
-CUresult cuCtxDestroy(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(CUcontext context) {
+  if (!contexts.empty()) contexts.pop_back();
+  return context ? cuCtxPushCurrent(context) : CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context) *context = contexts.back();
+  contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy(CUcontext context) {
+  if (context != the_context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!contexts.empty()) contexts.pop_back();
+  return CUDA_SUCCESS;
+}
 #undef cuCtxCreate
-CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) { return cuCtxGetCurrent(context); }
-CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice) {
-  return cuCtxGetCurrent(context);
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) {
+  *context = the_context;
+  return cuCtxPushCurrent(the_context);
+}
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned flags, CUdevice device) {
+  return cuCtxCreate_v2(context, flags, device);
 }
 CUresult cuDeviceTotalMem(size_t* nbytes, CUdevice) {
   size_t free = 0;
   return result(cudaMemGetInfo(&free, nbytes));
 }
 CUresult cuMemGetInfo(size_t* free, size_t* total) { return result(cudaMemGetInfo(free, total)); }
-CUresult cuCtxGetDevice(CUdevice* device) { return cuDeviceGet(device, 0); }
+CUresult cuCtxGetDevice(CUdevice* device) {
+  return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : cuDeviceGet(device, 0);
+}
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return result(call("set_limit", {word(limit), value}));
 }
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
   return result(call("limit", {word(limit), word(value)}));
 }
-CUresult cuCtxSynchronize() { return result(call("wait", {})); }
+CUresult cuCtxSynchronize() {
+  return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : result(call("wait", {}));
+}
 CUresult cuStreamSynchronize(CUstream queue) {
   return result(call("wait_for_queue", {word(queue)}));
 }
@@ -142,6 +183,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuui
 
 // --- modules, kernels and launches
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!image) return CUDA_ERROR_INVALID_VALUE;
   return result(call("load_ptx", {word(image), word(module)}));
 }
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
@@ -151,14 +194,21 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
 }
 // --- the linker, of PTX
 CUresult cuLinkCreate(unsigned count, CUjit_option* options, void** values, CUlinkState* out) {
-  *out = reinterpret_cast<CUlinkState>(new std::vector<std::string>);
+  auto* link = new Link;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) link->errors = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+      link->room = reinterpret_cast<size_t>(values[i]), link->size = &values[i];
+  }
+  *out = reinterpret_cast<CUlinkState>(link);
   return answered(count, options, values);
 }
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_t nbytes,
-                       const char*, unsigned, CUjit_option*, void**) {
+                       const char* name, unsigned, CUjit_option*, void**) {
   if (type != CU_JIT_INPUT_PTX) return result(call("missing", {word("cuLinkAddData of machine code")}));
   const std::string text(static_cast<const char*>(data), nbytes);
-  reinterpret_cast<std::vector<std::string>*>(state)->push_back(text.c_str());
+  reinterpret_cast<Link*>(state)->texts.push_back(text.c_str());
+  reinterpret_cast<Link*>(state)->names.push_back(name ? name : "");
   return CUDA_SUCCESS;
 }
 CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* path, unsigned count,
@@ -169,19 +219,25 @@ CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* path,
 }
 // The image is the linked PTX, in the place of the texts it was made of.
 CUresult cuLinkComplete(CUlinkState state, void** image, size_t* nbytes) {
-  auto& texts = *reinterpret_cast<std::vector<std::string>*>(state);
-  std::vector<const char*> pointers;
+  auto& link = *reinterpret_cast<Link*>(state);
+  auto& texts = link.texts;
+  std::vector<const char*> pointers, names;
   for (const auto& text : texts) pointers.push_back(text.c_str());
+  for (const auto& name : link.names) names.push_back(name.c_str());
   const char* linked = nullptr;
-  if (const int code = call("link_ptx", {word(pointers.data()), pointers.size(), word(&linked)}))
+  if (const int code = call("link_ptx", {word(pointers.data()), word(names.data()), pointers.size(),
+                                         word(&linked)})) {
+    b200::Text why;
+    tell_error(link, b200::text_of("refused_text", code, why));
     return result(code);
+  }
   texts = {linked};
   *image = texts[0].data();
   *nbytes = texts[0].size() + 1;
   return CUDA_SUCCESS;
 }
 CUresult cuLinkDestroy(CUlinkState state) {
-  delete reinterpret_cast<std::vector<std::string>*>(state);
+  delete reinterpret_cast<Link*>(state);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleLoad(CUmodule* module, const char* path) {
@@ -201,6 +257,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* nbytes, CUmodule module
 }
 CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned,
                            CUlibraryOption*, void**, unsigned) {
+  if (!image) return CUDA_ERROR_INVALID_VALUE;
   return result(call("load_ptx", {word(image), word(library)}));
 }
 CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
@@ -246,6 +303,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction kern
 CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                         unsigned by, unsigned bz, unsigned dynamic_smem, CUstream queue,
                         void** arguments, void** packed) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   auto launch = plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed);
   launch.queue = word(queue);
   return result(b200::launch(kernel, launch));
@@ -253,6 +311,7 @@ CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** arguments,
                           void** packed) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   auto launch = plain(config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
                       config->blockDimY, config->blockDimZ, config->sharedMemBytes, arguments,
                       packed);
@@ -274,6 +333,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void*
 
 // --- memory
 CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   return result(call("allocate", {nbytes, word(out), word("cudaMalloc")}));
 }
 CUresult cuMemFree(CUdeviceptr address) {
@@ -320,6 +380,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* out, size_t nbytes, unsigned) {
 
 // --- queues and events
 CUresult cuStreamCreate(CUstream* out, unsigned flags) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   return result(cudaStreamCreateWithFlags(out, flags));
 }
 CUresult cuStreamDestroy(CUstream queue) { return result(cudaStreamDestroy(queue)); }
@@ -327,6 +388,7 @@ CUresult cuStreamWaitEvent(CUstream queue, CUevent event, unsigned flags) {
   return result(cudaStreamWaitEvent(queue, event, flags));
 }
 CUresult cuEventCreate(CUevent* out, unsigned flags) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   return result(cudaEventCreateWithFlags(out, flags));
 }
 CUresult cuEventRecord(CUevent event, CUstream queue) {

@@ -1,5 +1,5 @@
-// Nodes of the driver's CUDA graphs, of every kind that is modelled, and their parameters, which are
-// kept here as they were given.
+// Nodes of the driver's CUDA graphs, of every kind that is modelled, and their parameters. Those of
+// copies and allocations are kept here as they were given, which says more than the words.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -35,6 +35,14 @@ CUresult tell(CUgraphNode node, CUgraphNodeType type, Parameters CUgraphNodePara
   return CUDA_SUCCESS;
 }
 
+// Parameters of a node as words, which graph_words.h has. type: what the caller takes it for.
+struct Given {
+  uint64_t words[9] = {};
+};
+CUresult ask(CUgraphNode node, CUgraphNodeType type, Given& out) {
+  return result(call("graph_parameters", {word(node), word(type), word(out.words)}));
+}
+
 template <typename... Words>
 CUresult add(const char* kind, CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
              Words... words) {
@@ -59,13 +67,7 @@ extern "C" {
 CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_KERNEL_NODE_PARAMS* p) {
   const auto launch = launch_of(*p);
-  const auto error = add("graph_add_kernel", out, graph, after, count, kernel_of(*p), word(&launch));
-  if (!error) {
-    CUDA_KERNEL_NODE_PARAMS_v3 kept{};
-    std::memcpy(&kept, p, std::min(sizeof kept, sizeof *p));
-    keep(*out, CU_GRAPH_NODE_TYPE_KERNEL, &CUgraphNodeParams::kernel, kept);
-  }
-  return error;
+  return add("graph_add_kernel", out, graph, after, count, kernel_of(*p), word(&launch));
 }
 CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMCPY3D* p, CUcontext context) {
@@ -82,64 +84,43 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
 CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
   const auto fill = fill_of(*p);
-  const auto error = add("graph_add_fill", out, graph, after, count, word(&fill));
-  if (!error) {
-    CUDA_MEMSET_NODE_PARAMS_v2 kept{};
-    std::memcpy(&kept, p, std::min(sizeof kept, sizeof *p));
-    keep(*out, CU_GRAPH_NODE_TYPE_MEMSET, &CUgraphNodeParams::memset, kept);
-  }
-  return error;
+  return add("graph_add_fill", out, graph, after, count, word(&fill));
 }
 CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                             const CUDA_HOST_NODE_PARAMS* p) {
-  const auto error =
-      add("graph_add_host", out, graph, after, count, word(p->fn), word(p->userData));
-  if (!error) {
-    CUDA_HOST_NODE_PARAMS_v2 kept{};
-    std::memcpy(&kept, p, std::min(sizeof kept, sizeof *p));
-    keep(*out, CU_GRAPH_NODE_TYPE_HOST, &CUgraphNodeParams::host, kept);
-  }
-  return error;
+  return add("graph_add_host", out, graph, after, count, word(p->fn), word(p->userData));
 }
 CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count) {
   return add("graph_add_empty", out, graph, after, count);
 }
 CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                   CUgraph child) {
+  if (const auto error = add("graph_add_child", out, graph, after, count, word(child))) return error;
   CUgraph own = nullptr;
-  if (const auto error = cuGraphClone(&own, child)) return error;
-  const auto error = add("graph_add_child", out, graph, after, count, word(own));
-  if (!error) keep(*out, CU_GRAPH_NODE_TYPE_GRAPH, &CUgraphNodeParams::graph, {own});
-  return error;
+  if (const auto error = cuGraphChildGraphNodeGetGraph(*out, &own)) return error;
+  return complete_copy(child, own);
 }
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
-  CUDA_CHILD_GRAPH_NODE_PARAMS p{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_GRAPH, &CUgraphNodeParams::graph, &p);
-  if (!error) *out = p.graph;
-  return error;
+  return result(call("graph_child_of", {word(node), word(out)}));
 }
 CUresult cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                    CUevent event) {
-  const auto error = add_event(out, graph, after, count, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-  if (!error) keep(*out, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &CUgraphNodeParams::eventRecord, {event});
-  return error;
+  return add_event(out, graph, after, count, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
 }
 CUresult cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                 CUevent event) {
-  const auto error = add_event(out, graph, after, count, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
-  if (!error) keep(*out, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &CUgraphNodeParams::eventWait, {event});
-  return error;
+                                   CUevent event) {
+  return add_event(out, graph, after, count, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
-  CUDA_EVENT_RECORD_NODE_PARAMS p{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &CUgraphNodeParams::eventRecord, &p);
-  if (!error) *out = p.event;
+  Given of;
+  const auto error = ask(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, of);
+  if (!error) *out = reinterpret_cast<CUevent>(of.words[0]);
   return error;
 }
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
-  CUDA_EVENT_WAIT_NODE_PARAMS p{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &CUgraphNodeParams::eventWait, &p);
-  if (!error) *out = p.event;
+  Given of;
+  const auto error = ask(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, of);
+  if (!error) *out = reinterpret_cast<CUevent>(of.words[0]);
   return error;
 }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
@@ -154,45 +135,69 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNo
 }
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
   CUDA_MEM_ALLOC_NODE_PARAMS_v2 kept{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &CUgraphNodeParams::alloc, &kept);
-  if (!error) std::memcpy(out, &kept, std::min(sizeof kept, sizeof *out));
-  return error;
+  if (tell(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &CUgraphNodeParams::alloc, &kept)) {  // captured
+    Given of;
+    if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, of)) return error;
+    kept.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    kept.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    kept.dptr = of.words[0], kept.bytesize = of.words[1];
+  }
+  std::memcpy(out, &kept, std::min(sizeof kept, sizeof *out));
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                CUdeviceptr address) {
-  const auto error = add("graph_add_free", out, graph, after, count, address);
-  if (!error) keep(*out, CU_GRAPH_NODE_TYPE_MEM_FREE, &CUgraphNodeParams::free, {address});
-  return error;
+  return add("graph_add_free", out, graph, after, count, address);
 }
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* out) {
-  CUDA_MEM_FREE_NODE_PARAMS p{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_MEM_FREE, &CUgraphNodeParams::free, &p);
-  if (!error) *out = p.dptr;
+  Given of;
+  const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEM_FREE, of);
+  if (!error) *out = of.words[0];
   return error;
 }
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out) {
-  CUDA_KERNEL_NODE_PARAMS_v3 kept{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_KERNEL, &CUgraphNodeParams::kernel, &kept);
-  if (!error) std::memcpy(out, &kept, sizeof *out);
-  return error;
+  Given of;
+  if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_KERNEL, of)) return error;
+  const auto& w = of.words;
+  std::memset(out, 0, sizeof *out);
+  out->func = reinterpret_cast<CUfunction>(w[0]);
+  out->kern = reinterpret_cast<CUkernel>(w[0]);
+  out->gridDimX = w[1], out->gridDimY = w[2], out->gridDimZ = w[3];
+  out->blockDimX = w[4], out->blockDimY = w[5], out->blockDimZ = w[6];
+  out->sharedMemBytes = w[7];
+  out->kernelParams = reinterpret_cast<void**>(w[8]);
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* out) {
-  CUDA_MEMSET_NODE_PARAMS_v2 kept{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_MEMSET, &CUgraphNodeParams::memset, &kept);
-  if (!error) std::memcpy(out, &kept, sizeof *out);
-  return error;
+  Given of;
+  if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEMSET, of)) return error;
+  const auto& w = of.words;
+  std::memset(out, 0, sizeof *out);
+  out->dst = w[0], out->value = w[1], out->elementSize = w[2];
+  out->width = w[3], out->height = w[4], out->pitch = w[5];
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* out) {
   CUDA_MEMCPY_NODE_PARAMS kept{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_MEMCPY, &CUgraphNodeParams::memcpy, &kept);
-  if (!error) *out = kept.copyParams;
-  return error;
+  if (tell(node, CU_GRAPH_NODE_TYPE_MEMCPY, &CUgraphNodeParams::memcpy, &kept)) {  // captured
+    Given of;
+    if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEMCPY, of)) return error;
+    auto& p = kept.copyParams;
+    p.dstMemoryType = p.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    p.dstDevice = of.words[0], p.srcDevice = of.words[1];
+    p.WidthInBytes = of.words[2], p.Height = of.words[3], p.Depth = of.words[4];
+    p.dstPitch = of.words[5], p.srcPitch = of.words[7];
+  }
+  *out = kept.copyParams;
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* out) {
-  CUDA_HOST_NODE_PARAMS_v2 kept{};
-  const auto error = tell(node, CU_GRAPH_NODE_TYPE_HOST, &CUgraphNodeParams::host, &kept);
-  if (!error) std::memcpy(out, &kept, sizeof *out);
-  return error;
+  Given of;
+  if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_HOST, of)) return error;
+  std::memset(out, 0, sizeof *out);
+  out->fn = reinterpret_cast<CUhostFn>(of.words[0]);
+  out->userData = reinterpret_cast<void*>(of.words[1]);
+  return CUDA_SUCCESS;
 }
 CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
                         const CUgraphEdgeData*, size_t count, CUgraphNodeParams* p) {

@@ -49,6 +49,21 @@ void b200::share_objects(uint64_t from, uint64_t to) {
   auto& more = owned()[to];
   more.insert(more.end(), objects.begin(), objects.end());
 }
+void b200::replace_objects(const std::vector<uint64_t>& from, uint64_t to) {
+  constexpr uint64_t kAside = 0;  // no graph has this handle
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto& all = owned();
+    const auto found = all.find(to);
+    if (found != all.end()) {
+      auto& aside = all[kAside];
+      aside.insert(aside.end(), found->second.begin(), found->second.end());
+      all.erase(found);
+    }
+  }
+  for (const auto graph : from) share_objects(graph, to);
+  release_objects(kAside);
+}
 void b200::release_objects(uint64_t graph) {
   Owned ending;
   {

@@ -23,23 +23,66 @@ CUresult neighbours(CUgraphNode node, CUgraphNode* out, CUgraphEdgeData* edges, 
   return CUDA_SUCCESS;
 }
 
+std::vector<CUgraphNode> nodes_of(CUgraph graph) {
+  size_t count = 0;
+  if (cuGraphGetNodes(graph, nullptr, &count)) return {};
+  std::vector<CUgraphNode> nodes(count);
+  if (cuGraphGetNodes(graph, nodes.data(), &count)) return {};
+  return nodes;
+}
+bool is_of_graph(CUgraphNode node) {
+  CUgraphNodeType type;
+  return cuGraphNodeGetType(node, &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH;
+}
+CUgraph child_of(CUgraphNode node) {
+  CUgraph child = nullptr;
+  cuGraphChildGraphNodeGetGraph(node, &child);
+  return child;
+}
+void add_with_children(CUgraph graph, std::vector<uint64_t>& all) {
+  all.push_back(word(graph));
+  for (const auto node : nodes_of(graph))
+    if (is_of_graph(node)) add_with_children(child_of(node), all);
+}
+void release_all(const std::vector<uint64_t>& graphs) {
+  for (const auto graph : graphs) release_objects(graph);
+}
+
 }  // namespace
+
+std::vector<uint64_t> b200::with_children(CUgraph graph) {
+  std::vector<uint64_t> all;
+  add_with_children(graph, all);
+  return all;
+}
+CUresult b200::complete_copy(CUgraph from, CUgraph to) {
+  share_objects(word(from), word(to));
+  for (const auto node : nodes_of(from)) {
+    CUgraphNode copy = nullptr;
+    if (const auto error = cuGraphNodeFindInClone(&copy, node, to)) return error;
+    copy_parameters(node, copy);
+    if (!is_of_graph(node)) continue;
+    if (const auto error = complete_copy(child_of(node), child_of(copy))) return error;
+  }
+  return CUDA_SUCCESS;
+}
 
 extern "C" {
 
 // --- graphs
 CUresult cuGraphCreate(CUgraph* graph, unsigned) { return result(call("graph_create", {word(graph)})); }
 CUresult cuGraphDestroy(CUgraph graph) {
+  const auto all = with_children(graph);
   const auto error = result(call("graph_destroy", {word(graph)}));
-  if (!error) release_objects(word(graph));
+  if (!error) release_all(all);
   return error;
 }
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
   return result(call("graph_nodes", {word(graph), word(nodes), word(count), 0}));
 }
-CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
-  const auto error = result(call("graph_instantiate", {word(out), word(graph)}));
-  if (!error) share_objects(word(graph), word(*out));
+CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
+  const auto error = result(call("graph_instantiate", {word(out), word(graph), flags}));
+  if (!error) replace_objects(with_children(graph), word(*out));
   return error;
 }
 CUresult cuGraphExecDestroy(CUgraphExec graph) {
@@ -51,20 +94,9 @@ CUresult cuGraphLaunch(CUgraphExec graph, CUstream queue) {
   return result(call("graph_launch", {word(graph), word(queue)}));
 }
 CUresult cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
-// The nodes of the copy have the parameters of those that they are copies of.
 CUresult cuGraphClone(CUgraph* out, CUgraph graph) {
   if (const int code = call("graph_clone", {word(out), word(graph)})) return result(code);
-  share_objects(word(graph), word(*out));
-  size_t count = 0;
-  if (const auto error = cuGraphGetNodes(graph, nullptr, &count)) return error;
-  std::vector<CUgraphNode> nodes(count);
-  if (const auto error = cuGraphGetNodes(graph, nodes.data(), &count)) return error;
-  for (const auto node : nodes) {
-    CUgraphNode copy = nullptr;
-    if (const auto error = cuGraphNodeFindInClone(&copy, node, *out)) return error;
-    copy_parameters(node, copy);
-  }
-  return CUDA_SUCCESS;
+  return complete_copy(graph, *out);
 }
 CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* p) {
   const auto error = cuGraphInstantiate(out, graph, p->flags);
@@ -73,9 +105,11 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAP
   return error;
 }
 CUresult cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
-  const int code = call("graph_update", {word(executable), word(graph)});
+  uint64_t changed = CU_GRAPH_EXEC_UPDATE_ERROR;
+  const int code = call("graph_update", {word(executable), word(graph), word(&changed)});
   std::memset(info, 0, sizeof *info);
-  info->result = code ? CU_GRAPH_EXEC_UPDATE_ERROR : CU_GRAPH_EXEC_UPDATE_SUCCESS;
+  info->result = code ? static_cast<CUgraphExecUpdateResult>(changed) : CU_GRAPH_EXEC_UPDATE_SUCCESS;
+  if (!code) replace_objects(with_children(graph), word(executable));
   return result(code);
 }
 // Its nodes and edges, in Graphviz' words.
@@ -104,7 +138,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, void*) {
   return result(call("graph_reset_memory_attribute", {word(attribute)}));
 }
-CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }  // nothing is kept
+CUresult cuDeviceGraphMemTrim(CUdevice) { return result(call("graph_trim_memory", {})); }
 
 // --- edges
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges, size_t* count) {
@@ -133,12 +167,17 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
   return result(call("graph_kind_of", {word(node), word(type)}));
 }
-CUresult cuGraphDestroyNode(CUgraphNode node) { return result(call("graph_destroy_node", {word(node)})); }
+CUresult cuGraphDestroyNode(CUgraphNode node) {
+  const auto all = is_of_graph(node) ? with_children(child_of(node)) : std::vector<uint64_t>{};
+  const auto error = result(call("graph_destroy_node", {word(node)}));
+  if (!error) release_all(all);
+  return error;
+}
 CUresult cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgraph clone) {
   return result(call("graph_find_in_clone", {word(out), word(original), word(clone)}));
 }
 
-// --- captures: the graph has its nodes when it ends
+// --- captures
 CUresult cuStreamBeginCapture(CUstream queue, CUstreamCaptureMode) {
   return result(call("graph_begin_capture", {word(queue)}));
 }
@@ -148,15 +187,24 @@ CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
 CUresult cuStreamGetCaptureInfo(CUstream queue, CUstreamCaptureStatus* status, cuuint64_t* number,
                                 CUgraph* graph, const CUgraphNode** after, const CUgraphEdgeData** edges,
                                 size_t* count) {
-  uint64_t facts[2];  // whether it is under capture, the graph that is going to have it
+  uint64_t facts[4];  // whether it is under capture, its graph, nodes that the next one comes after
   if (const int code = call("graph_capture_info", {word(queue), word(facts)})) return result(code);
   *status = facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   if (number) *number = facts[1];
   if (graph) *graph = reinterpret_cast<CUgraph>(facts[1]);
-  if (after) *after = nullptr;
-  if (edges) *edges = nullptr;
-  if (count) *count = 0;
+  if (after) *after = reinterpret_cast<const CUgraphNode*>(facts[2]);
+  if (edges) {
+    static thread_local std::vector<CUgraphEdgeData> plain;  // as long as there are nodes, all zero
+    plain.assign(facts[3] + 1, CUgraphEdgeData{});
+    *edges = plain.data();
+  }
+  if (count) *count = facts[3];
   return CUDA_SUCCESS;
+}
+CUresult cuStreamUpdateCaptureDependencies(CUstream queue, CUgraphNode* nodes, const CUgraphEdgeData*,
+                                           size_t count, unsigned flags) {
+  const uint64_t is_set = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES;
+  return result(call("graph_capture_after", {word(queue), word(nodes), count, is_set}));
 }
 
 }  // extern "C"

@@ -3,6 +3,8 @@
 
 #include <cuda.h>
 
+#include <vector>
+
 #include "backend.h"
 
 namespace b200 {
@@ -14,5 +16,12 @@ void copy_parameters(CUgraphNode from, CUgraphNode to);
 // keeps, until it is destroyed. Graphs are given as words.
 void share_objects(uint64_t from, uint64_t to);
 void release_objects(uint64_t graph);
+// What an executable graph keeps is from now on what these graphs keep.
+void replace_objects(const std::vector<uint64_t>& from, uint64_t to);
+
+// driver_graphs.cpp. A graph and those that its nodes own, and theirs.
+std::vector<uint64_t> with_children(CUgraph graph);
+// A graph has become a copy of another: its nodes have the parameters, it keeps the objects.
+CUresult complete_copy(CUgraph from, CUgraph to);
 
 }  // namespace b200

@@ -88,7 +88,7 @@ cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* out, cudaGraph_t graph,
 cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType number, void* out) {
   return result(call("graph_memory_attribute", {word(number), word(out)}));
 }
-cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }  // nothing is kept
+cudaError_t cudaDeviceGraphMemTrim(int) { return result(call("graph_trim_memory", {})); }
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from,
                                      const cudaGraphNode_t* to, const cudaGraphEdgeData*,
                                      size_t count) {
@@ -118,8 +118,8 @@ cudaError_t cudaGraphMemcpyNodeSetParams(cudaGraphNode_t node, const cudaMemcpy3
 
 // --- executable graphs
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t graph,
-                                          unsigned long long) {
-  return result(call("graph_instantiate", {word(out), word(graph)}));
+                                          unsigned long long flags) {
+  return result(call("graph_instantiate", {word(out), word(graph), flags}));
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long flags) {
   return cudaGraphInstantiateWithFlags(out, graph, flags);
@@ -153,10 +153,11 @@ cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t graph, cudaGraphNod
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* info) {
-  const int code = call("graph_update", {word(executable), word(graph)});
+  uint64_t changed = cudaGraphExecUpdateError;
+  const int code = call("graph_update", {word(executable), word(graph), word(&changed)});
   if (info) {
     std::memset(info, 0, sizeof *info);
-    info->result = code ? cudaGraphExecUpdateError : cudaGraphExecUpdateSuccess;
+    info->result = code ? static_cast<cudaGraphExecUpdateResult>(changed) : cudaGraphExecUpdateSuccess;
   }
   return result(code);
 }

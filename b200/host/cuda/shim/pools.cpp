@@ -182,7 +182,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t nbytes, CUmemoryPool h
   {
     std::lock_guard<std::mutex> lock(all.mutex);
     const Pool* pool = all.find(handle);
-    if (!pool || !nbytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!pool) return CUDA_ERROR_INVALID_VALUE;
+    if (!nbytes) return *out = 0, CUDA_SUCCESS;
     if (pool->props.maxSize && pool->used + nbytes > pool->props.maxSize)
       return CUDA_ERROR_OUT_OF_MEMORY;
     function = function_of(*pool);
@@ -200,6 +201,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* out, size_t nbytes, CUstream queue) {
   return cuMemAllocFromPoolAsync(out, nbytes, pools().current, queue);
 }
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream queue) {
+  if (!address) return CUDA_SUCCESS;
   auto& all = pools();
   Block block{};
   bool shared = false;

@@ -122,7 +122,7 @@ CUresult cuStreamGetId(CUstream queue, unsigned long long* number) {
 CUresult cuStreamGetDevice(CUstream, CUdevice* device) { return cuCtxGetDevice(device); }
 CUresult cuStreamQuery(CUstream queue) { return cuStreamSynchronize(queue); }
 CUresult cuStreamIsCapturing(CUstream queue, CUstreamCaptureStatus* out) {
-  uint64_t facts[2];
+  uint64_t facts[4];
   const int code = call("graph_capture_info", {word(queue), word(facts)});
   *out = !code && facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return result(code);
@@ -243,6 +243,8 @@ CUresult cuKernelGetAttribute(int* out, CUfunction_attribute attribute, CUkernel
   return cuFuncGetAttribute(out, attribute, reinterpret_cast<CUfunction>(kernel));
 }
 CUresult cuFuncGetParamInfo(CUfunction kernel, size_t index, size_t* offset, size_t* nbytes) {
+  CUdevice device;
+  if (const auto error = cuCtxGetDevice(&device)) return error;
   return result(call("facts_parameter", {word(kernel), index, word(offset), word(nbytes)}));
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* nbytes) {

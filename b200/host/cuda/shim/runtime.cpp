@@ -392,7 +392,11 @@ cudaError_t cudaEventCreate(cudaEvent_t* out) {
   *out = reinterpret_cast<cudaEvent_t>(new char);  // its address is its name
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) { return cudaEventCreate(out); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
+  const auto error = cudaEventCreate(out);
+  if (!error && flags & cudaEventDisableTiming) call("event_without_time", {word(*out)});
+  return error;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t queue) {
   return result(call("record_event", {word(event), word(queue)}));
 }
