@@ -38,6 +38,14 @@ def _sectors(relative: bytes, nbytes: int) -> tuple[np.ndarray, int, int, float]
     return found, len(np.unique(found >> 2)), in_part(addresses, nbytes), alone(found)
 
 
+def _there(at: float, asked: float, there: float) -> float:
+    """When a load of time `at` has a sector that another load of the SM asked for at `asked`, and
+    had at `there`. Of two loads the later one may be carried out first: then the earlier one is who
+    fetches, and waits as long.
+    """
+    return there if asked <= at else at + there - asked
+
+
 @lru_cache(maxsize=1 << 14)
 def _wavefronts(relative: bytes, nbytes: int) -> float:
     """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128
@@ -124,14 +132,18 @@ class Accesses:
             return
         done = begin + width + c.l1_hit
         if kind == "ld" and cached:
-            new = [s for s in sectors.tolist() if s not in sm.lines]
+            every = sectors.tolist()
+            known = [sm.lines[s] for s in every if s in sm.lines]
+            done = max([done, *(_there(begin, *line) for line in known)])
+            sectors = np.array([s for s in every if s not in sm.lines], np.int64)
             if len(sm.lines) > c.l1_bytes / sector:
                 sm.lines.clear()
-            sm.lines.update(new)
-            sectors = np.array(new, np.int64)
         if len(sectors):
             spans = [(starts, sector) for _, starts in self._by_region(sectors << 5)]
-            done = max(done, self.fetch(sm, begin + width, spans, c.ldg_l2)[1])
+            last = self.fetch(sm, begin + width, spans, c.ldg_l2)[1]
+            done = max(done, last)
+            if kind == "ld" and cached:
+                sm.lines.update(dict.fromkeys(sectors.tolist(), (begin, last)))
             if kind == "atom":  # the L2 puts the result where the operand was
                 for region, starts in self._by_region(sectors << 5):
                     whole = len(starts)

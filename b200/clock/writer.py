@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from b200.clock import costs
+from b200.clock import costs, if_conversion
 from b200.clock.order import Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
 from b200.effects import Jumps
 from b200.program.analysis import Block, Op, is_broadcast
-from b200.program.module import CLOCKS, TYPE_BITS, Special
+from b200.program.module import CLOCKS, TYPE_BITS, Instr, Kernel, Label, Special
 from b200.program.writer import Writer
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ class TimedWriter(Writer):
     """Emits `w.spend(clk, pipes)`, `w.need(...)` and `w.loaded(...)` among the instructions."""
 
     packs = False
+
+    @staticmethod
+    def body(kernel: Kernel) -> list[Instr | Label]:
+        """With short branches as guards, as ptxas has them."""
+        return if_conversion.guarded(kernel)
 
     def __init__(self, out: Translated, info: Uniformity):
         super().__init__(out, info)

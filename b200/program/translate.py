@@ -20,7 +20,7 @@ from b200.program.translated import Translated, located
 from b200.program.writer import Writer
 
 
-def translate(program: Program, kernel: Kernel, writer: type | None = None) -> Translated:
+def translate(program: Program, kernel: Kernel, writer: type[Writer] | None = None) -> Translated:
     """Translate one kernel, once for all machines that need the same.
 
     writer: a subclass of the writer, for machines that need more in the generated code. The
@@ -32,8 +32,9 @@ def translate(program: Program, kernel: Kernel, writer: type | None = None) -> T
         out = Translated(kernel, program)
         _check(out)
         _lay_out(out)
-        info = out.info = _analyse(out)
-        (writer or Writer)(out, info).write()
+        made_by = writer or Writer
+        info = out.info = _analyse(out, made_by)
+        made_by(out, info).write()
         program.translations[key] = out
     return program.translations[key]
 
@@ -73,14 +74,15 @@ def _check(out: Translated) -> None:
                 raise Unsupported(f"{ins.opcode}: {why} (ptxas refuses it, too)")
 
 
-def _analyse(out: Translated) -> Uniformity:
+def _analyse(out: Translated, writer: type[Writer]) -> Uniformity:
     """Cut the kernel into blocks; again where lanes turn out to come to an instruction in parts."""
     kernel = out.kernel
     reqntid = kernel.directives.get("reqntid") or kernel.directives.get("maxntid") or (0, 0, 0)
     one_d = tuple(reqntid[1:]) in ((1, 1), (1,), ())
     known, made = Places(), {}
+    given = writer.body(kernel)
     while True:
-        body = guards_as_branches(kernel.body, known.guarded, made)
+        body = guards_as_branches(given, known.guarded, made)
         wait = known.wait | {made[key][1].key for key in known.guarded}
         alone = known.alone | {made[key][1].key for key in known.guarded & known.alone}
         out.structure = build_blocks(kernel, located, body, wait, alone)

@@ -11,7 +11,7 @@ from b200.errors import Unsupported
 from b200.program import packing
 from b200.program.analysis import EXIT, Block, Op, destination_count
 from b200.program.meeting import meeting
-from b200.program.module import TYPE_BITS, Imm, Instr, Reg, Sym, Vec
+from b200.program.module import TYPE_BITS, Imm, Instr, Kernel, Label, Reg, Sym, Vec
 from b200.program.operands import dtype_name
 from b200.program.pack_writer import PackWriter, flat_sources
 from b200.program.translated import located
@@ -37,6 +37,11 @@ class Writer(PackWriter):
     """Writes the Python source of one kernel. packs: whether alike instructions become one call."""
 
     packs = True
+
+    @staticmethod
+    def body(kernel: Kernel) -> list[Instr | Label]:
+        """The instructions of a kernel that are translated, with their labels."""
+        return kernel.body
 
     def write(self) -> None:
         for block in self.out.structure:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lab.strangers import tirx
-from lab.strangers.rows import OWN
+from lab.strangers.rows import CUTE_DSL, DSL, OWN
 
 PACKAGE = "tirx_kernels"
 LEFT_OUT = "tvm"
@@ -91,8 +92,11 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
     TIRx-kernels is on the path.
 
     kernel, config: as its benchmark names them. implementation: one of those that it has of this
-    kernel. Raises LookupError for a name that it does not know.
+    kernel. Raises LookupError for a name that it does not know, and ImportError where the kernel
+    would be made by another CuTe DSL than the one that was timed.
     """
+    if implementation.endswith(CUTE_DSL):
+        _look_at_the_dsl()
     own = implementation == OWN
     if own:
         tirx.prepare(PACKAGE)
@@ -127,6 +131,13 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
     module.run_bench(**_arguments(module, config))
     if not found:
         raise LookupError(f"{kernel}: its benchmark has measured nothing")
+
+
+def _look_at_the_dsl() -> None:
+    """Another version makes other code: 4.8.1 loads 16 bytes where 4.6.0.dev0 loads 2 at a time."""
+    found = importlib.metadata.version("nvidia-cutlass-dsl")
+    if found != DSL:
+        raise ImportError(f"nvidia-cutlass-dsl: expected {DSL}, as was timed; found {found}")
 
 
 def _hold_nothing() -> None:

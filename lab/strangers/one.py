@@ -18,12 +18,14 @@ from b200.chip.gpu import Gpu
 from b200.clock.call_time import reported
 from b200.clock.options import Options
 from lab.strangers import harness, parts
+from lab.strangers.fills import Fills, launched
 
 
 @dataclass(frozen=True)
 class Modelled:
-    """A call. modelled_us: as CUPTI shows it, low_us and high_us the range of it. cpu_s: of the
-    timed call. device: of the clock; on a part of a chip the numbers stand for the whole one.
+    """A call. modelled_us: as CUPTI shows it, low_us and high_us the range of it, with the fills of
+    torch in it. cpu_s: of the timed call. device: of the clock; on a part of a chip the numbers
+    stand for the whole one.
     """
 
     modelled_us: float
@@ -31,6 +33,7 @@ class Modelled:
     high_us: float
     kernel_us: float
     launches: int
+    fills_us: float
     kernel_kind: str
     bound_by: str
     device: str
@@ -48,16 +51,20 @@ def modelled(gpu: Gpu, launch: harness.Launch, device: str | None) -> Modelled:
     device = device or parts.device(gpu.launches[before:], pilot.cpu_s).name
     b200.install(check=False, timing=Options(device, dirty_l2=True))
     before, start = len(gpu.launches), time.process_time()
-    launch()
+    with Fills() as fills:
+        launch()
     torch.cuda.synchronize()
     call = gpu.launches[before:]
     found = reported(call, 1)
+    fills_us = sum(reported([launched(gpu, count)], 1).cupti_us for count in fills.elements)
+    modelled_us = found.cupti_us + fills_us
     return Modelled(
-        modelled_us=found.cupti_us,
-        low_us=found.cupti_us * found.low_us / found.time_us,
-        high_us=found.cupti_us * found.high_us / found.time_us,
+        modelled_us=modelled_us,
+        low_us=modelled_us * found.low_us / found.time_us,
+        high_us=modelled_us * found.high_us / found.time_us,
         kernel_us=found.kernel_us,
         launches=len(call),
+        fills_us=fills_us,
         kernel_kind=found.kernel_kind,
         bound_by=found.bound_by,
         device=device,

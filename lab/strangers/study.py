@@ -3,9 +3,9 @@
 Kernels of other projects beside the times that were published of them
 (lab/strangers/published.csv). FOLDER: the work tree of mlc-ai/TIRx-kernels at 51a6c01, whose
 benchmark knows each kernel's shapes and arguments. The kernels are those of the packages that this
-interpreter finds, installed or on PYTHONPATH: flashinfer-python 0.6.18 and what it imports, and
-apache-tvm 0.27.0.post1 for the project's own kernels. Nothing is fetched. Each row runs unmodified,
-in a process of its own under `b200 exec`.
+interpreter finds, installed or on PYTHONPATH: flashinfer-python 0.6.18 and what it imports, with
+nvidia-cutlass-dsl 4.6.0.dev0, and apache-tvm 0.27.0.post1 for the project's own kernels. Nothing is
+fetched. Each row runs unmodified, in a process of its own under `b200 exec`.
 
 --only: rows whose name or kind has the text. --seconds: of CPU time for a row (default 300), after
 which it is left out. --out: a file of JSON lines. Rows that it has, of the same clock, are not run
