@@ -52,3 +52,21 @@ def test_loads_of_256_threads_an_sm_reach_the_published_bandwidth(stages, measur
     run(ring(threads, stages), out, data, grid=(CTAS, 1, 1), block=(threads, 1, 1), gpu=timed())
     clk = out.double().mean().item() / LOOPS
     assert nbytes / clk * 1.965e9 / 1e12 == pytest.approx(measured, rel=0.12)
+
+
+def test_a_load_waits_for_a_sector_that_another_load_has_on_its_way():
+    """The second warp comes a little later, and finds the sector in the L1, not there yet."""
+    waits = "".join("add.f32 %r20, %r20, %r20;" for _ in range(20))
+    body = f"""
+ld.param.u64 %rd1, [out]; ld.param.u64 %rd5, [data]; mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd2, %r1, 8; add.u64 %rd3, %rd1, %rd2;
+setp.lt.u32 %p1, %r1, 32; mov.b32 %r20, 0; mov.u64 %rd40, %clock64;
+@%p1 bra GO; {waits}
+GO: ld.global.f32 %r21, [%rd5]; add.f32 %r20, %r20, %r21; mov.u64 %rd41, %clock64;
+sub.u64 %rd42, %rd41, %rd40; st.global.u64 [%rd3], %rd42; st.global.f32 [%rd5+128], %r20;
+"""
+    out, data = torch.zeros(64, dtype=torch.int64), torch.zeros(64)
+    text = kernel(body, [".u64 data", ".u64 out"], reqntid=64)
+    run(text, data, out, block=(64, 1, 1), gpu=timed())
+    first, second = out[0].item(), out[32].item()
+    assert first > 500 and second == pytest.approx(first, abs=100)
