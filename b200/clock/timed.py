@@ -117,8 +117,8 @@ class TimedFragment(Fragment):
         for r in registers:
             self.state.ready[r] = at
 
-    def hand_on(self, dst: int, src: int) -> None:
-        self.state.ready[dst] = self.state.ready.get(src, 0.0)
+    def hand_on(self, dst: int, *sources: int) -> None:
+        self.state.ready[dst] = max(self.state.ready.get(src, 0.0) for src in sources)
 
     def read_clock(self, name: str) -> int:
         if name.startswith("globaltimer"):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from b200.clock import costs, if_conversion
+from b200.clock import costs, if_conversion, sinking
 from b200.clock.order import Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
@@ -42,8 +42,9 @@ class TimedWriter(Writer):
 
     def __init__(self, out: Translated, info: Uniformity):
         super().__init__(out, info)
-        self.late = self._late_registers()
         blocks = self.out.structure
+        self.sunk = sinking.sunk(blocks, info)
+        self.late = self._late_registers()
         in_place = self.info.is_warp_index
         self.order = Order(
             self.out.kernel, blocks, self.late, self._words, in_place, self._live_out
@@ -57,7 +58,8 @@ class TimedWriter(Writer):
             before = len(late)
             for block in self.out.structure:
                 for op in block.ops:
-                    handed_on = costs.is_copy(op.ins) and op.ins.operands[1].name in late
+                    moves = costs.is_copy(op.ins) or id(op) in self.sunk
+                    handed_on = moves and any(r.name in late for r in op.srcs)
                     if op.dsts and (
                         handed_on or (op.entry is not None and costs.result_is_late(op.ins))
                     ):
@@ -142,12 +144,13 @@ class TimedWriter(Writer):
             self._line(f"w.hand_on({dst}, {src})")
             self.known.discard(ins.operands[0].name)
             return super()._op(op)
+        if id(op) in self.sunk and any(r.name in self.late for r in op.srcs):
+            return self._sink(op)
         self._need(op)
         assert op.entry is not None
         in_place = is_broadcast(ins) or self.info.is_warp_index(op)
         if op.entry.style == "pure" or in_place or costs.is_parameter(ins):
-            varies = any(map(self._varying, op.dsts))
-            found = costs.cost(ins) if varies else costs.uniform_cost(ins)
+            found = self._cost(op)
             if not costs.is_constant(ins):
                 start = max((self.ready.get(r.name, 0.0) for r in op.srcs), default=0.0)
                 self._take(found)
@@ -163,6 +166,19 @@ class TimedWriter(Writer):
             self.known.difference_update(r.name for r in op.dsts)
             if ids:
                 self._line(f"w.loaded(({ids},))", ins)
+
+    def _cost(self, op: Op) -> Rate:
+        varies = any(map(self._varying, op.dsts))
+        return costs.cost(op.ins) if varies else costs.uniform_cost(op.ins)
+
+    def _sink(self, op: Op):
+        """Carry out what ptxas puts into a later block: its result is as late as its operands."""
+        self._take(self._cost(op))
+        late = ", ".join(str(self.info.id[r.name]) for r in op.srcs if r.name in self.late)
+        for register in op.dsts:
+            self._line(f"w.hand_on({self.info.id[register.name]}, {late})")
+            self.known.discard(register.name)
+        return super()._op(op)
 
     def _operand(self, operand, width: int | None):
         if isinstance(operand, Special) and operand.name in CLOCKS:

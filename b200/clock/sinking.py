@@ -1,0 +1,53 @@
+"""What is computed from a load and used behind a barrier or a branch only: ptxas computes it there.
+
+SASS of ptxas 13.0 for sm_100a: a reciprocal or a sum of a loaded value stands behind the barrier,
+or behind where the arms of a branch meet, as its use does. Used in one arm only, it stays before
+the branch. So nobody waits for the load before the use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from b200.clock import costs
+from b200.program.analysis import EXIT, Block, Op, Uniformity
+
+
+def sunk(blocks: list[Block], info: Uniformity) -> set[int]:
+    """id() of each operation that is carried out later, if it would have to wait for a load."""
+    loops = set(_in_loops(blocks))
+    return {id(op) for block in blocks if block.index not in loops for op in _of_block(block, info)}
+
+
+def _in_loops(blocks: list[Block]) -> Iterator[int]:
+    for block in blocks:
+        for successor in block.successors:
+            if successor != EXIT:
+                yield from range(successor, block.index + 1)
+
+
+def _of_block(block: Block, info: Uniformity) -> Iterator[Op]:
+    """Those whose results are needed on all ways on, or behind a barrier, and by nothing before."""
+    live = ~0
+    for successor in block.successors:
+        live &= info.live_in[successor] if successor != EXIT else 0
+    wanted = {name for name, i in info.id.items() if live >> i & 1}
+    read: set[str] = set()
+    for op in reversed(block.ops):
+        results = {register.name for register in op.dsts}
+        sources = {register.name for register in op.srcs}
+        sinks = bool(results) and results <= wanted - read and _can_sink(op)
+        wanted -= results
+        if sinks:
+            wanted |= sources
+            yield op
+        else:
+            read |= sources
+        if op.entry is not None and op.entry.may_block:
+            wanted, read = wanted | read, set()
+
+
+def _can_sink(op: Op) -> bool:
+    ins = op.ins
+    is_pure = op.entry is not None and op.entry.style == "pure" and ins.pred is None
+    return is_pure and not costs.is_constant(ins) and not costs.is_copy(ins)

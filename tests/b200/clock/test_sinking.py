@@ -1,0 +1,46 @@
+"""What is computed from a load is computed where it is used, as ptxas has it.
+
+What stands behind the barrier is from SASS of ptxas 13.0 for sm_100a, of the same sources.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.b200.clock.test_timing import timed
+from tests.b200.ptx_support import kernel, run
+
+COMPUTED = "ld.global.f32 %r10, [%rd5]; rcp.approx.ftz.f32 %r11, %r10;"
+SECOND = "ld.global.f32 %r13, [%rd5+65536];"
+BARRIER = "bar.sync 0;"
+LONG = "".join(f"mad.lo.s32 %r20, %r20, %r20, {i};" for i in range(20))
+MEETS = f"@%p1 bra ON; {LONG} ON: {BARRIER}"
+USE = "fma.rn.f32 %r14, %r13, %r11, %r13;"
+ARM = f"@%p1 bra ON; {USE} ON: {BARRIER} {SECOND} add.f32 %r14, %r14, %r13;"
+
+
+@pytest.mark.parametrize(
+    "first, behind, rounds",
+    [
+        (COMPUTED, f"{BARRIER} {SECOND} {USE}", 1),
+        (COMPUTED + "mul.f32 %r11, %r11, %r11;", f"{BARRIER} {SECOND} {USE}", 1),
+        (COMPUTED, f"{MEETS} {SECOND} {USE}", 1),
+        (COMPUTED + "st.shared.f32 [%r7], %r11;", f"{BARRIER} {SECOND} {USE}", 2),
+        (COMPUTED + "mov.b32 %r13, %r11;", ARM, 2),
+    ],
+    ids=["barrier", "a chain", "arms meet", "used before", "used in one arm"],
+)
+def test_the_second_load_does_not_wait_for_the_first(first, behind, rounds):
+    body = f"""
+ld.param.u64 %rd1, [out]; ld.param.u64 %rd5, [data]; mov.u32 %r1, %tid.x; mov.u32 %r20, %r1;
+mov.u32 %r7, dyn; mov.b32 %r14, 0; setp.lt.u32 %p1, %r1, 7;
+mul.wide.u32 %rd2, %r1, 8; add.u64 %rd3, %rd1, %rd2; mov.u64 %rd40, %clock64;
+{first} {behind}
+add.f32 %r15, %r14, %r14; st.global.f32 [%rd5+128], %r15; st.global.u32 [%rd5+132], %r20;
+mov.u64 %rd41, %clock64; sub.u64 %rd42, %rd41, %rd40; st.global.u64 [%rd3], %rd42;
+"""
+    out, data = torch.zeros(32, dtype=torch.int64), torch.ones(32768)
+    run(kernel(body, [".u64 data", ".u64 out"]), data, out, smem=1024, gpu=timed())
+    one = 870  # clk: about a latency of DRAM
+    assert one * rounds < out[0].item() < one * (rounds + 0.5)
