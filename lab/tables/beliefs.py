@@ -11,7 +11,7 @@ from b200.clock.spread import FEWEST
 from harness.evaluator.compare import confidence
 from harness.evaluator.ladder import errors as ladder
 from lab.evidence import rows as evidence_rows
-from lab.tables import markdown, others, peers
+from lab.tables import markdown, others, peers, strangers
 from task import PROBLEMS
 
 # Constant of the clock -> what it is, in words.
@@ -58,20 +58,31 @@ def chip() -> str:
     return markdown.table(header, found)
 
 
-def kinds(points: list[dict], record: dict, public: dict) -> list[tuple[float, str, list[float]]]:
+Median = tuple[float, str, list[float]]
+
+
+def kinds(points: list[dict], record: dict, public: dict, rows: list[dict]) -> list[Median]:
     """(median size, kind, errors) of the clock on the judging halves, the largest median first.
-    points: of the ladder. record, public: docs/results/others.json and public-kernels.json.
+    points: of the ladder. record, public: docs/results/others.json and public-kernels.json. rows:
+    strangers.jsonl, of which kinds of fewer than FEWEST are in the sum of all only.
     """
     parts = ladder.groups(judging(points), lambda r: r["kind"]) | others.kinds(record, public)
+    for kind, part in ladder.groups(strangers.timed(rows), lambda r: r["kind"]).items():
+        if len(part) >= FEWEST:
+            parts[f"{kind}, strangers"] = part
     errors = {name: [ladder.error(r) for r in part] for name, part in parts.items()}
     found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
     return sorted(found, key=lambda kind: -kind[0])
 
 
-def whole(points: list[dict], record: dict, public: dict) -> list[tuple[float, str, list[float]]]:
-    """The same of the ladder and of all other kernels."""
+def whole(points: list[dict], record: dict, public: dict, rows: list[dict]) -> list[Median]:
+    """The same of the ladder, of strangers' kernels, and of all other ones."""
     others_points = [p for part in others.kinds(record, public).values() for p in part]
-    parts = {"all of the ladder": judging(points), "all others": others_points}
+    parts = {
+        "all of the ladder": judging(points),
+        "all of strangers": strangers.timed(rows),
+        "all others": others_points,
+    }
     errors = {name: [ladder.error(p) for p in part] for name, part in parts.items()}
     found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
     return sorted(found, key=lambda each: -each[0])
@@ -82,25 +93,27 @@ def judging(points: list[dict]) -> list[dict]:
     return [p for p in peers.timed(points) if p["parity"] == "odd"]
 
 
-def clock(points: list[dict], record: dict, public: dict) -> str:
-    """The clock's error on kernels that it was not fitted to: of the ladder, of all others, then by
-    kind; the largest median first.
+def clock(points: list[dict], record: dict, public: dict, rows: list[dict]) -> str:
+    """The clock's error on kernels that it was not fitted to: of the ladder, of strangers, of all
+    others, then by kind; the largest median first.
     """
+    given = points, record, public, rows
     found = []
-    for median, name, errors in whole(points, record, public) + kinds(points, record, public):
+    for median, name, errors in whole(*given) + kinds(*given):
         ends = f"{min(errors):+.0%} .. {max(errors):+.0%}" if len(errors) >= FEWEST else ""
         found.append((name, len(errors), f"{median:.1%}", ends))
     header = ("kind of kernel", "published times", "median error", "modelled over published")
     return markdown.table(header, found)
 
 
-def by_kind(points: list[dict], record: dict, public: dict) -> str:
+def by_kind(points: list[dict], record: dict, public: dict, rows: list[dict]) -> str:
     """The same in a sentence."""
 
-    def said(found: list[tuple[float, str, list[float]]]) -> str:
+    def said(found: list[Median]) -> str:
         return "; ".join(f"{name} {median:.0%}" for median, name, _ in found)
 
-    every, parts = whole(points, record, public), kinds(points, record, public)
+    given = points, record, public, rows
+    every, parts = whole(*given), kinds(*given)
     return f"Its median on published times, worst first: {said(every)}. By kind: {said(parts)}."
 
 

@@ -242,7 +242,7 @@ LOSSES = (
 )
 FORMS = "the rows of b200/isa/forms"
 ABLATION = "python -m lab tuning ablation --out docs/results/ablation.json"
-JUDGING = ("ladder.jsonl", "others.json", "public-kernels.json")
+JUDGING = ("ladder.jsonl", "others.json", "public-kernels.json", "strangers.jsonl")
 TABLES = {
     "results": Table(
         "python -m lab remake", (), stale.table, "what the files of docs/results say of themselves"
