@@ -9,11 +9,12 @@ import subprocess
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch, Shape
-from lab.strangers import parts, rows, study
+from lab.strangers import fills, harness, parts, rows, study
 from lab.tables import strangers
 from tests.b200.ptx_support import kernel
 
@@ -285,3 +286,31 @@ def test_a_row_that_could_not_be_run_is_tried_again_and_told_once(tmp_path, monk
     found = [json.loads(line) for line in file.read_text().splitlines()]
     assert [r["config"] for r in found] == [first.config, second.config]
     assert ["modelled_us" in r for r in found] == [True, False]
+
+
+def test_a_kernel_of_another_dsl_is_not_the_one_that_was_timed(monkeypatch):
+    monkeypatch.setattr(harness.importlib.metadata, "version", lambda _: "4.8.1")
+    with pytest.raises(ImportError, match=r"expected 4\.6\.0\.dev0, as was timed; found 4\.8\.1"):
+        harness.run("scaled", "small", "flashinfer_cutedsl", lambda _: None)
+
+
+def test_fills_of_the_gpus_memory_are_noted(fork_server):
+    code = """
+import torch, b200
+from lab.strangers.fills import Fills
+b200.install(check=False)
+with Fills() as fills:
+    one = torch.ones(1, device="cuda")
+    torch.empty_like(one), torch.ones(3), one.view(1, 1), torch.full((2, 3), 4, device="cuda")
+    one.new_zeros(7), torch.zeros_like(one).zero_()
+torch.ones(5, device="cuda")
+print(fills.elements)
+"""
+    assert fork_server.run("-c", code).stdout == "[1, 6, 7, 1, 1]\n"
+
+
+def test_a_fill_writes_its_elements_and_no_more():
+    gpu = Gpu()
+    out = np.zeros(1300, np.int32)
+    gpu.launch(fills.PTX, "fill", (3, 1, 1), (fills.THREADS, 1, 1), args=(out, 1200, 7))
+    assert (out[:1200] == 7).all() and not out[1200:].any()
