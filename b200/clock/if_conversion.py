@@ -5,9 +5,10 @@ instruction gets the branch's predicate for a guard. So the loads behind them ar
 as those before, and all go to the front (order.py).
 
 SASS of ptxas 13.0 for sm_100a, arms of 1 to 32 instructions: arithmetic and stores, or both, are
-guarded up to 8 in one arm, and up to 7 in each of two. An arm that reads global memory, adds to it,
-exchanges between lanes, or has a barrier stays behind a branch. Where all lanes go the same way 6
-is the most; which branch that is, is not asked here. What both arms compute is done once, before.
+guarded up to 8 in one arm, and up to 7 in each of two. An arm that adds to global memory, exchanges
+between lanes, or has a barrier stays behind a branch; so does one that reads global memory, if the
+condition comes from a load. It is taken to do so always. Where all lanes go the same way 6 is the
+most; which branch that is, is not asked here. What both arms compute is done once, before.
 """
 
 from __future__ import annotations
