@@ -59,16 +59,22 @@ def chip() -> str:
 
 
 Median = tuple[float, str, list[float]]
+LARGE = 0.10  # a median error from which on a kind is told by name
+
+
+def _median(part: list[dict]) -> float:
+    return statistics.median(abs(ladder.error(r)) for r in part)
 
 
 def kinds(points: list[dict], record: dict, public: dict, rows: list[dict]) -> list[Median]:
     """(median size, kind, errors) of the clock on the judging halves, the largest median first.
     points: of the ladder. record, public: docs/results/others.json and public-kernels.json. rows:
-    strangers.jsonl, of which kinds of fewer than FEWEST are in the sum of all only.
+    strangers.jsonl; those of its kinds that have FEWEST times and a median above LARGE stand here,
+    all of them in its own page.
     """
     parts = ladder.groups(judging(points), lambda r: r["kind"]) | others.kinds(record, public)
     for kind, part in ladder.groups(strangers.timed(rows), lambda r: r["kind"]).items():
-        if len(part) >= FEWEST:
+        if len(part) >= FEWEST and _median(part) > LARGE:
             parts[f"{kind}, strangers"] = part
     errors = {name: [ladder.error(r) for r in part] for name, part in parts.items()}
     found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
@@ -107,14 +113,19 @@ def clock(points: list[dict], record: dict, public: dict, rows: list[dict]) -> s
 
 
 def by_kind(points: list[dict], record: dict, public: dict, rows: list[dict]) -> str:
-    """The same in a sentence."""
+    """The same in a sentence, of kinds with a LARGE error."""
 
     def said(found: list[Median]) -> str:
         return "; ".join(f"{name} {median:.0%}" for median, name, _ in found)
 
     given = points, record, public, rows
     every, parts = whole(*given), kinds(*given)
-    return f"Its median on published times, worst first: {said(every)}. By kind: {said(parts)}."
+    large = [each for each in parts if each[0] > LARGE]
+    rest = max((each[0] for each in parts if each[0] <= LARGE), default=0.0)
+    return (
+        f"Its median on published times, worst first: {said(every)}. By kind: {said(large)};"
+        f" each other kind of {FEWEST} times or more at most {rest:.0%}."
+    )
 
 
 def differences(points: list[dict]) -> str:
