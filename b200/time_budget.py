@@ -6,6 +6,7 @@ import time
 from math import prod
 
 from b200.chip.fragment import Fragment
+from b200.chip.launch import Arguments
 from b200.chip.machine import Machine
 from b200.chip.watcher import Abreast, Watcher
 from b200.errors import EmulatorError
@@ -33,9 +34,10 @@ class TimeBudget(Watcher):
     def __init__(self, seconds: float):
         self.seconds = seconds
 
-    def begins(self, code: Translated, arguments: tuple) -> None:
-        self._name, self._ctas = readable(code.kernel.name), prod(arguments[0])
-        self._cluster, self._until = prod(arguments[2]), time.monotonic() + self.seconds
+    def begins(self, code: Translated, arguments: Arguments) -> None:
+        shape, _ = arguments
+        self._name, self._ctas = readable(code.kernel.name), shape.ctas
+        self._cluster, self._until = prod(shape.cluster), time.monotonic() + self.seconds
 
     def abreast(self) -> Abreast:
         return _Limit(self)

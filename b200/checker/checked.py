@@ -29,7 +29,7 @@ from b200.checker.tensor import partly_written
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.global_memory import Region
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
 from b200.chip.overlap import lets_start
@@ -109,7 +109,7 @@ class Checker(Watcher):
         return self.beside is None or not self.beside.earlier
 
     # --- a launch ---------------------------------------------------------------------------------
-    def begins(self, code: Translated, arguments: tuple) -> None:
+    def begins(self, code: Translated, arguments: Arguments) -> None:
         dependence = self._dependence(code)
         follow = self.follow and self.machine.order.plain and not self.keep_stores
         traces = None
@@ -141,7 +141,7 @@ class Checker(Watcher):
         rules, memory = self.observer.globals, self.machine.memory
         return late_footprint(code.kernel.name, rules, memory)
 
-    def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
+    def ends(self, launch: Launch, code: Translated, arguments: Arguments) -> None:
         observer, again = self.observer, (code, *arguments)
         if observer.unwritten.reads:
             self._look_at_unwritten(*again)
@@ -256,9 +256,9 @@ class Checker(Watcher):
             del self.traces[next(iter(self.traces))]
 
     @staticmethod
-    def _key(code: Translated, arguments: tuple, dependence: DependentLaunch | None) -> tuple:
+    def _key(code: Translated, arguments: Arguments, dependence: DependentLaunch | None) -> tuple:
         """Of what launches may follow: the parameters may differ."""
-        return code, *arguments[:-1], dependence is not None
+        return code, arguments[0], dependence is not None
 
     def _dependence(self, code: Translated) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""

@@ -39,6 +39,9 @@ class Shape:
         return self.grid, self.block, self.cluster, self.smem
 
 
+Arguments = tuple[Shape, bytes]  # of Machine.launch, but for the code: shape and parameters
+
+
 @dataclass
 class Launch:
     """The report of one launch.

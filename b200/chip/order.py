@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from b200.chip import describe
 from b200.chip.fragment import Fragment
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.meeting import let_others_go, never_complete
 from b200.chip.operations import Action, Operation
 from b200.chip.placement import Placement
@@ -71,7 +71,9 @@ class InOrder:
         return InOrder()
 
     # --- a launch ---------------------------------------------------------------------------------
-    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
+    def launch(
+        self, carry_out: Callable[[], Launch], code: Translated, arguments: Arguments
+    ) -> Launch:
         """Carry a launch out; what has to happen before and after it happens here."""
         return carry_out()
 

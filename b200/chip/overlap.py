@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from b200.chip.contents import Contents
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.machine import Machine
 from b200.chip.order import InOrder
 from b200.effects import OrdersGrids
@@ -30,7 +30,7 @@ class Before(NamedTuple):
     """
 
     code: Translated
-    arguments: tuple
+    arguments: Arguments
     symbols: dict[str, int]
     before: Contents
     after: Contents
@@ -55,7 +55,9 @@ class Overlapping(InOrder):
     def again(self, dependent: bool) -> InOrder | None:
         return None if dependent else InOrder()
 
-    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
+    def launch(
+        self, carry_out: Callable[[], Launch], code: Translated, arguments: Arguments
+    ) -> Launch:
         machine = self.machine
         earlier, self.earlier = self.earlier, None
         # All launches before this one have happened here; below, the latest is taken back.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from b200.chip.describe import who
 from b200.chip.fragment import Fragment
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.order import InOrder
 from b200.chip.state import Cluster
@@ -70,7 +70,9 @@ class Scheduled(InOrder):
     def again(self, dependent: bool) -> Scheduled:
         return Scheduled(self.schedule)
 
-    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
+    def launch(
+        self, carry_out: Callable[[], Launch], code: Translated, arguments: Arguments
+    ) -> Launch:
         self.waiting_effects.clear()
         self.random, self.picks = random.Random(self.schedule.seed), 0
         return carry_out()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from b200.chip.fragment import Fragment, WarpState
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.operations import Action, Operation
 from b200.chip.state import Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
@@ -85,10 +85,10 @@ class Watcher:
         return True
 
     # --- a launch ---------------------------------------------------------------------------------
-    def begins(self, code: Translated, arguments: tuple) -> None:
+    def begins(self, code: Translated, arguments: Arguments) -> None:
         """A launch begins. arguments: the others of Machine.launch."""
 
-    def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
+    def ends(self, launch: Launch, code: Translated, arguments: Arguments) -> None:
         """The launch has come to its end; its report may be added to."""
 
     def fails(self, error: EmulatorError) -> EmulatorError:

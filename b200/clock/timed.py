@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.global_memory import GlobalMemory
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation
@@ -157,7 +157,9 @@ class Timed(InOrder):
     def again(self, dependent: bool) -> Timed:
         return Timed(self.options)
 
-    def launch(self, carry_out: Callable[[], Launch], code: Translated, arguments: tuple) -> Launch:
+    def launch(
+        self, carry_out: Callable[[], Launch], code: Translated, arguments: Arguments
+    ) -> Launch:
         """Run a grid. With the option `sweep_constants` run it also with the constants at the ends
         of their ranges; then global memory is put back, except allocations of RESERVED bytes and
         more.

@@ -14,6 +14,7 @@ from b200.checker.checked import CheckedFragment, Checker
 from b200.checker.words import line
 from b200.chip import operations as ops
 from b200.chip.fragment import Fragment, WarpState
+from b200.chip.launch import Arguments
 from b200.chip.machine import Machine
 from b200.chip.state import CTA, Cluster
 from b200.chip.watcher import Watcher
@@ -221,7 +222,7 @@ class Recording(Watcher):
     def __init__(self, checker: Checker):
         self.checker, self.recorder = checker, Recorder()
 
-    def begins(self, code: Translated, arguments: tuple) -> None:
+    def begins(self, code: Translated, arguments: Arguments) -> None:
         self.recorder = Recorder(code.deciding)
 
     def issued(self, operation: ops.Operation, warp: Fragment, apply: ops.Action) -> ops.Action:

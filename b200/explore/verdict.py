@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from b200.checker import words
 from b200.checker.finding import ERROR, Finding
 from b200.checker.words import line
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.explore import trace as kinds
 from b200.explore import walked as walked_words
 from b200.explore.control import Run, unknown
@@ -63,13 +63,13 @@ class Explorer(Recording):
         self.before = list(unwritten.before.values())
         self.unkept = unwritten.unknown
 
-    def ends(self, launch: Launch, code: Translated, arguments: tuple) -> None:
+    def ends(self, launch: Launch, code: Translated, arguments: Arguments) -> None:
         start = time.perf_counter()
         launch.orders = self._judge(launch, arguments)
         launch.orders.seconds = time.perf_counter() - start
         launch.incomplete += [f"all orders: {reason}" for reason in launch.orders.reasons]
 
-    def _judge(self, launch, arguments: tuple) -> Orders:
+    def _judge(self, launch, arguments: Arguments) -> Orders:
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
         words = self.recorder.words
@@ -97,7 +97,7 @@ class Explorer(Recording):
             orders.kind = INCOMPLETE
         return orders
 
-    def _carry_out(self, orders: Orders, racy: bool, arguments: tuple) -> list[Finding]:
+    def _carry_out(self, orders: Orders, racy: bool, arguments: Arguments) -> list[Finding]:
         """Carry the launch out in all orders, where one run does not tell what another order does.
         Returns what was found; the reasons stay if that is no answer.
         """

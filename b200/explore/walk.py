@@ -18,7 +18,7 @@ import numpy as np
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment
 from b200.chip.global_memory import GlobalMemory, Region
-from b200.chip.launch import Launch
+from b200.chip.launch import Arguments, Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
@@ -99,7 +99,7 @@ class Visit:
 def walk(
     memory: GlobalMemory,
     code: Translated,
-    arguments: tuple,
+    arguments: Arguments,
     before: list[tuple[Region, np.ndarray]],
     symbols: dict[str, int],
     limit: int = LIMIT,

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from b200.chip.global_memory import GlobalMemory
+from b200.chip.launch import Shape
 from b200.chip.machine import Machine
 from b200.chip.order import InOrder
 from b200.chip.placement import Placement
@@ -46,10 +47,11 @@ def _carried_out(program: Program, kind: type[EveryOrder]) -> str:
     memory.register(words.data_ptr(), 8, "flags")
     order = kind(words.numpy())
     machine = Machine(memory, order)
-    shape = (2, 1, 1) if program.cluster else (1, 1, 1)
+    cluster = (2, 1, 1) if program.cluster else (1, 1, 1)
+    shape = Shape((program.ctas, 1, 1), (program.threads, 1, 1), cluster, 0)
     parameters = words.data_ptr().to_bytes(8, "little")
     code = translate(module, module.kernels["k"])
-    machine.launch(code, (program.ctas, 1, 1), (program.threads, 1, 1), shape, 0, parameters)
+    machine.launch(code, shape, parameters)
     return order.verdict
 
 
@@ -63,10 +65,10 @@ class EveryOrder(InOrder):
         super().__init__()
         self.words = words
 
-    def enqueue(self, fragment) -> None:
+    def enqueue(self, warp) -> None:
         """Every warp that has not exited can always try."""
 
-    def wait_passed(self, fragment) -> None:
+    def wait_passed(self, warp) -> None:
         """No turns here."""
 
     def run(self, waiting, launch) -> None:
