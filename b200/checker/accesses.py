@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Components, join
 from b200.chip.state import CTA, Cluster
 from b200.chip.sync.mbarrier import MBarrier
-
-if TYPE_CHECKING:
-    pass
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EXECUTIONS = 1024  # remembered of an access of parts of words

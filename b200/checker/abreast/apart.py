@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from b200.checker.abreast.accesses import GlobalAccess
@@ -13,9 +11,6 @@ from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.fragment import Fragment
 from b200.program.module import Instr
-
-if TYPE_CHECKING:
-    pass
 
 
 class ApartAbreast(FollowAbreast):

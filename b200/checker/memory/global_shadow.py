@@ -37,7 +37,7 @@ class GlobalShadow:
 
     cells: base of an allocation -> the number of the write of each UNIT, uint32; 0 for none.
     writes: number -> the write; None for no write, or for one that does not count. narrow: whether
-    single bytes are stored, of which the shadow knows nothing.
+    bytes were stored alone, whose UNIT may be another thread's: of these the shadow knows nothing.
     """
 
     def __init__(self, observer: Observer):
