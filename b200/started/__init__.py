@@ -1,7 +1,7 @@
 """The B200 in software in the Python programs that a program starts by `subprocess`, `os.exec` or a
 shell, under `b200 run` and `b200 exec`: their interpreter finds sitecustomize.py of this folder,
-which installs the B200 as soon as they import what needs a GPU. One that is started with an
-environment of its own is reached, too; one with -E, -I or -S is not, and stderr says so.
+which installs the B200 as soon as they import what needs a GPU. One that `subprocess` starts with
+an environment of its own is reached, too; with -E, -I or -S it is not, and stderr says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python programs that are started with an environment of their own, or without one."""
+"""Python programs that `subprocess` starts with an environment of their own, or without one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 _OURS = "B200_"  # names of variables that say what the run is
 _PLACE = 9  # of `env` behind the first argument of Popen
+# Python's options of one letter: that leave the environment out; behind which the program stands;
+# that take a word, the rest of theirs or the next one.
+_ISOLATE, _ENDS, _TAKES = "IES", "cm", "WX"
 
 
 def watch(follow: Callable[[dict[str, str]], None]) -> None:
@@ -51,11 +54,18 @@ def isolated(args: Any) -> str:
     """
     if not isinstance(args, Sequence) or isinstance(args, str | bytes) or not args:
         return ""
-    if not Path(os.fsdecode(args[0])).name.startswith("python"):
+    program, *words = map(os.fsdecode, cast("Sequence[Any]", args))
+    if not Path(program).name.startswith("python"):
         return ""
-    for word in map(os.fsdecode, args[1:]):
-        if not word.startswith("-") or word[:2] in ("-c", "-m", "--"):
+    following = iter(words)
+    for word in following:
+        if not word.startswith("-") or word.startswith("--"):
             return ""
-        if set(word[1:]) & {"I", "E", "S"}:
+        letter = next((letter for letter in word[1:] if letter in _ISOLATE + _ENDS + _TAKES), "")
+        if letter and letter in _ISOLATE:
             return word
+        if letter and letter in _ENDS:
+            return ""
+        if letter and word.endswith(letter):
+            next(following, None)
     return ""

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from b200.started.children import isolated
 from tests import ROOT
 from tests.b200.reports.support import LAUNCH
 
@@ -145,6 +146,22 @@ def test_a_program_that_is_started_apart(run, how, has_one):
     ended, _ = run(f"CHILD = {child!r}\nimport os, subprocess, sys\nsubprocess.run({how})")
     assert str(has_one) in ended.stdout
     assert ("started with -I is not in the software B200" in ended.stderr) is not has_one
+
+
+@pytest.mark.parametrize(
+    "words, option",
+    [
+        ("-I -c pass", "-I"),
+        ("-X dev -BE script.py", "-BE"),
+        ("-Werror::ImportWarning -XShow script.py -I", ""),
+        ("-c pass -I", ""),
+        ("-Bm tests -E", ""),
+        ("script.py -S", ""),
+    ],
+)
+def test_an_option_of_python_is_told_from_what_stands_behind_it(words, option):
+    """`python --help`: -W and -X take a word, behind -c and -m the program stands."""
+    assert isolated(["/usr/bin/python3", *words.split()]) == option
 
 
 def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch):
