@@ -62,8 +62,10 @@ class GraphMemory:
         return MemoryWork(FREES, act, (address,))
 
     def attribute(self, number: int, out: int) -> None:
-        """number: a cudaGraphMemAttributeType. What is in use is all that is set aside."""
-        poke(out, "<Q", self._most if number & _HIGH else max(self._kept, self._in_use()))
+        """number: a cudaGraphMemAttributeType. What graphs use and what is set aside for them are
+        one here: what they have had in use, until it is trimmed.
+        """
+        poke(out, "<Q", self._most if number & _HIGH else self._kept)
 
     def trim(self) -> None:
         """What graphs do not use is given back."""
@@ -73,7 +75,7 @@ class GraphMemory:
         """The most there has been is what there is from now on."""
         if not number & _HIGH:
             raise Refused(refusals.INVALID_VALUE, "only the most that was in use can be reset")
-        self._most = self._in_use()
+        self._most = self._kept
 
     def free_again(self, work: object) -> None:
         """What a node allocates is freed, where it is in use."""
