@@ -35,6 +35,7 @@ NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, ASSERT, MISALIGNED = 700, 701, 702, 710, 716
 LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, NOT_SUPPORTED, GRAPH_UPDATE = 719, 720, 801, 910
 NOT_RECORDED = "a time was asked for between events not yet recorded"
+WITHOUT_TIME = "a time was asked of an event that was made to keep none"
 
 
 def code_of(error: EmulatorError, launch: bool = False) -> int:

@@ -382,7 +382,7 @@ class Driver:
     def elapsed(self, start: int, end: int, out: int) -> None:
         """Write the milliseconds between two events to `out`."""
         if not self.without_time.isdisjoint((start, end)):
-            raise Refused(refusals.INVALID_HANDLE, "a time was asked of an event made without")
+            raise Refused(refusals.INVALID_HANDLE, refusals.WITHOUT_TIME)
         first, last = self.recorded.get(start), self.recorded.get(end)
         if first is None or last is None:
             raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)

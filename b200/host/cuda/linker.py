@@ -22,7 +22,7 @@ class Linker:
         text = linked(modules)
         for name in undefined(text):
             named = zip(_strings(names, count), modules, strict=True)
-            user = next(module for module, its in named if name in its)
+            user = next(module for module, its in named if name in undefined(its))
             said = f"error   : Undefined reference to '{name}' in '{user}'"  # nvlink's words
             raise Refused(refusals.INVALID_PTX, said)
         self._linked = ctypes.create_string_buffer(text.encode())

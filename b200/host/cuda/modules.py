@@ -170,11 +170,12 @@ class Modules:
         )
 
     def handle_of_kernel(self, program: Program, name: str) -> tuple[int, Function]:
-        """A handle of a kernel that was prepared, and the kernel."""
-        return next(
-            (handle, known)
-            for handle, known in self._functions.items()
-            if known.module.program is program and known.kernel.name == name
+        """A handle of a kernel that was prepared, and the kernel; Refused for one that is gone."""
+        for handle, known in self._functions.items():
+            if known.module.program is program and known.kernel.name == name:
+                return handle, known
+        raise Refused(
+            refusals.INVALID_HANDLE, f"no module has the kernel {readable(name)} any more"
         )
 
     def note_failure(self, error: EmulatorError) -> None:

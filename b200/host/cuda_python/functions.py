@@ -59,8 +59,6 @@ def patch(modules: Modules) -> None:
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind
-
-
 _WITHOUT_TIME = 2  # CU_EVENT_DISABLE_TIMING
 
 
@@ -139,9 +137,13 @@ class _State:
         except Fault as error:
             raise EmulatorError("fault", f"{error}: {what} by the host") from None
 
+    def forget_event(self, event: Any) -> None:
+        self.events.pop(int(event), None)
+        self.without_time.discard(int(event))
+
     def elapsed(self, start: int, end: int) -> float:
         if not self.without_time.isdisjoint((start, end)):
-            raise Refused(refusals.INVALID_HANDLE, "a time was asked of an event made without")
+            raise Refused(refusals.INVALID_HANDLE, refusals.WITHOUT_TIME)
         first, last = self.events.get(start), self.events.get(end)
         if first is None or last is None:
             raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
@@ -295,7 +297,7 @@ class _Driver(_Module):
             "cuEventCreate": self.makes(self.event(d.CUevent)),
             "cuEventRecord": self.does(self.record),
             "cuEventElapsedTime": self.makes(self.elapsed),
-            "cuEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
+            "cuEventDestroy": self.does(state.forget_event),
             "cuMemcpy": self.does(lambda to, source, size: state.copy(to, source, size, "")),
         }
         names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
@@ -363,7 +365,7 @@ class _CudaRuntime(_Module):
             "cudaEventCreateWithFlags": self.makes(self.event(r.cudaEvent_t)),
             "cudaEventRecord": self.does(self.record),
             "cudaEventElapsedTime": self.makes(self.elapsed),
-            "cudaEventDestroy": self.does(lambda event: state.events.pop(int(event), None)),
+            "cudaEventDestroy": self.does(state.forget_event),
         }
         kinds = (r.cudaGraph_t, r.cudaGraphNode_t, r.cudaGraphExec_t)
         names |= self.all(state.graph_functions("cuda", *kinds))

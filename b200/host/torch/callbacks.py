@@ -186,7 +186,7 @@ def _registering(impl: Callable) -> Callable:
     from torch.library import fallthrough_kernel
 
     @functools.wraps(impl)
-    def call(self, op_name: str, fn: Callable, dispatch_key: str = "", *args, **options):
+    def call(self, op_name: Any, fn: Callable, dispatch_key: str = "", *args, **options):
         key = dispatch_key or self.dispatch_key
         if self.ns == "aten" and key == "CUDA" and callable(fn) and fn is not fallthrough_kernel:
             if options.get("with_keyset"):

@@ -158,7 +158,7 @@ def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
 
 def _from_dlpack(function: Callable):
     @functools.wraps(function)
-    def from_dlpack(tensor: devices.CudaTensor, **kwargs):
+    def from_dlpack(tensor: object, **kwargs):
         if type(tensor) is devices.CudaTensor:
             return devices.as_cuda(devices.as_cpu(tensor))
         return function(tensor, **kwargs)

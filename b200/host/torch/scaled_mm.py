@@ -31,10 +31,10 @@ def patch(_runtime: Runtime) -> None:
 
     @functools.wraps(original)
     def scaled_mm(
-        a: CudaTensor,
-        b: CudaTensor,
-        scale_a: CudaTensor,
-        scale_b: CudaTensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scale_a: torch.Tensor,
+        scale_b: torch.Tensor,
         bias=None,
         scale_result=None,
         out_dtype=None,
