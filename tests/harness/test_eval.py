@@ -170,6 +170,38 @@ def test_the_runners_protocol(run_eval, stand_in, tmp_path):
     assert "of 768 elements differ" in got["test.1.error"]
 
 
+LAST = """
+import atexit, os, sys, threading, time
+sys.path.insert(0, {root!r})
+import eval
+{before}
+eval.leave(5)
+"""
+
+
+@pytest.mark.parametrize(
+    "before, status, said",
+    [
+        ("print('first', end='')", 5, "first"),
+        ("atexit.register(print, 'last', end='')", 5, "last"),
+        (
+            "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()",
+            5,
+            "thread\n",
+        ),
+        ("sys.stderr = sys.stdout = None", 5, ""),
+        ("os.dup2(os.open('/dev/full', os.O_WRONLY), 1); print('lost')", 120, ""),
+    ],
+    ids=["what is not flushed", "atexit", "a thread", "closed", "a full disk"],
+)
+def test_it_ends_as_python_does(before, status, said):
+    """All that was printed comes out, however short the way out is; 120 is Python's own."""
+    source = LAST.format(root=str(ROOT), before=before)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout) == (status, said)
+
+
 def test_the_runners_exit_codes(run_eval, stand_in, tmp_path):
     options = ("--submission", stand_in("launch(); return ref_kernel(data)"), *EMULATED)
     (tmp_path / "bad.txt").write_text("m: 128; k: 256; l; seed: 1\n")
