@@ -173,7 +173,10 @@ def test_several_sets_of_each_function():
 def test_a_test_of_its_own_fault_has_the_words_that_are_known(outcome, said, judged):
     test = "tests/graph/test_graph_definition_mutation.py::test_destroyed_node"
     assert own.judged(Row(test, outcome, said=said)).outcome == judged
-    assert own.judged(Row("tests/other.py::test", outcome, said=said)).outcome == outcome
+    assert (
+        own.judged(Row("tests/other.py::test_destroyed_node", outcome, said=said)).outcome
+        == outcome
+    )
 
 
 @pytest.mark.parametrize("sample", ["0", "half", "-3", "function:", "function:0", "function:x"])

@@ -8,6 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from b200.clock import sinking
+from b200.clock.writer import TimedWriter
+from b200.program.parse import parse
+from b200.program.translate import translate
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run
 
@@ -44,3 +48,34 @@ mov.u64 %rd41, %clock64; sub.u64 %rd42, %rd41, %rd40; st.global.u64 [%rd3], %rd4
     run(kernel(body, [".u64 data", ".u64 out"]), data, out, smem=1024, gpu=timed())
     one = 870  # clk: about a latency of DRAM
     assert one * rounds < out[0].item() < one * (rounds + 0.5)
+
+
+RECIPROCAL = "rcp.approx.ftz.f32 %r11, %r10;"
+SQUARE = "mul.f32 %r12, %r11, %r11;"
+STORED = "st.shared.f32 [%r7], %r11;"
+GOES_ON = "add.f32 %r10, %r10, %r11; setp.lt.f32 %p2, %r10, 0f3F800000; @%p2 bra L;"
+
+
+@pytest.mark.parametrize(
+    "body, names",
+    [
+        (RECIPROCAL + BARRIER, ["rcp"]),
+        (RECIPROCAL, []),
+        (RECIPROCAL + STORED + BARRIER, []),
+        (RECIPROCAL + SQUARE + BARRIER + "add.f32 %r11, %r11, %r12;", ["rcp", "mul"]),
+        (RECIPROCAL + SQUARE + STORED + BARRIER + "add.f32 %r11, %r11, %r12;", ["mul"]),
+        (f"mov.b32 %r11, 0; @%p1 {RECIPROCAL} {BARRIER}", []),
+        (f"L: {RECIPROCAL} {BARRIER} {GOES_ON}", []),
+    ],
+    ids=["behind", "no barrier", "stored before", "a chain", "half a chain", "guarded", "a loop"],
+)
+def test_what_is_computed_later(body, names):
+    head = """ld.param.u64 %rd5, [data]; mov.u32 %r1, %tid.x; mov.u32 %r7, dyn;
+setp.lt.u32 %p1, %r1, 7; ld.global.f32 %r10, [%rd5];"""
+    program = parse(kernel(head + body + "st.global.f32 [%rd5], %r11;", [".u64 data"]))
+    (found,) = program.kernels.values()
+    code = translate(program, found, TimedWriter)
+    assert code.info is not None
+    later = sinking.sunk(code.structure, code.info)
+    ops = [op for block in code.structure for op in block.ops if id(op) in later]
+    assert [op.ins.mods[0] for op in ops] == names
