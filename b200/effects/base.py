@@ -27,7 +27,8 @@ class Properties:
     value in another order, whatever memory holds. lanes: each lane has an address of its own, and
     so a space of its own where addresses are generic. adds: it gives a value to a sum of several,
     or sends one to another CTA. sized: operands that are no addresses say which bytes it accesses.
-    apart: it accesses no memory, and orders accesses of threads, if at all, within their CTA.
+    apart: it accesses no memory, and orders accesses of threads, if at all, within their CTA; a
+    fence by itself reaches no farther, for it takes a flag that others read.
     silent: no thread finds out whether it was executed, so that no watcher has anything to note.
     """
 

@@ -86,6 +86,36 @@ def test_the_explorer_notes_every_class_that_writes_memory():
     assert all(example(kind).properties.sized for kind in sized)  # _written_ranges
 
 
+def test_what_reaches_beyond_the_threads_of_a_cta_is_not_apart():
+    """PTX ISA 9.7.13.4 (proxies, clusters, grids), 9.7.9.25 and 9.7.16.8 (what was issued before)."""
+    reaching = {kind for kind in CLASSES if not example(kind).properties.apart}
+    memory = {kind for kind in CLASSES if set(of_memory(example(kind)))}
+    others = {kind for kind in CLASSES if example(kind).properties.synchronises} - {MeetsInCta}
+    answering = {kind for kind in CLASSES if example(kind).properties.answers}
+    assert memory | others | answering <= reaching
+    assert named(reaching - memory - others - answering) == [
+        *("CallsSystem", "CommitsGroup", "FencesInits", "FencesProxy", "FencesTensor"),
+        *("FencesTensormap", "OrdersGrids", "WaitsForGroups", "WaitsForTensor"),
+    ]
+
+
+def of_memory(effect: Effect) -> tuple[str, ...]:
+    return effect.properties.reads + effect.properties.writes
+
+
+def test_a_loop_around_what_leaves_nothing_behind_polls():
+    """A copy, a write or a signal is progress; so is a group that is closed or waited for, and a
+    call of the system. A load, a look at an mbarrier and a fence are none; an atomic says itself
+    whether it has changed a value.
+    """
+    changing = {kind for kind in CLASSES if example(kind).changes}
+    writing = {kind for kind in CLASSES if example(kind).properties.writes} - {effects.Updates}
+    signals = {kind for kind in CLASSES if example(kind).properties.synchronises}
+    signals -= {effects.WaitsForPhase}
+    own = {effects.CallsSystem, effects.CommitsGroup, effects.WaitsForGroups}
+    assert named(changing ^ (writing | signals | own)) == []
+
+
 def test_every_instruction_states_one_of_these_classes():
     stated = {type(entry.states) for entry in TABLE.values() if isinstance(entry.states, Effect)}
     stated |= {type(effect) for effect in FLOW.values()}

@@ -85,6 +85,16 @@ driver.cuGraphLaunch(driver.cuGraphInstantiate(parent, 0)[1], queue.handle)
 memory.copy_to(host, stream=queue)
 queue.sync()
 said["filled"] = [int(x) for x in np.from_dlpack(host).view(np.int32)[[0, 15]]]
+# What a copy says of itself that is no part of what it does.
+moves, moved = driver.CUDA_MEMCPY3D(), driver.cuGraphCreate(0)[1]
+moves.srcMemoryType = moves.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+moves.srcDevice, moves.dstDevice = int(memory.handle), int(memory.handle) + 32
+moves.WidthInBytes, moves.Height, moves.Depth = 4, 1, 1
+move = driver.cuGraphAddMemcpyNode(moved, None, 0, moves, driver.cuCtxGetCurrent()[1])[1]
+again = driver.cuGraphNodeFindInClone(move, driver.cuGraphClone(moved)[1])[1]
+said["moves"] = [
+    int(driver.cuGraphMemcpyNodeGetParams(node)[1].srcMemoryType) for node in (move, again)
+]
 ended = []
 ends = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ended.append)
 ends_at = driver.CUhostFn(ctypes.cast(ends, ctypes.c_void_p).value)
@@ -146,6 +156,12 @@ said["refused"] = {
     "a device that is not there": int(driver.cuDeviceGet(-1)[0]),
     "no context": int(driver.cuKernelGetParamInfo(int(axpy.handle), 1)[0]),
 }
+for make_current in (driver.cuCtxPushCurrent, driver.cuCtxPushCurrent, driver.cuCtxSetCurrent):
+    make_current(context)
+said["popped"] = 0
+while int(driver.cuCtxGetCurrent()[1]):
+    driver.cuCtxPopCurrent()
+    said["popped"] += 1
 driver.cuCtxPushCurrent(context)
 said["nothing"] = [int(x) for x in driver.cuMemAllocAsync(0, queue.handle)]
 unknown = driver.CUresult.CUDA_ERROR_NOT_INITIALIZED
@@ -201,6 +217,7 @@ def test_a_graph_within_a_graph(ended):
     said = json.loads(ended.stdout.splitlines()[0])
     assert said["embedded"] == [7, 16, True, 1]
     assert said["filled"] == [7, 7]
+    assert said["moves"] == [2, 2]  # CU_MEMORYTYPE_DEVICE
 
 
 def test_a_graph_under_capture_has_its_nodes(ended):
@@ -224,6 +241,7 @@ def test_what_cuda_refuses_has_its_number(ended):
     """cuda.h: CUDA_ERROR_NOT_SUPPORTED, INVALID_HANDLE, INVALID_DEVICE, INVALID_CONTEXT."""
     said = json.loads(ended.stdout.splitlines()[0])
     assert list(said["refused"].values()) == [801, 400, 101, 201]
+    assert said["popped"] == 2  # cuCtxSetCurrent takes the place of the top
     assert said["nothing"] == [0, 0]
     assert said["name"] == ["CUDA_ERROR_NOT_INITIALIZED", "initialization error"]
     assert said["log"] == "error   : Undefined reference to '_Z5otherv' in 'part'"  # nvlink's words
