@@ -26,16 +26,46 @@ if TYPE_CHECKING:
     from b200.chip.state import Cluster
 
 WORD = 4  # bytes of an entry of the shadow
-EXECUTIONS = 16  # of a read of parts of words that are told apart
+LEAST_SORTED = 1 << 12  # bytes of reads of parts of words that are sorted at a time
 READERS = 4  # warps told apart as readers of a word
 KEPT = 1 << 16  # reads of an allocation that are kept as a list
 KEPT_ABREAST = 1 << 28  # bytes of addresses that are kept of reads of clusters abreast
 
 
+class Places:
+    """Bytes, as numbers (int64), of many executions."""
+
+    __slots__ = ("_sorted", "_new", "_size")
+
+    def __init__(self) -> None:
+        self._sorted = np.zeros(0, np.int64)
+        self._new: list[np.ndarray] = []
+        self._size = 0  # of what is not sorted yet
+
+    def add(self, places: np.ndarray) -> None:
+        self._new.append(places)
+        self._size += places.size
+        if self._size > max(LEAST_SORTED, self._sorted.size):  # so each is sorted a few times
+            self._sort()
+
+    def meet(self, places: np.ndarray) -> bool:
+        """Whether some of these are among them."""
+        if self._new:
+            self._sort()
+        if not self._sorted.size:
+            return False
+        at = np.searchsorted(self._sorted, places)
+        return bool((self._sorted[np.minimum(at, self._sorted.size - 1)] == places).any())
+
+    def _sort(self) -> None:
+        self._sorted = np.unique(np.concatenate([self._sorted, *self._new]))
+        self._new, self._size = [], 0
+
+
 class Read:
     """A read that a write may follow. strong: it and a strong write do not conflict. component,
     step: it is complete for a warp whose clock has this step of this component. places: of a read
-    of parts of words, the bytes of its first executions, as offsets in the allocation.
+    of parts of words, its bytes, as offsets in the allocation; None of one of whole words.
     """
 
     __slots__ = ("agent", "ins", "strong", "scope", "component", "epoch", "step", "places")
@@ -45,7 +75,7 @@ class Read:
         self.scope = scope_of(ins, GPU)
         self.component, self.epoch = agent.component, agent.now()
         self.step = self.epoch
-        self.places: list[np.ndarray] = []
+        self.places: Places | None = None
 
     @property
     def by_copy(self) -> bool:
@@ -186,7 +216,7 @@ class GlobalReads:
         part, places = part_words(at, nbytes)
         whole = self.over(region, words[~part])
         others = self.over(region, words[part])
-        met = (r for r in others if not r.places or any(np.isin(places, p).any() for p in r.places))
+        met = (read for read in others if read.places is None or read.places.meet(places))
         return [*whole, *(read for read in met if read not in whole)]
 
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
@@ -254,8 +284,9 @@ class GlobalReads:
             slot = self._slots.setdefault(read.agent, len(self._slots) % READERS)
             index = (at // WORD)[:, None] + np.arange((nbytes + WORD - 1) // WORD)
             shadow[slot, index] = number
-            if nbytes < WORD and len(read.places) < EXECUTIONS:
-                read.places.append((at[:, None] + np.arange(nbytes)).reshape(-1))
+            if nbytes < WORD:
+                read.places = read.places or Places()
+                read.places.add((at[:, None] + np.arange(nbytes)).reshape(-1))
         reads.clear()
 
     def forget(self, cluster: Cluster) -> None:

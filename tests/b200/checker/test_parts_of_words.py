@@ -75,3 +75,29 @@ def test_one_warp_reads_where_another_stores(space, bits, stride, same, schedule
         schedule,
     )
     assert bool(found) == same
+
+
+@pytest.mark.parametrize("execution", [0, 20, 29, 30])
+def test_a_read_of_halves_is_known_however_often_it_was_executed(execution):
+    """A warp reads 30 rows of halves by one instruction; another CTA stores to one row, or behind."""
+    found = errors(
+        [
+            *places("global", 2, 2, "%r4", 6),
+            "mov.u16 %h2, 7;",
+            "setp.eq.u32 %p1, %r5, 0;",
+            "@!%p1 bra STORE;",
+            "mov.u32 %r10, 0;",
+            "LOOP:",
+            "ld.global.u16 %h1, [%rd6];",
+            "add.u64 %rd6, %rd6, 128;",
+            "add.u32 %r10, %r10, 1;",
+            "setp.lt.u32 %p2, %r10, 30;",
+            "@%p2 bra LOOP;",
+            "bra DONE;",
+            "STORE:",
+            f"st.global.u16 [%rd6+{128 * execution}], %h2;",
+            "DONE:",
+        ],
+        2,
+    )
+    assert bool(found) == (execution < 30)
