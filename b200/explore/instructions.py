@@ -86,7 +86,9 @@ def _written_ranges(ins: Instr, run: Run):
     """Likewise of weak stores of as many bytes as an operand says."""
     space = space_of(ins)
 
-    def noted(warp: RecordedFragment, mask: int, address: int, size: int | np.ndarray, *rest):
+    def noted(
+        warp: RecordedFragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, *rest
+    ):
         run(warp, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
             store = e.Stores(order="weak", space=space, nbytes=nbytes, bits=64)
@@ -192,7 +194,13 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
     """
     find, shift = barrier_operand(ins), effect.shift
 
-    def recorded(warp: RecordedFragment, mask: int, address: int, phase: int, hint=None):
+    def recorded(
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        phase: int | np.ndarray,
+        hint=None,
+    ):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
             warp.recorder.trace(warp.cta).not_followed.append(text)
@@ -230,7 +238,13 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
             )
         return done
 
-    def recorded(warp: RecordedFragment, mask: int, address: int, phase: int, hint=None):
+    def recorded(
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        phase: int | np.ndarray,
+        hint=None,
+    ):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             return one(warp, mask, address, phase, hint)
         done = run(warp, mask, address, phase, hint)
@@ -256,7 +270,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _operand(x: int, mask: int) -> int:
+def _operand(x: int | np.ndarray, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 

@@ -27,12 +27,8 @@ from b200.program.translated import Translated
 from b200.registry import active
 
 LANDINGS = (ops.BulkLoad, ops.TryCancel)  # bytes on the mbarriers of `places`
-TO_PEER = (
-    ops.BulkToPeer,
-    ops.BulkReduceToPeer,
-    ops.StAsync,
-    ops.RedAsync,
-)  # bytes on the mbarrier of one `place`
+# Bytes on the mbarrier of one `place`.
+TO_PEER = (ops.BulkToPeer, ops.BulkReduceToPeer, ops.StAsync, ops.RedAsync)
 
 
 class Peek(NamedTuple):

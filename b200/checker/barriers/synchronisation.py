@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def warp_sync(ins: Instr, effect: e.MeetsInWarp, run: Run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(warp: CheckedFragment, mask: int, members: int, *args):
+    def observed(warp: CheckedFragment, mask: int, members: int | np.ndarray, *args):
         agent, live = warp.observer.agent(warp), warp.state.live
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
@@ -150,7 +150,11 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     relaxed = effect.order == "relaxed"
 
     def observed(
-        warp: CheckedFragment, mask: int, address: int, phase: int, hint: int | None = None
+        warp: CheckedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        phase: int | np.ndarray,
+        hint: int | None = None,
     ):
         observer = warp.observer
         observer.ins = ins
@@ -181,7 +185,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
-    def observed(warp: CheckedFragment, mask: int, number: int, *rest):
+    def observed(warp: CheckedFragment, mask: int, number: int | np.ndarray, *rest):
         observer = warp.observer
         observer.ins = ins
         if waits:

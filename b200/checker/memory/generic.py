@@ -199,7 +199,7 @@ def _named(ins: Instr, run: Run) -> Run:
     return observed
 
 
-def changes(warp: Fragment, at: np.ndarray, old: np.ndarray, mask: int) -> bool:
+def changes(warp: Fragment, at: np.ndarray, old: np.ndarray | tuple, mask: int) -> bool:
     """Whether an atomic has left another value in global memory than it found. If not, it is no
     more than a read. old: the values that the atomic returned.
     """

@@ -16,12 +16,12 @@ from b200.effects import Access, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
 
-NO_PLACES = np.zeros(0, np.int64)
-
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
     from b200.checker.observer import Observer
+
+NO_PLACES = np.zeros(0, np.int64)
 
 
 def shared_access(

@@ -22,13 +22,8 @@ if TYPE_CHECKING:
 
 # Nothing is checked of a prefetch: it changes no memory and promises nothing.
 PREFETCHES = (ops.TmaPrefetch, ops.TensormapPrefetch, ops.BulkPrefetch)
-BULK = (
-    ops.BulkLoad,
-    ops.BulkStore,
-    ops.BulkReduce,
-    ops.BulkToPeer,
-    ops.BulkReduceToPeer,
-)  # of any size, also 0
+# Of any size, also 0.
+BULK = (ops.BulkLoad, ops.BulkStore, ops.BulkReduce, ops.BulkToPeer, ops.BulkReduceToPeer)
 RULES: dict[type[ops.Operation], Callable[..., ops.Action | None] | None] = {
     **copy_operations.RULES,
     **core_operations.RULES,

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @rule(AllocatesTensor, look=all_operands)
 def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int, address: int, columns: int):
+    def observed(
+        warp: CheckedFragment, mask: int, address: int | np.ndarray, columns: int | np.ndarray
+    ):
         observer = warp.observer
         observer.ins = ins
         if effect.pair:
@@ -44,7 +46,9 @@ def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
 
 @rule(FreesTensor, look=all_operands)
 def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int, taddr: int, columns: int):
+    def observed(
+        warp: CheckedFragment, mask: int, taddr: int | np.ndarray, columns: int | np.ndarray
+    ):
         observer = warp.observer
         observer.ins = ins
         run(warp, mask, taddr, columns)
@@ -54,7 +58,9 @@ def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
     return observed
 
 
-def _allocated(observer: Observer, warp: Fragment, address: int, columns: int, pair: bool) -> None:
+def _allocated(
+    observer: Observer, warp: Fragment, address: int | np.ndarray, columns: int, pair: bool
+) -> None:
     """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
     agent, cta = observer.agent(warp), warp.cta
     text = f"allocates {columns} columns of tensor memory"
@@ -67,7 +73,7 @@ def _allocated(observer: Observer, warp: Fragment, address: int, columns: int, p
     observer.tensor(cta).allocated(slice(first, first + columns))
 
 
-def _slot(observer: Observer, agent: Agent, address: int) -> int:
+def _slot(observer: Observer, agent: Agent, address: int | np.ndarray) -> int:
     """Read the address that tcgen05.alloc has written to shared memory, and record that write."""
     at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
     text = "writes the address of tensor memory"
@@ -109,7 +115,7 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run: Run) -> R
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
-    def observed(warp: CheckedFragment, mask: int, taddr: int, *rest):
+    def observed(warp: CheckedFragment, mask: int, taddr: int | np.ndarray, *rest):
         observer = warp.observer
         observer.ins = ins
         result = run(warp, mask, taddr, *rest)
