@@ -24,7 +24,7 @@ from b200.checker.memory.parts import (
     shadow_lanes,
 )
 from b200.checker.memory.shadow import ALL_LANES
-from b200.checker.memory.shared_accesses import _strong_shared, shared_access
+from b200.checker.memory.shared_accesses import shared_access, strong_shared
 from b200.checker.memory.stores_at_once import FollowedStore
 from b200.checker.steps import Look, Looking, Touch, all_operands, plain, rule, way_of
 from b200.chip.memory.addressing import ranges
@@ -159,7 +159,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
             one_address(warp, ins, where)
         if where == "shared":
             if strong:
-                _strong_shared(warp, ins, effect, at, shadow_lanes(mask, at.size == 1, write), mask)
+                strong_shared(warp, ins, effect, at, shadow_lanes(mask, at.size == 1, write), mask)
             else:
                 own, lanes = own_lanes(mask, at), shadow_lanes(mask, at.size == 1, write)
                 warp.observer.agent(warp).lanes = mask

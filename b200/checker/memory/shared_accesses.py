@@ -110,7 +110,7 @@ def _shared_of(
     (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
 
 
-def _strong_shared(
+def strong_shared(
     warp: CheckedFragment, ins: Instr, effect: Access, at: np.ndarray, lanes: np.ndarray, mask: int
 ):
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses

@@ -40,7 +40,8 @@ def copy_of(at: int, own: Callable[[int], int]) -> HostWork:
                 ctypes.memmove(own(there), own(here), width)
 
     if width * height * depth and not (to and source):
-        raise Refused(refusals.INVALID_VALUE, "a copy at a null pointer")
+        said = f"expected two addresses, got {to:#x} and {source:#x}"
+        raise Refused(refusals.INVALID_VALUE, f"a copy: {said}")
     return HostWork(COPY, act, (to, source, width, height, depth, *steps))
 
 
@@ -55,7 +56,8 @@ def fill_of(at: int, own: Callable[[int], int]) -> HostWork:
     """
     to, value, size, width, height, pitch = struct.unpack("<6Q", ctypes.string_at(at, 48))
     if size not in (1, 2, 4) or not to:
-        raise Refused(refusals.INVALID_VALUE, f"a fill of elements of {size} bytes at {to:#x}")
+        said = f"expected elements of 1, 2 or 4 bytes and an address, got {size} bytes at {to:#x}"
+        raise Refused(refusals.INVALID_VALUE, f"a fill: {said}")
     row = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little") * width
 
     def act() -> None:

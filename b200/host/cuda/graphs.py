@@ -236,7 +236,8 @@ class Graphs:
         """The graph that a node owns, which may be changed there."""
         found = self._graph_of(node)[node]
         if not found.child:
-            raise Refused(refusals.INVALID_VALUE, "a node that is not of a graph")
+            said = f"expected a node that owns a graph, got one of kind {found.kind}"
+            raise Refused(refusals.INVALID_VALUE, said)
         poke(out, "<Q", found.child)
 
     def add_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
@@ -316,7 +317,8 @@ class Graphs:
         """The words of a node's parameters. kind: what the program takes it for."""
         found = self._graph_of(node)[node]
         if found.kind != kind or len(found.work) != 1:
-            raise Refused(refusals.INVALID_VALUE, f"the node is not of kind {kind}")
+            said = f"expected a node of kind {kind} with parameters, got one of kind {found.kind}"
+            raise Refused(refusals.INVALID_VALUE, said)
         (work,) = found.work
         if isinstance(work, (HostWork, MemoryWork)):
             return poke(out, f"<{len(work.words)}Q", *work.words)
