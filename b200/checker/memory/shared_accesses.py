@@ -112,7 +112,7 @@ def _shared_of(
 
 def strong_shared(
     warp: CheckedFragment, ins: Instr, effect: Access, at: np.ndarray, lanes: np.ndarray, mask: int
-):
+) -> None:
     """Check a strong access of shared memory: a flag, which releases and acquires. Weak accesses
     conflict with it as with any other access.
     """

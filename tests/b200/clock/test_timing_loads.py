@@ -5,6 +5,7 @@ fitted to that table.
 import pytest
 import torch
 
+from b200.clock import accesses
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run
 
@@ -70,3 +71,10 @@ sub.u64 %rd42, %rd41, %rd40; st.global.u64 [%rd3], %rd42; st.global.f32 [%rd5+12
     run(text, data, out, block=(64, 1, 1), gpu=timed())
     first, second = out[0].item(), out[32].item()
     assert first > 500 and second == pytest.approx(first, abs=100)
+
+
+def test_of_two_loads_of_a_sector_the_earlier_one_fetches():
+    """In whichever order they are carried out, and it takes as long: 350 clk from 100 on, or from 50."""
+    asked, arrived = 100.0, 450.0
+    assert accesses._there(120.0, asked, arrived) == arrived
+    assert accesses._there(50.0, asked, arrived) == 50.0 + arrived - asked
