@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,8 @@ Dim3 = tuple[int, int, int]
 @dataclass(frozen=True)
 class Shape:
     """The shape of a launch. grid, cluster: in CTAs; block: in threads; smem: dynamic shared memory
-    in bytes. dependent: it may start before the one before it has ended.
+    in bytes. dependent: it may start before the one before it has ended. Raises ValueError for
+    sizes that are not three whole numbers.
     """
 
     grid: Dim3
@@ -28,6 +30,15 @@ class Shape:
     cluster: Dim3
     smem: int
     dependent: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("grid", "block", "cluster"):
+            given = getattr(self, name)
+            try:
+                x, y, z = map(operator.index, given)
+            except (TypeError, ValueError):
+                raise ValueError(f"{name}: expected three whole numbers, got {given!r}") from None
+            object.__setattr__(self, name, (x, y, z))
 
     @property
     def ctas(self) -> int:

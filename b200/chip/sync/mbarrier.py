@@ -8,16 +8,12 @@ completion see it. (On the chip a plain load of an mbarrier reads nothing useful
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
 
 from b200.chip.memory.addressing import Signaller
 from b200.chip.state import CTA
 from b200.errors import Fault
 from b200.program.barrier_names import barrier_name
 from b200.registry import Waitable
-
-if TYPE_CHECKING:
-    pass
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of |tx-count|
 HISTORY = 8  # signals remembered for a deadlock report

@@ -377,6 +377,13 @@ def test_a_number_is_an_argument_of_up_to_16_bytes(nbytes):
         assert out.tolist() == [0xFE, *[0xFF] * (nbytes - 1)]
 
 
+@pytest.mark.parametrize("grid", [(2, 1), 2, (2.0, 1, 1)])
+def test_a_grid_is_three_whole_numbers(grid):
+    with pytest.raises(ValueError, match="grid: expected three whole numbers, got "):
+        Gpu().launch(kernel("", []), None, grid, (32, 1, 1))
+    assert Gpu().launch(kernel("", []), None, [2, 1, 1], (32, 1, 1)).grid == (2, 1, 1)  # type: ignore[arg-type]
+
+
 def test_what_is_told_of_a_module_and_an_instruction_that_are_not_there():
     text = kernel("", [], name="one")
     with pytest.raises(ValueError, match="kernel 'two' is not one of the module's: one"):
