@@ -2,7 +2,9 @@
 
 SASS of ptxas 13.0 for sm_100a: a reciprocal or a sum of a loaded value stands behind the barrier,
 or behind where the arms of a branch meet, as its use does. Used in one arm only, it stays before
-the branch. So nobody waits for the load before the use.
+the branch. So nobody waits for the load before the use. What is computed before a clock is read,
+and used after it, waits after it, too: of `lab h200 clusters`, signal, CS2R waits for no load, and
+the LOP3 behind it does.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from b200.clock import costs, if_conversion, sinking
+from b200.clock import costs, hoisting, if_conversion, sinking
 from b200.clock.order import Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
@@ -44,6 +44,8 @@ class TimedWriter(Writer):
         super().__init__(out, info)
         blocks = self.out.structure
         self.sunk = sinking.sunk(blocks, info)
+        self.hoisted = hoisting.hoisted(blocks, info.ipdom)
+        self.in_loops = {id(op) for ops in self.hoisted.values() for op in ops}
         self.late = self._late_registers()
         in_place = self.info.is_warp_index
         self.order = Order(
@@ -151,7 +153,10 @@ class TimedWriter(Writer):
         in_place = is_broadcast(ins) or self.info.is_warp_index(op)
         if op.entry.style == "pure" or in_place or costs.is_parameter(ins):
             found = self._cost(op)
-            if not costs.is_constant(ins):
+            if id(op) in self.in_loops:  # ready before the loop
+                for reg in op.dsts:
+                    self.ready.pop(reg.name, None)
+            elif not costs.is_constant(ins):
                 start = max((self.ready.get(r.name, 0.0) for r in op.srcs), default=0.0)
                 self._take(found)
                 for reg in op.dsts:  # a compiler moves it up to where its operands are ready
@@ -191,6 +196,9 @@ class TimedWriter(Writer):
 
     def _stores(self, block: Block, body: list[Op]):
         last = block.ops[-1]
+        for op in self.hoisted.get(block.index, ()):
+            if not costs.is_constant(op.ins):
+                self._take(self._cost(op))
         if last.entry is None:
             self._need(last)
             self._await(last)

@@ -21,7 +21,8 @@ def in_the_model(monkeypatch):
         out, data = torch.zeros(ctas * words, dtype=torch.int64), torch.zeros(1 << 20).byte()
         text = clusters.HEAD.format(target=clusters.TARGET, body=body)
         shape = {"grid": (ctas, 1, 1), "block": (threads, 1, 1), "cluster": (cluster, 1, 1)}
-        run(text, out, data, **shape, smem=SMEM, gpu=timed(device="H200"))
+        gpu = timed(device="H200", cold=False)  # measured is the second launch on the same data
+        run(text, out, data, **shape, smem=SMEM, gpu=gpu)
         return out
 
     monkeypatch.setattr(clusters, "_run", launched)
