@@ -45,8 +45,6 @@ def _of_block(block: Block, info: Uniformity) -> Iterator[Op]:
             yield op
         else:
             read |= sources
-        if op.entry is not None and op.entry.may_block:
-            wanted, read = wanted | read, set()
 
 
 def _can_sink(op: Op) -> bool:
