@@ -65,10 +65,31 @@ def of_input(x: torch.Tensor, name: str) -> Changed:
         if size % 2 == 0:
             text = f"neighbouring {what} of {name} are exchanged in pairs"
             yield text, _at(x, axis, torch.arange(size) ^ 1)
+        for step in (s for s in STEPS[1:] if size % (2 * s) == 0):
+            text = f"groups of {step} {what} of {name} are exchanged in pairs"
+            yield text, _at(x, axis, torch.arange(size) ^ step)
         text = f"the first of the {what} of {name} is read for all"
         yield text, _at(x, axis, torch.zeros(size, dtype=torch.int64))
     if x.dim() >= 2 and x.shape[-1] == x.shape[-2]:
         yield f"{name} is read transposed", x.transpose(-1, -2).contiguous()
+    yield from _swizzled(x, name)
+
+
+def _swizzled(x: torch.Tensor, name: str) -> Changed:
+    """What is read where only one of fill and reader has a swizzle: the chunk of 16 bytes xor the
+    row, in rows of the swizzle's width (PTX ISA, swizzling modes).
+    """
+    chunk = 16 // x.element_size()
+    for span in (32, 64, 128):
+        chunks = span // 16
+        if x.dim() < 2 or x.shape[-1] % (chunk * chunks):
+            continue
+        row = torch.arange(x.shape[-2])[:, None] * chunks // 8 % chunks
+        column = (torch.arange(x.shape[-1]) ^ row * chunk).expand(x.shape)
+        yield (
+            f"{name} is read with a swizzle of {span} bytes that its fill has not",
+            x.gather(-1, column),
+        )
 
 
 def of_output(want: torch.Tensor, name: str) -> Changed:

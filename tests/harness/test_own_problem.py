@@ -123,6 +123,34 @@ def test_lines_with_a_factor_or_an_offset_of_their_own():
     assert mistakes.of_lines(want * 2, want, 1e-4) == []  # one factor for all is another mistake
 
 
+def scores_named(damage) -> list[str]:
+    """What explains scores of 32 rows whose second operand, bf16 [32, 64], was damaged."""
+    q, k = torch.randn(2, 32, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    got = q.float() @ damage(k).float().T
+    tried = mistakes.of_inputs((q, k), ("q", "k"))
+    return [text for text, (q, k) in tried if torch.equal(q.float() @ k.float().T, got)]
+
+
+def test_groups_of_k_exchanged_in_a_fill_are_named():
+    """16 bytes of a K-major core matrix are 8 columns of bf16."""
+    by_hand = lambda k: k.unflatten(1, (4, 2, 8)).flip(2).flatten(1)  # noqa: E731
+    assert scores_named(by_hand) == ["groups of 8 columns of k are exchanged in pairs"]
+
+
+def test_a_swizzle_of_the_reader_alone_is_named():
+    """Row 5 of a 128-byte swizzle has its first chunk at 16-byte chunk 5 (PTX ISA, Swizzle-128B)."""
+
+    def by_hand(k):
+        read = torch.empty_like(k)
+        for row in range(32):
+            for chunk in range(8):
+                there = chunk ^ row % 8
+                read[row, 8 * chunk : 8 * chunk + 8] = k[row, 8 * there : 8 * there + 8]
+        return read
+
+    assert scores_named(by_hand) == ["k is read with a swizzle of 128 bytes that its fill has not"]
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.float4_e2m1fn_x2, torch.float8_e4m3fn, torch.float8_e8m0fnu]
 )

@@ -49,19 +49,27 @@ class Write:
     component, step: the write is complete for a warp whose clock has this step of this component.
     epoch: the writing warp's epoch. fenced: the writing warp's clock at its latest fence before.
     signal: the signal that a strong read receives from the write. lanes: those that write, each for
-    itself; 0 if the warp writes as one. lane: the one that has issued a bulk copy.
+    itself; 0 if the warp writes as one. issue: which bulk copy it is (repeats.py).
     """
 
-    __slots__ = tuple("agent ins kind scope component step epoch fenced signal lanes lane".split())
+    __slots__ = tuple("agent ins kind scope component step epoch fenced signal lanes issue".split())
 
-    def __init__(self, agent: Agent, ins: Instr, kind: str, lane: int | None = None):
+    def __init__(
+        self,
+        agent: Agent,
+        ins: Instr,
+        kind: str,
+        lane: int | None = None,
+        issue: tuple[int, tuple] | None = None,
+    ):
         self.agent, self.ins, self.kind = agent, ins, kind
         self.scope = scope_of(ins, GPU)
         self.component, self.epoch = agent.component, agent.now()
         self.step, self.fenced = self.epoch, agent.fenced
         self.signal: Signal | None = None
-        self.lanes, self.lane = 0, lane
+        self.lanes, self.issue = 0, None
         if kind in (COPY, REDUCTION) and is_bulk(ins):
+            self.issue = issue
             stream = agent.stream("bulk_write", lane)
             self.component, self.step = stream.component, stream.issued
 
@@ -102,7 +110,8 @@ class GlobalConflicts:
             if REDUCTION in (access.kind, old.kind):
                 return
         if old.agent is agent and access.writes:
-            if old.ins is access.ins and old.lane != self.observer.lane:
+            issue = self.observer.repeats.issue
+            if old.ins is access.ins and issue is not None and old.issue == issue:
                 return  # all lanes issue one copy (repeats.py)
             if not self.order.known(agent, agent, old.component, old.step):
                 self._under_way(agent, old, access, region)

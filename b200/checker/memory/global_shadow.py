@@ -84,7 +84,8 @@ class GlobalShadow:
         found = self._numbers.get(key)
         if found is None or kind in (COPY, REDUCTION):
             found = self._numbers[key] = len(self.writes)
-            self.writes.append(Write(agent, ins, kind, self._observer.lane))
+            lane, issue = self._observer.lane, self._observer.repeats.issue
+            self.writes.append(Write(agent, ins, kind, lane, issue))
         write = self.writes[found]
         assert write is not None  # only writes of agents that are gone are forgotten
         write.lanes |= own

@@ -44,7 +44,10 @@ class Repeat:
 
 
 class Repeats:
-    """The rule for one launch. found: instruction -> the repeats seen so far."""
+    """The rule for one launch. found: instruction -> the repeats seen so far. issue: the execution
+    of an instruction and the copy to global memory that a lane issues now: equal for lanes of one
+    execution that issue the same; None for other operations.
+    """
 
     def __init__(self, observer: Observer):
         self.observer = observer
@@ -52,12 +55,17 @@ class Repeats:
         self.execution: tuple = (None, None, 0)  # instruction, fragment, executions of its block
         self.first: ops.Operation | None = None
         self.counts: dict[tuple, int] = {}
+        self.executions = 0
+        self.issue: tuple[int, tuple] | None = None
 
     def issued(self, warp: Fragment, operation: ops.Operation) -> None:
         """A lane issues an operation. The lanes of one execution come one after the other."""
         ins, fragment, hits = self.execution
         now = warp.machine.hits[warp.pc]
-        if ins is not self.observer.ins or fragment is not warp or hits != now:
+        new = ins is not self.observer.ins or fragment is not warp or hits != now
+        self.executions += new
+        self.issue = self._issue(operation)
+        if new:
             self.execution = self.observer.ins, warp, now
             self.first, self.counts = operation, {}
             return
@@ -73,6 +81,15 @@ class Repeats:
                 id(ins), Repeat(ins, self.observer.agent(warp), operation)
             )
             repeat.lanes = max(repeat.lanes, lanes)
+
+    def _issue(self, operation: ops.Operation) -> tuple[int, tuple] | None:
+        match operation:
+            case ops.TmaStore():
+                box = operation.access.address, _boxes(operation), operation.offset
+                return self.executions, box
+            case ops.BulkStore():
+                return self.executions, (operation,)
+        return None
 
     def finish(self) -> None:
         """Report what was seen so far. By now it is known which bytes were announced."""
@@ -157,5 +174,5 @@ def _key(operation: ops.Operation) -> tuple:
     return (None,)
 
 
-def _boxes(operation: ops.TmaLoad | ops.TmaReduce) -> tuple:
+def _boxes(operation: ops.TmaLoad | ops.TmaReduce | ops.TmaStore) -> tuple:
     return tuple(map(tuple, operation.access.boxes))

@@ -4,7 +4,8 @@ A TVM FFI function loads its kernel and reports errors in machine code that the 
 do not see, and it refuses CPU tensors. The kernel does not depend on the convention, so in the
 emulator `--enable-tvm-ffi` compiles for the DSL's own; the package apache-tvm-ffi is not needed.
 What the TVM FFI does at a call is done here: tensors are passed in the layout that the function was
-compiled for, and a stream may be left out.
+compiled for, and a stream may be left out. What does not fit is refused in its words (the DSL's
+base_dsl/tvm_ffi_builder/tvm_ffi_builder.py), a tensor on the CPU, too.
 """
 
 from __future__ import annotations
@@ -23,38 +24,71 @@ from b200.host.runtime import Runtime
 class TensorSpec:
     """What a function was compiled for.
 
-    shape, stride: the number where it is static, else `Dynamic`.
+    at: the argument, in words. shape, stride: the number where it is static, else `Dynamic`.
+    on_gpu: whether a tensor on the CPU is refused.
     """
 
     name: str
+    at: str
     dtype: Any
     shape: tuple
     stride: tuple
+    on_gpu: bool
 
-    def descriptor(self, tensor) -> Descriptor:
+    def descriptor(self, tensor, bound: Bound) -> Descriptor:
         """The argument for a tensor; ValueError if it does not fit."""
         from cutlass.cute.runtime import from_dlpack
 
         given: Any = tensor if hasattr(tensor, "_dlpack_data") else from_dlpack(_shared(tensor))
         if len(given.shape) != len(self.shape):
-            self._refuse(f"{len(given.shape)} dimensions", f"{len(self.shape)}")
+            self._refuse(f"ndim={len(self.shape)}", len(given.shape))
+        if self.on_gpu and getattr(tensor, "is_cuda", True) is False:
+            self._refuse("device_type=cuda", "a tensor on the CPU")
         if given.element_type.width != self.dtype.width:
-            self._refuse(f"elements of type {given.element_type}", f"{self.dtype}")
+            self._refuse(f"dtype={self.dtype}", given.element_type)
         for i, (have, want) in enumerate(zip(given.shape, self.shape)):
-            if not isinstance(want, Dynamic) and have != want:
-                self._refuse(f"shape[{i}] = {have}", f"{want}")
+            bound.hold(f"{self.name}.shape[{i}]", self.at, have, want)
         for i, (have, want) in enumerate(zip(given.stride, self.stride)):
-            if not isinstance(want, Dynamic) and have != want and given.shape[i] != 1:
-                self._refuse(f"stride[{i}] = {have}", f"{want}")
+            if given.shape[i] != 1:
+                bound.hold(f"{self.name}.strides[{i}]", self.at, have, want)
         return Descriptor(given, self)
 
-    def _refuse(self, have: str, want: str):
-        raise ValueError(f"{self.name} has {have}, the function was compiled for {want}")
+    def _refuse(self, want: str, have: Any):
+        raise ValueError(f"Mismatched Tensor {self.at}, expected {want}, not {have}")
 
 
 @dataclass(frozen=True)
 class Dynamic:
+    """A number that a call brings. symbol: the DSL's SymInt, the same wherever it must be the same
+    number; None where it stands alone.
+    """
+
     bits: int
+    symbol: Any = None
+
+
+class Bound:
+    """The numbers that symbols stand for in one call."""
+
+    def __init__(self):
+        self._values: dict[int, tuple[int, str]] = {}  # id of a symbol -> its value, and whose
+
+    def hold(self, name: str, at: str, have: int, want: int | Dynamic) -> None:
+        """Hold an extent or a stride against what the function was compiled for; ValueError."""
+        if not isinstance(want, Dynamic):
+            if have != want:
+                raise ValueError(f"Mismatched {name} {at}, expected to be {want}, not {have}")
+            return
+        if want.symbol is None:
+            return
+        value, first = self._values.setdefault(id(want.symbol), (have, name))
+        if value != have:
+            said = f"expected to match {first}, which is {value}, not {have}"
+            raise ValueError(f"Mismatched {name} {at}, {said}")
+        divisor = getattr(want.symbol, "divisibility", 1)
+        if have % divisor:
+            said = f"expected to be divisible by {divisor}, not {have}"
+            raise ValueError(f"Invalid {name} {at}, {said}")
 
 
 class Descriptor:
@@ -88,7 +122,7 @@ class ScalarSpec:
 
     type: Any
 
-    def descriptor(self, value) -> Any:
+    def descriptor(self, value, _bound: Bound) -> Any:
         return value if hasattr(value, "__c_pointers__") else self.type(value)
 
 
@@ -100,7 +134,7 @@ class PointerSpec:
 
     example: Any
 
-    def descriptor(self, value) -> Any:
+    def descriptor(self, value, _bound: Bound) -> Any:
         if not isinstance(value, int):
             return value
         like = self.example
@@ -113,37 +147,40 @@ class TupleSpec:
     is.
     """
 
-    name: str
+    at: str
     items: tuple
 
-    def descriptor(self, values) -> Any:
-        """The tuple with its arguments in place; ValueError if it does not fit."""
-        if not isinstance(values, (tuple, list)) or len(values) != len(self.items):
-            sized = isinstance(values, (tuple, list))
-            found = f"{len(values)} items" if sized else f"the type {type(values).__name__}"
-            raise ValueError(
-                f"{self.name} has {found}, the function was compiled for {len(self.items)} items"
-            )
+    def descriptor(self, values, bound: Bound) -> Any:
+        """The tuple with its arguments in place; ValueError or TypeError if it does not fit."""
+        if not isinstance(values, (tuple, list)):
+            found = type(values).__name__
+            raise TypeError(f"Mismatched type {self.at}, expected a tuple, not {found}")
+        if len(values) != len(self.items):
+            wanted = f"expected tuple size={len(self.items)}, not {len(values)}"
+            raise ValueError(f"Mismatched tuple size {self.at}, {wanted}")
         pairs = zip(self.items, values, strict=True)
-        filled = [v if spec is None or v is None else spec.descriptor(v) for spec, v in pairs]
+        filled = [
+            v if spec is None or v is None else spec.descriptor(v, bound) for spec, v in pairs
+        ]
         make = getattr(values, "_make", tuple)  # of a named tuple
         return make(filled)
 
 
+_ON_GPU = "_b200_on_gpu"  # of a tensor of the DSL: whether it was made of one on "cuda"
 Spec = TensorSpec | ScalarSpec | PointerSpec | TupleSpec
 
 
-def spec_of(name: str, example, inside: bool = False) -> Spec | None:
+def spec_of(name: str, index: int, example, inside: bool = False) -> Spec | None:
     """The spec of an argument that a function was compiled with, None if it is passed as it is.
-    inside: it is an item of a tuple, which the DSL does not adapt.
+    index: of the argument. inside: it is an item of a tuple, which the DSL does not adapt.
     """
     from cutlass.base_dsl.typing import Numeric
     from cutlass.cute.runtime import _FakeTensor, _Pointer, _Tensor
 
+    at = f"on {name} in argument #{index}" if inside else f"on argument #{index}"
     if isinstance(example, (tuple, list)):
-        fields: Any = getattr(example, "_fields", range(len(example)))
-        items = tuple(spec_of(f"{name}.{f}", item, True) for f, item in zip(fields, example))
-        return TupleSpec(name, items) if any(items) else None
+        items = tuple(spec_of(f"{name}[{n}]", index, item, True) for n, item in enumerate(example))
+        return TupleSpec(at, items) if any(items) else None
     if inside and isinstance(example, Numeric):
         return ScalarSpec(type(example))
     if type(example) is _Pointer:
@@ -153,17 +190,18 @@ def spec_of(name: str, example, inside: bool = False) -> Spec | None:
         return tuple(Dynamic(bits) if dynamic else v for v, dynamic in zip(values, mask))
 
     def symbolic(values):
-        return tuple(v if isinstance(v, int) else Dynamic(v.width) for v in values)
+        return tuple(v if isinstance(v, int) else Dynamic(v.width, v) for v in values)
 
     if type(example) is _FakeTensor:
-        shape, stride = symbolic(example.shape), symbolic(example.stride)
+        shape, stride, on_gpu = symbolic(example.shape), symbolic(example.stride), True
     elif type(example) is _Tensor:
         bits = 32 if example._use_32bit_stride else 64
         shape = masked(example.shape, example.dynamic_shapes_mask, 32)
         stride = masked(example.stride, example.dynamic_strides_mask, bits)
+        on_gpu = getattr(example, _ON_GPU, False)
     else:
         return None
-    return TensorSpec(name, example.element_type, shape, stride)
+    return TensorSpec(name, at, example.element_type, shape, stride, on_gpu)
 
 
 def _shared(tensor: Any) -> Any:
@@ -187,6 +225,7 @@ def patch(_runtime: Runtime) -> None:
 
     @functools.wraps(make_tensor)
     def make_plain_tensor(self, *args, enable_tvm_ffi: bool = False, **kwargs):  # args: tensor, ...
+        setattr(self, _ON_GPU, getattr(args[0], "is_cuda", False))
         if enable_tvm_ffi:
             args = (_shared(args[0]), *args[1:])
         make_tensor(self, *args, **kwargs)
@@ -227,7 +266,7 @@ def _record(execution_args, args: tuple, kwargs: dict):
     bound = execution_args.original_signature.bind(*args, **kwargs).arguments
     names = [n for n in execution_args.signature.parameters if n in bound]
     execution_args.tvm_ffi_specs = {
-        n: spec for n in names if (spec := spec_of(n, bound[n])) is not None
+        n: spec for i, n in enumerate(names) if (spec := spec_of(n, i, bound[n])) is not None
     }
     execution_args.tvm_ffi_streams = {
         n for n in names if getattr(bound[n], "use_tvm_ffi_env_stream", False)
@@ -247,7 +286,8 @@ def _arguments(execution_args, specs: dict[str, Spec], args: tuple, kwargs: dict
     values = {**dict(zip(given, args, strict=False)), **kwargs}
     for name in execution_args.tvm_ffi_streams:
         values.setdefault(name, CUstream(0))
+    bound = Bound()
     for name, spec in specs.items():
         if name in values:
-            values[name] = spec.descriptor(values[name])
+            values[name] = spec.descriptor(values[name], bound)
     return tuple(execution_args.get_rectified_args((), values))

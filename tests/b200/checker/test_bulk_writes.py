@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import b200
+from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
+from tests.planted_bugs.case import Source
 from tests.planted_bugs.cta import start
 
 STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1{}], 128;"
@@ -134,3 +136,57 @@ def test_a_source_that_is_written_while_it_is_copied(how, writer, waits):
     launch = gpu.launch(k.text("k"), None, (1, 1, 1), (64, 1, 1), (1, 1, 1), 0x8000, (source,))
     kinds = [(finding.kind, finding.severity) for finding in launch.findings or ()]
     assert kinds == ([] if waits else ERROR)
+
+
+# every lane of warp 0 comes to the copy, as in code of the CuTe DSL, which elects nobody for a store
+ALL = "@all setp.lt.u32 %p3, %r0, 32; "
+WHOLE = f"{ALL} @%p3 {STORE}"
+WAITED = f"@%p3 {COMMIT} @%p3 cp.async.bulk.wait_group 0;"
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        ((WHOLE.format(""), WAITED), []),
+        ((WHOLE.format("+128"), WAITED, WHOLE.format(""), WAITED), []),
+        ((WHOLE.format("+128"), f"@%p3 {COMMIT}", WHOLE.format(""), WAITED), ERROR),
+        ((f"@all and.b32 %r1, %r3, 0xfffffff0; {WHOLE.format('')}", WAITED), ERROR),
+    ],
+    ids=["one copy", "two that wait", "two under way", "a source for each four lanes"],
+)
+def test_a_copy_that_every_lane_of_a_warp_issues(body, wanted):
+    assert [told for told in found(*body) if told != ("protocol", "note")] == wanted
+
+
+def stored_boxes(source: str, times: int, wait: str) -> list[tuple[str, str]]:
+    """Findings of a warp whose lanes all store one box, `times` times, coordinates in registers of
+    their own. source: adds to a lane's source in %r5.
+    """
+    k = Source(".param .align 64 .b8 map[128], .param .u64 out", 32)
+    k(f"mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; {FENCE}")
+    k("st.shared.u32 [%r3], %r0; st.shared.u32 [%r3+128], %r0; fence.proxy.async.shared::cta;")
+    k("bar.sync 0; mov.u32 %r6, 0; mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1;")
+    k(f"sub.u32 %r4, %r0, %r0; {source}")
+    k("LOOP: add.u32 %r6, %r6, 1;")
+    k("cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%rd1, {%r4}], [%r1];")
+    k(f"{COMMIT} {wait} setp.lt.u32 %p0, %r6, {times}; @%p0 bra LOOP; {DONE}")
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    out = torch.zeros(32, dtype=torch.int32)
+    box = TensorMap(out.data_ptr(), 2, (32,), (), (32,)).encode()
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (box, out))
+    return [(finding.kind, finding.severity) for finding in launch.findings or ()]
+
+
+@pytest.mark.parametrize(
+    "source, times, wait, wanted",
+    [
+        ("", 1, "", []),
+        ("", 3, "cp.async.bulk.wait_group 0;", []),
+        ("", 2, "", ERROR),
+        ("and.b32 %r5, %r0, 1; shl.b32 %r5, %r5, 7; add.u32 %r1, %r1, %r5;", 1, "", ERROR),
+    ],
+    ids=["one box", "three that wait", "two under way", "two sources"],
+)
+def test_a_box_that_every_lane_of_a_warp_stores(source, times, wait, wanted):
+    assert stored_boxes(source, times, wait) == wanted

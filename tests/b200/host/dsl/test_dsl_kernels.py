@@ -164,13 +164,18 @@ def test_tvm_ffi_functions_take_tensors_of_their_layout(gpu):
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
     compiled = cute.compile(fill, fake, stream, options="--enable-tvm-ffi")
     for shape in ((3, 5, 4), (2, 9, 4)):
-        x = torch.zeros(shape)
+        x = torch.zeros(shape, device="cuda")
         compiled(x)
-        expected = torch.arange(x.numel(), dtype=torch.float32).reshape(shape)
+        expected = torch.arange(x.numel(), dtype=torch.float32, device="cuda").reshape(shape)
         assert torch.equal(x[:, :, 1], expected[:, :, 1]) and (x[:, :, 0] == 0).all()
     compiled(x, cuda.CUstream(0))
-    for wrong in (torch.zeros(3, 5, 8), torch.zeros(3, 5), torch.zeros(3, 5, 4).double()):
-        with pytest.raises(ValueError, match="the function was compiled for"):
+    for wrong, words in (
+        (torch.zeros(3, 5, 8, device="cuda"), r"x.shape\[2\] on argument #0, expected to be 4"),
+        (torch.zeros(3, 5, device="cuda"), "Tensor on argument #0, expected ndim=3"),
+        (torch.zeros(3, 5, 4).cuda().double(), "Tensor on argument #0, expected dtype="),
+        (torch.zeros(3, 5, 4), "Tensor on argument #0, expected device_type=cuda"),
+    ):
+        with pytest.raises(ValueError, match=f"Mismatched {words}"):
             compiled(wrong)
     with pytest.raises(EmulatorError, match="export_to_c .* is not modelled"):
         compiled.export_to_c("fill.o", function_name="fill")
@@ -236,12 +241,16 @@ def test_tvm_ffi_functions_take_tuples(gpu):
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
     compiled = cute.compile(add_to, (x, (y, cutlass.Int32(1))), stream, options="--enable-tvm-ffi")
     for shape, n in (((3, 8), 5), ((4, 2), -7)):
-        x = torch.arange(shape[0] * shape[1], dtype=torch.int32).reshape(shape)
-        y = torch.zeros(shape, dtype=torch.int32)
+        x = torch.arange(shape[0] * shape[1], dtype=torch.int32, device="cuda").reshape(shape)
+        y = torch.zeros(shape, dtype=torch.int32, device="cuda")
         compiled((x, (y, n)))
         assert torch.equal(y, x + n)
-    with pytest.raises(ValueError, match="args.1 has 1 items, the function was compiled for 2"):
+    with pytest.raises(ValueError, match=r"tuple size on args\[1\] in argument #0, expected .*=2"):
         compiled((x, (y,)))
+    with pytest.raises(
+        ValueError, match=r"args\[1\]\[0\].shape\[0\] .* match args\[0\].shape\[0\]"
+    ):
+        compiled((x, (torch.zeros(3, 2, dtype=torch.int32, device="cuda"), n)))
 
 
 @cute.kernel
