@@ -38,7 +38,7 @@ class CoreOperations:
     def _core_record(self, agent: Agent, members: tuple, kind: str, text: str) -> Record:
         agent.roles.add("MMA")
         stream = agent.stream("tensor_core")
-        stream.lanes |= 1 << (self.observer.lane or 0)
+        stream.lanes |= self.observer.lanes()
         record = Record(agent, self.observer.ins, stream.component, stream.next(), kind, text)
         agent.state.add(record)
         for cta in members:
@@ -145,7 +145,7 @@ class CoreOperations:
         observer, ins = self.observer, self.observer.ins
         observer.arrivals.commits(agent.cta, commit, ins)
         stream = agent.stream("tensor_core")
-        if stream.lanes and not stream.lanes >> (observer.lane or 0) & 1:
+        if stream.lanes and not stream.lanes & observer.lanes():
             self._of_other_lanes(agent, stream.lanes)
         clock = self.signals.behind(agent, stream)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
