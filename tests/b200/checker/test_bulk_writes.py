@@ -69,8 +69,13 @@ LOAD = "ld.global.u32 %r5, [%rd0+4];"
 
 @pytest.mark.parametrize("between, wanted", [("", ERROR), ("@all bar.sync 0;", [])])
 @pytest.mark.parametrize("write", [STORE.format(""), ADD.format("")])
-def test_a_bulk_write_over_what_another_warp_has_read(write, between, wanted):
-    assert found(LOAD, between, by_second_warp(write, DONE)) == wanted
+@pytest.mark.parametrize("reader", [0, 1])
+def test_a_bulk_write_over_what_another_warp_has_read(reader, write, between, wanted):
+    """Whichever warp the order takes first: one of the two readers comes before the write."""
+    if reader:
+        assert found(by_second_warp(LOAD), between, write, DONE) == wanted
+    else:
+        assert found(LOAD, between, by_second_warp(write, DONE)) == wanted
 
 
 @pytest.mark.parametrize("between, wanted", [("", ERROR), ("@all bar.sync 0;", [])])
