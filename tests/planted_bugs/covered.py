@@ -74,7 +74,9 @@ def read_too_soon(bug: bool) -> Source:
     """Two CTAs add a box of a tensor each, and the last one by a counter reads the sums. In the bug
     the second CTA reads them.
     """
-    k = Source(".param .align 64 .b8 map[128], .param .u64 sums, .param .u64 count, .param .u64 out", 64)
+    k = Source(
+        ".param .align 64 .b8 map[128], .param .u64 sums, .param .u64 count, .param .u64 out", 64
+    )
     for line in ("mov.u32 %r0, %tid.x;", "mov.u32 %r1, dyn;", "ld.param.u64 %rd0, [sums];"):
         k(line)
     k("ld.param.u64 %rd3, [count];")
