@@ -70,6 +70,48 @@ def zeroed_result(bug: bool, box: bool) -> Source:
     return k
 
 
+def read_too_soon(bug: bool) -> Source:
+    """Two CTAs add a box of a tensor each, and the last one by a counter reads the sums. In the bug
+    the second CTA reads them.
+    """
+    k = Source(
+        ".param .align 64 .b8 map[128], .param .u64 sums, .param .u64 count, .param .u64 out", 64
+    )
+    for line in ("mov.u32 %r0, %tid.x;", "mov.u32 %r1, dyn;", "ld.param.u64 %rd0, [sums];"):
+        k(line)
+    k("ld.param.u64 %rd3, [count];")
+    k("ld.param.u64 %rd4, [out];")
+    k("mul.wide.u32 %rd1, %r0, 4;")
+    k("add.u64 %rd1, %rd1, %rd0;")
+    k("shl.b32 %r2, %r0, 2;")
+    k("add.u32 %r3, %r1, %r2;")
+    k("st.shared.u32 [%r3], %r0;")
+    k("fence.proxy.async;")
+    k("bar.sync 0;")
+    k("mov.b64 %rd2, map;")
+    k("cvta.param.u64 %rd2, %rd2;")
+
+    def add():
+        name = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+        k(f"{name} [%rd2, {{0, 0}}], [%r1];", "add")
+        k("cp.async.bulk.commit_group;")
+        k("cp.async.bulk.wait_group 0;")
+        if not bug:
+            k("atom.acq_rel.gpu.global.add.u32 %r4, [%rd3], 1;")
+            k("st.shared.u32 [%r1+1024], %r4;")
+
+    k.only(0, add)
+    k("bar.sync 0;")
+    k("setp.lt.u32 %p5, %r0, 32;")
+    k("mov.u32 %r4, %ctaid.x;" if bug else "ld.shared.u32 %r4, [%r1+1024];")
+    k("setp.eq.and.u32 %p5, %r4, 1, %p5;")
+    k("@!%p5 bra END;")
+    k("ld.global.u32 %r5, [%rd1];", "read")
+    store_own(k, "%r5", "%rd4")
+    k("END: mov.u32 %r99, 0;")
+    return k
+
+
 def box_of_result() -> list:
     out = torch.zeros(16, 64, dtype=torch.int32)
     return [tensormap(address=out.data_ptr()), out]
@@ -156,6 +198,17 @@ PLANTED = [
             grid=(2, 1, 1),
         )
         for box in (False, True)
+    ),
+    PlantedBug(
+        "read_beneath_ones_own_reduction",
+        "a CTA reads the sums that it has added to, and another CTA may not have",
+        read_too_soon,
+        "global",
+        ("that another CTA writes in the same launch, with nothing to order the two",),
+        ("read", "add"),
+        lambda: [*box_of_result(), *(torch.zeros(n, dtype=torch.int32) for n in (1, 32))],
+        lambda args: 2 * torch.arange(32, dtype=torch.int32),
+        grid=(2, 1, 1),
     ),
     PlantedBug(
         "copied_by_another_lane",

@@ -224,7 +224,50 @@ def flagged(name: str, title: str, words: tuple[str, ...], build) -> PlantedBug:
     )
 
 
+def committed(bug: bool) -> Source:
+    """A lane copies shared memory to tensor memory, and the commit is another lane's."""
+    k = start(32)
+    k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+2048], 32;")
+    k.only(0, lambda: k("mbarrier.init.shared::cta.b64 [%r1+2056], 1;"))
+    k("shl.b32 %r5, %r0, 4;")
+    k("add.u32 %r5, %r5, %r1;")
+    k("st.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};")
+    k("fence.proxy.async.shared::cta;")
+    k("bar.warp.sync -1;")
+    k("ld.shared.b32 %r4, [%r1+2048];")
+    k("shr.u32 %r6, %r1, 4;")
+    k("cvt.u64.u32 %rd2, %r6;")
+    k(f"or.b64 %rd2, %rd2, {128 >> 4 << 32 | 1 << 46};")
+    k.only(0, lambda: k("tcgen05.cp.cta_group::1.32x128b.warpx4 [%r4], %rd2;", "copy"))
+    k("bar.warp.sync -1;")
+    k("add.u32 %r7, %r1, 2056;")
+    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r7];"
+    k.only(int(bug), lambda: k(commit, "commit"))
+    k.wait("%r1+2056", 0)
+    k("tcgen05.fence::after_thread_sync;")
+    k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r8}, [%r4];")
+    k("tcgen05.wait::ld.sync.aligned;")
+    k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;")
+    store_own(k, "%r8")
+    return k
+
+
 PLANTED = [
+    PlantedBug(
+        "another_lane_commits",
+        "a lane issues a copy to tensor memory, and another lane of its warp commits",
+        committed,
+        "protocol",
+        (
+            "protocol (portability)",
+            "by a lane that has issued nothing for the tensor core",
+            "by lane 1 of ",
+            "were issued by lane 0",
+        ),
+        ("commit",),
+        ints(32),
+        lambda args: torch.arange(32, dtype=torch.int32),
+    ),
     shared(
         "one_lane_arrives_for_all",
         "all lanes store, and one lane arrives without bar.warp.sync",

@@ -127,6 +127,43 @@ def copied_over(bug: bool) -> Source:
     return _finish(k, 256)
 
 
+def handed_over(bug: bool) -> Source:
+    """The first of two CTAs gives a tensormap another address, and sets a flag by a relaxed store;
+    the second one polls relaxed, and loads behind its acquire fence. The bug has no release fence.
+    """
+    k = Source(".param .u64 map, .param .u64 next, .param .u64 flag, .param .u64 out", 64)
+    k("mov.u32 %r0, %tid.x;")
+    k("mov.u32 %r1, dyn;")
+    for i, name in enumerate(("out", "map", "next", "flag")):
+        k(f"ld.param.u64 %rd{i}, [{name}];")
+    k("mov.u32 %r2, %ctaid.x;")
+    k("setp.ne.u32 %p4, %r2, 0;")
+    k("@%p4 bra USE;")
+
+    def edit():
+        k("tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;", "edit")
+        if not bug:
+            k("fence.proxy.tensormap::generic.release.gpu;")
+        k("st.relaxed.gpu.global.u32 [%rd3], 1;")
+
+    k.only(0, edit)
+    k("bra END;")
+    k("USE: ld.relaxed.gpu.global.u32 %r4, [%rd3];")
+    k("setp.eq.u32 %p5, %r4, 0;")
+    k("@%p5 bra USE;")
+
+    def load():
+        k("fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;")
+        _load(k)
+
+    k.only(0, load)
+    k("bar.sync 0;")
+    k.wait("%r1+1024", 0)
+    _finish(k)
+    k("END: mov.u32 %r99, 0;")
+    return k
+
+
 def _slot(content: bytes) -> int:
     """Address of 128 bytes of global memory with a tensormap in them, a second one after them."""
     raw = torch.zeros(512, dtype=torch.uint8)
@@ -147,6 +184,11 @@ def _arguments():
 
 def _arguments_of_the_host():
     return [tensormap(), _slot(tensormap()), torch.zeros(64, dtype=torch.int32)]
+
+
+def _arguments_of_an_edit():
+    slot = _slot(tensormap(address=OTHER.data_ptr()))
+    return [slot, SOURCE, torch.zeros(1, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)]
 
 
 def _expected(_args) -> torch.Tensor:
@@ -197,6 +239,17 @@ PLANTED = [
         ("load",),
         _arguments_of_the_host,
         _expected,
+    ),
+    PlantedBug(
+        "tensormap_handed_over_without_release",
+        "a tensormap is edited, and a relaxed flag tells another CTA, without a release fence",
+        handed_over,
+        "tensormap",
+        ("used that another CTA edits, with nothing to order the two",),
+        ("load", "edit"),
+        _arguments_of_an_edit,
+        _expected,
+        grid=(2, 1, 1),
     ),
     PlantedBug(
         "tensormap_stored_over_in_flight",

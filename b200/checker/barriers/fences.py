@@ -40,7 +40,7 @@ def _fenced(ins: Instr, run: Run, *acts: Act) -> Run:
     return observed
 
 
-def _orders_memory(observer: Observer, agent: Agent, lanes: int, order: str, scope: int) -> None:
+def orders_memory(observer: Observer, agent: Agent, lanes: int, order: str, scope: int) -> None:
     """A fence of this order: acquire and release do one half of it each, the others both. What one
     fence acquires it releases, too (PTX ISA 8.8: it ends one pattern and begins another).
     """
@@ -64,7 +64,7 @@ def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
 def fence(ins: Instr, effect: FencesMemory, run: Run) -> Run:
     """Observe fence and membar."""
     scope = scope_of(ins, CTA)
-    return _fenced(ins, run, partial(_orders_memory, order=effect.order, scope=scope))
+    return _fenced(ins, run, partial(orders_memory, order=effect.order, scope=scope))
 
 
 @rule(FencesProxy, look=all_operands)
@@ -75,7 +75,7 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run: Run) -> Run:
     if effect.far:
         acts.append(_orders_global)
     if effect.order:
-        acts.append(partial(_orders_memory, order=effect.order, scope=CLUSTER))
+        acts.append(partial(orders_memory, order=effect.order, scope=CLUSTER))
     return _fenced(ins, run, *acts) if acts else run
 
 

@@ -9,7 +9,7 @@ they run.
 
 The emulator runs launches one after the other, so each launch that lets its dependents start leaves
 a footprint: which words it wrote and read, and by which instruction. Accesses of later launches are
-checked against the footprint.
+checked against the footprint. Two atomics do not conflict, nor do two strong accesses.
 """
 
 from __future__ import annotations
@@ -84,19 +84,30 @@ class Footprint:
         if number is None:
             number = self._numbers[id(ins)] = len(self.instructions)
             self.instructions.append(ins)
-        (found.written if write else found.read)[index] = number
+        noted = found.written if write else found.read
+        if other_queues.may_meet(ins):  # what conflicts with more stays noted beneath it
+            number = np.where(noted[index] == 0, number, noted[index])
+        noted[index] = number
 
-    def conflicts(self, region: Region, index, write: bool) -> list[tuple[Instr | None, str]]:
+    def conflicts(
+        self, region: Region, index, write: bool, ins: Instr | other_queues.Act
+    ) -> list[tuple[Instr | None, str]]:
         """(instruction, "writes" or "reads") of each access of the launch that conflicts with an
-        access at `index`.
+        access at `index` by `ins`.
         """
         place = self.places.get(region.base)
         if place is None or not place.region.is_again(region):
             return []
-        found = [(n, "writes") for n in np.unique(place.written[index]).tolist() if n]
-        if write and not found:
-            found = [(n, "reads") for n in np.unique(place.read[index]).tolist() if n]
-        return [(self.instructions[n], how) for n, how in found]
+        found = self._others(place.written[index], ins)
+        if found or not write:
+            return [(old, "writes") for old in found]
+        return [(old, "reads") for old in self._others(place.read[index], ins)]
+
+    def _others(self, noted: np.ndarray, ins: Instr | other_queues.Act) -> list[Instr | None]:
+        """The instructions of some entries that may not meet another one."""
+        numbers = np.unique(noted).tolist()
+        olds = (self.instructions[n] for n in numbers if n)
+        return [old for old in olds if not other_queues.commute(ins, old)]
 
 
 @dataclass
@@ -254,10 +265,10 @@ class DependentLaunch:
             if self.before.early and self.observer.following is not None:
                 self.observer.following.stop()
         for footprint in self.before.late if waited else self.before.early:
-            for old, how in footprint.conflicts(region, index, write):
+            for old, how in footprint.conflicts(region, index, write, ins):
                 self._tell(agent, region, ins, write, footprint, old, how, waited)
         for footprint in self.before.early if waited and apart else ():
-            for old, how in footprint.conflicts(region, index, write):
+            for old, how in footprint.conflicts(region, index, write, ins):
                 self._tell(agent, region, ins, write, footprint, old, how, False, apart)
         if self.kept is not None:
             self.kept.add(region, index, write, ins)
@@ -272,10 +283,9 @@ class DependentLaunch:
         ins: Instr,
     ):
         for queue, footprint in beside.earlier:
-            for old, how in footprint.conflicts(region, index, write):
-                if not other_queues.commute(ins, old):
-                    what = beside, queue, footprint.kernel, old, how
-                    other_queues.tell(self.observer, agent, region, ins, write, *what)
+            for old, how in footprint.conflicts(region, index, write, ins):
+                what = beside, queue, footprint.kernel, old, how
+                other_queues.tell(self.observer, agent, region, ins, write, *what)
 
     def _tell(
         self,

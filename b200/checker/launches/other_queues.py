@@ -70,6 +70,14 @@ def commute(one: Instr | Act | None, other: Instr | Act | None) -> bool:
     return strong or all(map(_combines, effects))
 
 
+def may_meet(ins: Instr | Act) -> bool:
+    """Whether an access may meet some others."""
+    if not isinstance(ins, Instr):
+        return False
+    effect = ins.effect
+    return _combines(effect) or isinstance(effect, Ordered) and effect.strong
+
+
 def _combines(effect: Effect) -> bool:
     """Whether memory is changed by an atomic operation."""
     return isinstance(effect, Updates) or isinstance(effect, Copies) and effect.operation != ""
@@ -122,7 +130,7 @@ def against(
     found: dict[tuple, Finding] = {}
     for region, index, write in accesses:
         for other, footprint in earlier:
-            for old, how in footprint.conflicts(region, index, write):
+            for old, how in footprint.conflicts(region, index, write, act):
                 name, why = footprint.kernel, missed(other)
                 finding = _finding(act, queue, region, write, other, name, old, how, why)
                 found.setdefault((finding.diagnosis, finding.other), finding)

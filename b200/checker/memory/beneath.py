@@ -1,8 +1,9 @@
-"""Weak writes of global memory that lie beneath strong ones and reductions.
+"""Writes of global memory that lie beneath others with which they do not conflict.
 
 The shadow of an allocation has the latest write of each place. Where that is strong, another
 strong access does not conflict with it. It conflicts with the weak write beneath, if nothing orders
-the two (PTX ISA 8.7): `count[i] = 0; atomicAdd(&count[i], 1);` by several warps.
+the two (PTX ISA 8.7): `count[i] = 0; atomicAdd(&count[i], 1);` by several warps. So does a weak
+access with a bulk reduction of another warp beneath the latest one.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ COVERS = (*MORAL, REDUCTION)  # kinds that do not conflict among themselves
 
 
 class Beneath:
-    """The weak writes beneath others of one launch, by number as in the shadow."""
+    """The writes beneath others of one launch, by number as in the shadow.
+
+    weak, sums: base of an allocation -> for each UNIT the latest weak write beneath, and the latest
+    bulk reduction beneath one of another warp.
+    """
 
     def __init__(self, conflicts: GlobalConflicts):
         self.conflicts = conflicts
-        self.shadows: dict[int, np.ndarray] = {}  # base of an allocation -> for each UNIT
+        self.weak: dict[int, np.ndarray] = {}
+        self.sums: dict[int, np.ndarray] = {}
 
     def check(self, agent: Agent, units: Units, access: Access, region: Any) -> None:
         """Check an access of some units of an allocation."""
-        shadow = self.shadows.get(region.base)
+        shadow = (self.weak if access.kind in COVERS else self.sums).get(region.base)
         if shadow is not None and (below := shadow[units]).any():
             self.conflicts.check(agent, below, access, region)
 
@@ -37,11 +43,12 @@ class Beneath:
         """A strong write or a reduction comes over some units. latest: the allocation's shadow."""
         self.check(agent, units, access, region)
         cells = latest[units]
-        writes = ((n, self.conflicts.writes[n]) for n in distinct(cells))
-        weak = [n for n, write in writes if write is not None and write.kind not in COVERS]
-        if not weak:
-            return
-        if region.base not in self.shadows:
-            self.shadows[region.base] = sparse.zeros(latest.size, np.uint32)
-        shadow = self.shadows[region.base]
-        shadow[units] = np.where(np.isin(cells, weak), cells, shadow[units])
+        writes = [(n, old) for n in distinct(cells) if (old := self.conflicts.writes[n])]
+        weak = [n for n, old in writes if old.kind not in COVERS]
+        sums = [n for n, old in writes if old.kind == REDUCTION and old.agent is not agent]
+        for shadows, numbers in ((self.weak, weak), (self.sums, sums)):
+            if numbers:
+                if region.base not in shadows:
+                    shadows[region.base] = sparse.zeros(latest.size, np.uint32)
+                shadow = shadows[region.base]
+                shadow[units] = np.where(np.isin(cells, numbers), cells, shadow[units])

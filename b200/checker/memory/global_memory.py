@@ -93,6 +93,9 @@ class GlobalRules:
                     cells = self._without_replicas(agent, cells, region.base + at, ins)
                 self.conflicts.check(agent, cells, access, region)
                 self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
+                if self.beneath.sums:
+                    units = (at // UNIT)[:, None] + upto(-(-nbytes // UNIT))
+                    self.beneath.check(agent, units, access, region)
 
     def _without_replicas(self, agent: Agent, cells: np.ndarray, addresses: np.ndarray, ins: Instr):
         """The cells without those that a warp of the CTA has stored which had loaded them by the
@@ -120,9 +123,11 @@ class GlobalRules:
             self.observer.coverage.copied(agent, address, nbytes, region, ins)
         if (shadow := self.shadow.cells.get(region.base)) is not None:
             at = address - region.base
-            cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+            units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
+            cells = shadow[units]
             access = Access(ins, COPY if bulk else WEAK)
             self.conflicts.check(agent, cells, access, region)
+            self.beneath.check(agent, units, access, region)
             if cells.any() and self.order.has_adds(region.base):
                 self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
 
@@ -153,9 +158,12 @@ class GlobalRules:
 
     def loaded_box(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """A TMA load reads a box."""
-        if access.region.base in self.shadow.cells:
+        new, region = Access(ins, COPY), access.region
+        if region.base in self.shadow.cells:
             for cells in self.shadow.boxes(access):
-                self.conflicts.check(agent, cells, Access(ins, COPY), access.region)
+                self.conflicts.check(agent, cells, new, region)
+                if self.beneath.sums:
+                    self.beneath.check(agent, self.shadow.units(cells, region), new, region)
 
     # --- of clusters that have run unchecked ------------------------------------------------------
     def touched_before(self, region: Region, at: np.ndarray, nbytes: int) -> bool:
@@ -184,13 +192,15 @@ class GlobalRules:
         at = address - region.base
         if region.base not in self.observer.given.whole:
             self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
-        cells = shadow[at // UNIT : (at + nbytes + 1) // UNIT]
+        units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
+        cells = shadow[units]
         access = Access(ins, kind, writes=True)
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
             if kind == REDUCTION:
-                units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
                 self.beneath.cover(agent, units, access, region, shadow)
+            else:
+                self.beneath.check(agent, units, access, region)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
         cells[:] = self.shadow.number(agent, ins, kind)
@@ -250,9 +260,12 @@ class GlobalRules:
         if cells.any():
             self.conflicts.check(agent, cells, access, region)
             self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
-        if access.kind in MORAL:
+        if access.kind in MORAL or self.beneath.sums:
             units = (at // UNIT)[:, None] + upto(nbytes // UNIT)
-            self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
+            if access.kind in MORAL:
+                self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
+            else:
+                self.beneath.check(agent, units, access, region)
         for read in self.reads.over_lanes(region, at, nbytes):
             if not self._is_replica(agent, read, region.base + at):
                 self.conflicts.against_read(agent, read, access, region)
@@ -274,9 +287,11 @@ class GlobalRules:
         for cells in self.shadow.boxes(access):
             if cells.any():
                 self.conflicts.check(agent, cells, new, region)
+                units = self.shadow.units(cells, region)
                 if kind == REDUCTION:
-                    units = self.shadow.units(cells, region)
                     self.beneath.cover(agent, units, new, region, self.shadow.of(region))
+                elif self.beneath.sums:
+                    self.beneath.check(agent, units, new, region)
             cells[...] = number
         for rows, nbytes in access.spans() if self.reads.has(region) else ():
             words = ((rows - region.base) // WORD)[:, None] + upto(-(-nbytes // WORD))

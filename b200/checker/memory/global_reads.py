@@ -231,8 +231,8 @@ class GlobalReads:
         cells = shadow[:, index]
         if not cells.any():
             return []
-        shadow[:, index] = 0
-        found = (self.reads[number] for number in distinct(cells))
+        found = [self.reads[number] for number in distinct(cells)]
+        shadow[:, index] = 0  # cells is a view where index is a slice
         return [read for read in found if read is not None]
 
     @property

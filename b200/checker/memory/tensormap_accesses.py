@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker.barriers.fences import orders_memory
+from b200.checker.memory.heard import part_of
 from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access
+from b200.checker.scopes import CTA, scope_of
 from b200.checker.steps import rule
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
@@ -52,7 +55,10 @@ def replace(ins: Instr, effect: EditsTensormap, run: Run) -> Run:
 
 @rule(PublishesTensormap)
 def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
-    """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory."""
+    """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory, and then is a
+    release fence of the tensormap proxy.
+    """
+    scope = scope_of(ins, CTA)
 
     def observed(warp: CheckedFragment, mask: int, dst, src, size):
         observer = warp.observer
@@ -63,7 +69,9 @@ def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
         shared_access(
             warp, ins, at, 128, False, ALL_LANES, text="copies a tensormap out of shared memory"
         )
-        observer.globals.maps.edited(observer.agent(warp), int(lane_addresses(mask, dst)[0]))
+        agent = observer.agent(warp)
+        observer.globals.maps.edited(agent, int(lane_addresses(mask, dst)[0]))
+        agent.fence_release(scope)
         return result
 
     return observed
@@ -71,12 +79,20 @@ def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
 
 @rule(FencesTensormap)
 def fence(ins: Instr, effect: FencesTensormap, run: Run) -> Run:
-    """Observe fence.proxy.tensormap::generic.acquire [address], 128."""
+    """Observe fence.proxy.tensormap::generic. A release one and relaxed writes behind it
+    synchronise with relaxed reads and an acquire one behind these (PTX ISA 9.7.13.4).
+    """
+    scope = scope_of(ins, CTA)
 
     def observed(warp: CheckedFragment, lane: int, address: int | None = None, size: int = 128):
         run(warp, lane, address, size)
+        observer = warp.observer
+        agent = observer.agent(warp)
+        agent.lanes = 1 << lane
+        agent.hearing = part_of(warp, agent.lanes, ins)
+        orders_memory(observer, agent, agent.lanes, effect.order, scope)
+        agent.hearing = None
         if address is not None:
-            observer = warp.observer
-            observer.globals.maps.fenced(observer.agent(warp), address)
+            observer.globals.maps.fenced(agent, address)
 
     return observed

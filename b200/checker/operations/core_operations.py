@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.agent import Agent
 from b200.checker.barriers.signals import Signals
+from b200.checker.finding import PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.streams import NEVER
@@ -19,6 +21,7 @@ from b200.chip import operations as ops
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.chip.tensor.tmem import split
+from b200.registry import lanes_text
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
@@ -35,6 +38,7 @@ class CoreOperations:
     def _core_record(self, agent: Agent, members: tuple, kind: str, text: str) -> Record:
         agent.roles.add("MMA")
         stream = agent.stream("tensor_core")
+        stream.lanes |= self.observer.lanes()
         record = Record(agent, self.observer.ins, stream.component, stream.next(), kind, text)
         agent.state.add(record)
         for cta in members:
@@ -141,6 +145,8 @@ class CoreOperations:
         observer, ins = self.observer, self.observer.ins
         observer.arrivals.commits(agent.cta, commit, ins)
         stream = agent.stream("tensor_core")
+        if stream.lanes and not stream.lanes & observer.lanes():
+            self._of_other_lanes(agent, stream.lanes)
         clock = self.signals.behind(agent, stream)
         np.maximum(clock[TENSOR], clock[HB], out=clock[TENSOR])  # a commit has the fence in it
         barriers = [self.signals.known_barrier(agent, cta, commit.offset) for cta in commit.targets]
@@ -159,6 +165,24 @@ class CoreOperations:
                     arrivals.append((arrival, barrier))
         return self.signals.signalling(
             apply, clock, barriers, arrivals, "commit", agent, arrives=True
+        )
+
+    def _of_other_lanes(self, agent: Agent, issuers: int):
+        """Report a commit that tracks nothing: it is of what its own thread has issued."""
+        ins, lane = self.observer.ins, self.observer.lane
+        self.observer.found(
+            "protocol",
+            "tcgen05.commit by a lane that has issued nothing for the tensor core, while other "
+            "lanes of its warp have",
+            (
+                f"this commit: {words.line(ins)}, by lane {lane} of {words.name(agent)}",
+                f"operations of the tensor core were issued by {lanes_text(issuers)}",
+                "a commit tracks what its own thread has issued: by the PTX ISA its mbarrier may "
+                "complete before theirs has",
+                "missing: the commit by the lane that issues the operations",
+            ),
+            ins,
+            severity=PORTABILITY,
         )
 
 

@@ -61,6 +61,38 @@ def test_two_writes_of_one_thread(first, between, second, wanted):
     assert found(first, between, second, DONE) == wanted
 
 
+def by_second_warp(*instructions: str) -> str:
+    """Instructions of thread 32."""
+    return "; ".join(f"@%p2 {i.strip()}" for line in instructions for i in line.split(";") if i)
+
+
+LOAD = "ld.global.u32 %r5, [%rd0+4];"
+
+
+@pytest.mark.parametrize("between, wanted", [("", ERROR), ("@all bar.sync 0;", [])])
+@pytest.mark.parametrize("write", [STORE.format(""), ADD.format("")])
+@pytest.mark.parametrize("reader", [0, 1])
+def test_a_bulk_write_over_what_another_warp_has_read(reader, write, between, wanted):
+    """Whichever warp the order takes first: one of the two readers comes before the write."""
+    if reader:
+        assert found(by_second_warp(LOAD), between, write, DONE) == wanted
+    else:
+        assert found(LOAD, between, by_second_warp(write, DONE)) == wanted
+
+
+@pytest.mark.parametrize("between, wanted", [("", ERROR), ("@all bar.sync 0;", [])])
+@pytest.mark.parametrize("access", [LOAD, PLAIN, STORE.format("")])
+def test_a_reduction_of_another_warp_beneath_ones_own(access, between, wanted):
+    """What the thread's own reduction covers is still to be ordered before its weak accesses."""
+    second = by_second_warp(ADD.format(""), DONE)
+    assert found(ADD.format(""), DONE, second, between, by_second_warp(access, DONE)) == wanted
+
+
+def test_reductions_do_not_conflict():
+    second = by_second_warp(ADD.format(""), DONE)
+    assert found(ADD.format(""), DONE, second, ADD.format(""), DONE) == []
+
+
 @pytest.mark.parametrize("waits, wanted", [("@%p0", []), ("@%p1", ERROR)])
 def test_a_thread_waits_for_its_own_bulk_groups(waits, wanted):
     wait = f"{waits} cp.async.bulk.wait_group 0;"

@@ -101,6 +101,14 @@ def bystander(k, wait):
     k("st.global.u32 [%rd3], 1;")
 
 
+def adder(k, first="", instruction="red.relaxed.gpu.global.add.u32 [%rd2], 1;"):
+    """Adds to `one`, or reads or writes it strongly, after a plain access, without a wait."""
+    k(LET)
+    if first:
+        k(first)
+    k(instruction)
+
+
 def _run(*launches) -> list:
     """Findings of launches (body, options of the body, (one, two), dependent)."""
     gpu = Gpu()
@@ -176,6 +184,27 @@ def test_a_wait_does_not_cover_what_the_launch_between_has_not_waited_for(wait):
     )
     assert bool(found) is not wait
     assert all("in the launch that lies between them" in str(f) for f in found)
+
+
+STRONG = ("ld.acquire.gpu.global.u32 %r5, [%rd2];", "st.relaxed.gpu.global.u32 [%rd2], 1;")
+
+
+@pytest.mark.parametrize(
+    ("first", "options", "found"),
+    [
+        ("", {}, False),
+        *(("", {"instruction": strong}, False) for strong in STRONG),
+        ("st.global.u32 [%rd2], 1;", {}, True),
+        ("ld.global.u32 %r5, [%rd2];", {}, True),
+        ("", {"instruction": "ld.global.u32 %r5, [%rd2];"}, True),
+        ("", {"instruction": "st.global.u32 [%rd2], 1;"}, True),
+    ],
+)
+def test_atomics_and_strong_accesses_of_two_launches_may_meet(first, options, found):
+    """PTX ISA 8.7: morally strong accesses are no race. A plain one beneath them is."""
+    x, y, _ = _tensors()
+    launches = (adder, {"first": first}, (x, y), False), (adder, options, (x, y), True)
+    assert bool(_run(*launches)) is found
 
 
 def test_a_plain_launch_ends_the_chain():
