@@ -35,7 +35,7 @@ def words(texts: list[str]) -> tuple[int, list]:
 
 
 def test_an_undefined_function_is_said_of_the_module_that_calls_it():
-    """A name that is a part of another one is not the other one."""
+    """A name that is a part of another one is not the other one. The words are libnvJitLink's."""
     texts, kept = words([NAMES_IT, CALLS_IT])
     names, kept_too = words(["first", "second"])
     with pytest.raises(Refused, match="Undefined reference to 'other' in 'second'") as refused:
