@@ -106,6 +106,22 @@ void start_python() {
   follow_forks(library);
 }
 
+// A destructor that runs while an exception of a Python program is on its way calls, too: the exception waits
+// meanwhile, as Python cannot answer with one that is set.
+int answer(const char* name, const uint64_t* words, int count) {
+  static auto ensure = function_of<int (*)()>(RTLD_DEFAULT, "PyGILState_Ensure");
+  static auto release = function_of<void (*)(int)>(RTLD_DEFAULT, "PyGILState_Release");
+  static auto fetch = function_of<void (*)(void**, void**, void**)>(RTLD_DEFAULT, "PyErr_Fetch");
+  static auto restore = function_of<void (*)(void*, void*, void*)>(RTLD_DEFAULT, "PyErr_Restore");
+  const int state = ensure();
+  void *type, *value, *trace;
+  fetch(&type, &value, &trace);
+  const int found = python.load()(name, words, count);
+  restore(type, value, trace);
+  release(state);
+  return found;
+}
+
 int enter(const char* name, const uint64_t* words, int count) {
   PlainArithmetic here;
   if (!python) {
@@ -121,7 +137,7 @@ int enter(const char* name, const uint64_t* words, int count) {
       kept().clear();
     }
   }
-  return python.load()(name, words, count);
+  return answer(name, words, count);
 }
 
 const char* no_exception() { return ""; }  // Python answers with a number here, whatever happens

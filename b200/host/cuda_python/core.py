@@ -32,7 +32,7 @@ from b200.host.refusals import missing, missing_class
 _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
 )
-_EXPORTED = "{ global: cu[A-Z]*; nvrtc*; b200_cuda_call; local: *; };\n"
+_EXPORTED = "{ global: cu[A-Z]*; nvrtc*; b200_python_call; local: *; };\n"
 _OWN = FOLDER / "in_python.cpp"
 _CLASSES = ("Device", "Linker", "ObjectCode", "Program")
 _LOADERS = {"cuda": "cuda.bindings._internal.driver", "nvrtc": "cuda.bindings._internal.nvrtc"}
@@ -54,7 +54,7 @@ def take_over(core: ModuleType, modules: Modules, originals: Originals) -> None:
         handle = ctypes.CDLL(str(path), os.RTLD_GLOBAL | os.RTLD_NOW)
         loaders = {what: _loader(name) for what, name in _LOADERS.items()}
         answer = _CALL(NumberedDriver(modules, _tell).answer)
-        ctypes.c_void_p.in_dll(handle, "b200_cuda_call").value = ctypes.cast(
+        ctypes.c_void_p.in_dll(handle, "b200_python_call").value = ctypes.cast(
             answer, ctypes.c_void_p
         ).value
         for what, module in loaders.items():
