@@ -21,6 +21,9 @@
 #include <vector>
 
 #include "guest.h"
+#include "interpreter.h"
+
+using b200::function_of;
 
 namespace {
 
@@ -50,13 +53,6 @@ class PlainArithmetic {
  private:
   fenv_t its_;
 };
-
-template <typename F>
-F function_of(void* library, const char* name) {
-  auto found = reinterpret_cast<F>(dlsym(library, name));
-  if (!found) b200::give_up("%s is not in the interpreter's library", name);
-  return found;
-}
 
 const char* variable(const char* name) {
   const char* value = getenv(name);
@@ -106,22 +102,6 @@ void start_python() {
   follow_forks(library);
 }
 
-// A destructor that runs while an exception of a Python program is on its way calls, too: the exception waits
-// meanwhile, as Python cannot answer with one that is set.
-int answer(const char* name, const uint64_t* words, int count) {
-  static auto ensure = function_of<int (*)()>(RTLD_DEFAULT, "PyGILState_Ensure");
-  static auto release = function_of<void (*)(int)>(RTLD_DEFAULT, "PyGILState_Release");
-  static auto fetch = function_of<void (*)(void**, void**, void**)>(RTLD_DEFAULT, "PyErr_Fetch");
-  static auto restore = function_of<void (*)(void*, void*, void*)>(RTLD_DEFAULT, "PyErr_Restore");
-  const int state = ensure();
-  void *type, *value, *trace;
-  fetch(&type, &value, &trace);
-  const int found = python.load()(name, words, count);
-  restore(type, value, trace);
-  release(state);
-  return found;
-}
-
 int enter(const char* name, const uint64_t* words, int count) {
   PlainArithmetic here;
   if (!python) {
@@ -137,7 +117,8 @@ int enter(const char* name, const uint64_t* words, int count) {
       kept().clear();
     }
   }
-  return answer(name, words, count);
+  b200::ExceptionWaits meanwhile;
+  return python.load()(name, words, count);
 }
 
 const char* no_exception() { return ""; }  // Python answers with a number here, whatever happens

@@ -53,6 +53,12 @@ CUresult add_event(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, si
                    CUgraphNodeType type) {
   return add("graph_add_event", out, graph, after, count, word(type), word(event));
 }
+CUresult event_of(CUgraphNode node, CUgraphNodeType type, CUevent* out) {
+  Given of;
+  const auto error = ask(node, type, of);
+  if (!error) *out = reinterpret_cast<CUevent>(of.words[0]);
+  return error;
+}
 
 }  // namespace
 
@@ -112,16 +118,10 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphN
   return add_event(out, graph, after, count, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
-  Given of;
-  const auto error = ask(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, of);
-  if (!error) *out = reinterpret_cast<CUevent>(of.words[0]);
-  return error;
+  return event_of(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, out);
 }
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
-  Given of;
-  const auto error = ask(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, of);
-  if (!error) *out = reinterpret_cast<CUevent>(of.words[0]);
-  return error;
+  return event_of(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, out);
 }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* p) {

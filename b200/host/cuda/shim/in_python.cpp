@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "give_up.h"
+#include "interpreter.h"
 
 namespace {
 const char* no_exception() { return ""; }  // Python answers with a number, whatever happens
@@ -24,26 +24,13 @@ void give_up(const char* format, ...) {
 }  // namespace b200
 
 extern "C" {
-// Of Python's C API, which this process has.
-int PyGILState_Ensure();
-void PyGILState_Release(int);
-void PyErr_Fetch(void** type, void** value, void** trace);
-void PyErr_Restore(void* type, void* value, void* trace);
-
 int (*b200_python_call)(const char* name, const uint64_t* words, int count) = nullptr;
 }
 
 namespace {
-// A destructor that runs while an exception is on its way calls, too: the exception waits meanwhile, as Python
-// cannot answer with one that is set.
 int call_python(const char* name, const uint64_t* words, int count) {
-  const int state = PyGILState_Ensure();
-  void *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  const int answer = b200_python_call(name, words, count);
-  PyErr_Restore(type, value, trace);
-  PyGILState_Release(state);
-  return answer;
+  b200::ExceptionWaits here;
+  return b200_python_call(name, words, count);
 }
 }  // namespace
 
