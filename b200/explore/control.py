@@ -26,7 +26,8 @@ from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
 from b200.program.module import CLOCKS, Addr, Instr, Special
 
 MOVING = (*CLOCKS, "smid")  # special registers with other values in another order
-FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write
+FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write, by addresses of lanes
+OF_OTHERS = {*FAR_OR_NEAR, "tensor"}  # all memories that several warps see
 
 
 class Run(NamedTuple):
@@ -77,6 +78,15 @@ def deciding_reads(blocks: list[Block]) -> set[int]:
     control = Control(blocks, Run((), mixed=reads))
     harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
     return reads & NONE.union(*harm)
+
+
+def memory_decides(blocks: list[Block]) -> bool:
+    """Whether a value that a load or an atomic finds in memory decides over synchronisation, as far
+    as the code tells: then every write of memory may decide, too.
+    """
+    reads = {id(op.ins) for b in blocks for op in b.ops if _finds(op.ins)}
+    control = Control(blocks, Run((), mixed=reads))
+    return any(reads & control._harm(block, op) for block in control.blocks for op in block.ops)
 
 
 ANY = "any store"
@@ -222,8 +232,8 @@ class Control:
         asked = ins.effect.properties
         if asked.answers or id(ins) in self.run.mixed:
             return True
-        if self.run.racy and asked.lanes and asked.gives:
-            return bool(FAR_OR_NEAR & set(asked.reads))
+        if self.run.racy and asked.gives and OF_OTHERS & set(asked.reads):
+            return True
         return any(
             isinstance(operand, Special) and operand.name in MOVING for operand in ins.operands
         )
@@ -363,6 +373,12 @@ def _reads_of_others(ins: Instr) -> bool:
     asked = ins.effect.properties
     loads = asked.lanes and not asked.writes or isinstance(ins.effect, Copies)
     return loads and bool(FAR_OR_NEAR & set(asked.reads))
+
+
+def _finds(ins: Instr) -> bool:
+    """Whether it gives a value that it finds in memory where others may write."""
+    asked = ins.effect.properties
+    return asked.lanes and asked.gives and bool(FAR_OR_NEAR & set(asked.reads))
 
 
 def synchronises(ins: Instr) -> bool:

@@ -18,14 +18,13 @@ from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
 from b200.effects import CallsSystem, CopiesToTensor, Jumps, Multiplies, RequestsWork, ShiftsRows
-from b200.explore.control import MOVING, deciding_reads
+from b200.explore.control import MOVING, OF_OTHERS, memory_decides
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
 from b200.registry import FULL, Blocked
 
-OF_OTHERS = {"shared", "global", "tensor"}  # memories that several warps see
 BLOCKS = 20_000  # of one step, at most
 UNSTEPPED = (Multiplies, CopiesToTensor, ShiftsRows, RequestsWork, CallsSystem)
 
@@ -51,7 +50,7 @@ def steppable(code: Translated) -> Steppable:
         clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in MOVING]
         if clocks or isinstance(ins.effect, UNSTEPPED):
             raise Declined(f"its kernel has {ins.mods[0]} {clocks[0].name if clocks else ''}")
-    reads = bool(deciding_reads(code.structure))
+    reads = memory_decides(code.structure)
     body: list = []
     seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
     for item in code.kernel.body:

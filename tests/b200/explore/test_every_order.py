@@ -43,6 +43,14 @@ DECIDED: dict[str, tuple[Program, str]] = {
         ),
         every_order.HANGS,
     ),
+    "what an atomic finds": (
+        program(
+            [("sync", 0, 0), AGAIN],
+            [("sync", 0, 0), ("store", "s0", 2), DONE],
+            [("sync", 0, 0), ("add", "s0", 1), ("skip", "ne", 0), DONE],
+        ),
+        every_order.HANGS,
+    ),
     "what a red leaves": (
         program(
             [("red", "g0", 1), MEET, ("look at", "g0"), ("skip", "ne", 2), AGAIN],

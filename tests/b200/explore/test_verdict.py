@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -385,3 +386,30 @@ def test_how_much_is_copied_may_decide(loads):
 @pytest.mark.parametrize("loads", [True, False], ids=["load", "store"])
 def test_one_run_does_not_tell_how_much_is_copied_in_another_order(one_run, loads):
     assert verdict(lambda k: copy_by_ticket(k, loads)).kind == INCOMPLETE
+
+
+def test_a_racy_value_in_tensor_memory_decides():
+    """Warps 0 and 4 store other values in the same columns; warp 0 goes on by what it finds there.
+    A race is found, so the run does not tell what another order leaves there.
+    """
+    k = cta.start(160)
+    k("mov.u32 %r4, 0;")
+    k.only(0, lambda: k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;"), 31)
+    k("bar.sync 0;")
+    store = partial(k, "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r0};")
+    k.only(0, store, 31)
+    k.only(128, store, 159)
+    k("tcgen05.wait::st.sync.aligned;")
+    k("bar.sync 0;")
+    k("setp.ge.u32 %p5, %r0, 32;")
+    k("@%p5 bra DONE;")
+    k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r4];")
+    k("tcgen05.wait::ld.sync.aligned;")
+    k("setp.eq.u32 %p5, %r5, %r0;")
+    k("@%p5 bra DONE;")
+    k("bar.sync 1, 64;")
+    k("DONE: bar.sync 0;")
+    k.only(0, lambda: k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;"), 31)
+    launch = explore_launch(k, cta.ints(160)())
+    assert launch.orders.kind == DEADLOCK
+    assert {"race", "deadlock"} == {f.kind for f in launch.findings or ()}
