@@ -21,7 +21,7 @@ from b200.chip.meeting import let_others_go, never_complete
 from b200.chip.operations import Action, Operation
 from b200.chip.placement import Placement
 from b200.chip.polls import name_polls
-from b200.chip.spin import FIRST, LOOK
+from b200.chip.spin import FIRST, LOOK, quiet
 from b200.chip.standing_clock import clocks_go_on
 from b200.chip.state import Cluster
 from b200.errors import EmulatorError, Fault, Unsupported
@@ -184,7 +184,7 @@ class InOrder:
         if spinning.stands(warp):
             self.enqueue(warp)
             return True
-        warp.spin = warp.spin or QUIET
+        before = warp.spin = warp.spin or QUIET
         self.gives_way = False
         try:
             pc = self.run_blocks(warp)
@@ -201,7 +201,7 @@ class InOrder:
             raise
         except Exception as error:
             self.raise_failed(warp, launch, error)
-        if warp.spin is not QUIET:
+        if not quiet(warp, before):
             spinning.progress()
         if pc is None:
             spinning.joins[warp.state] += 1
@@ -223,29 +223,30 @@ class InOrder:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None
         if it has ended or another fragment of its warp goes on.
         """
-        spinning, pc = self.machine.spinning, warp.pc
+        spinning, pc, before = self.machine.spinning, warp.pc, warp.spin
         count = spinning.before_look(warp)
-        quiet = left = self.turn
+        idle = left = self.turn
         while True:
             count = min(count, left)
             pc = self.run_some(warp, pc, count)
             left -= count
             if pc is None or not left or self.gives_way:
                 return pc
-            if warp.spin is QUIET:
+            if quiet(warp, before):
                 warp.pc = pc
                 pc = spinning.look(warp)
-                if pc is None or self.gives_way or warp.spin is QUIET and spinning.stands(warp):
+                if pc is None or self.gives_way or spinning.stands(warp):
                     return pc
                 left = max(0, left - LOOK)
             if warp.spin is not None:
                 break
             spinning.progress()  # it has changed something, and may poll from here on
-            warp.spin, count, quiet = QUIET, FIRST, left
+            before = warp.spin = QUIET
+            count, idle = FIRST, left
         pc = self.run_some(warp, pc, left)
-        if pc is not None and warp.spin is QUIET:
+        if pc is not None and quiet(warp, before):
             warp.pc = pc
-            return spinning.went_on(warp, quiet)
+            return spinning.went_on(warp, idle)
         return pc
 
     def run_some(self, warp: Fragment, pc: int, count: int) -> int | None:

@@ -34,6 +34,13 @@ LOOK = 64  # blocks that it is looked at
 LONG = 1 << 15
 
 
+def quiet(warp: Fragment, before: tuple | None) -> bool:
+    """Whether a fragment has neither changed anything nor looked at an mbarrier in vain since its
+    `spin` was `before`. A mark that a failed wait has left long ago is no step.
+    """
+    return warp.spin is QUIET or warp.spin is before
+
+
 class Loop:
     """The registers of a fragment at a block, to compare with; taken anew after `limit` blocks."""
 
@@ -89,7 +96,7 @@ class Spinning:
 
     def look(self, warp: Fragment) -> int | None:
         """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
-        order, R, pc = self.machine.order, warp.R, warp.pc
+        order, R, pc, before = self.machine.order, warp.R, warp.pc, warp.spin
         for _ in range(LOOK):
             key = warp.state, warp.mask
             loop = self.loops.get(key)
@@ -108,7 +115,7 @@ class Spinning:
             if after is None:
                 return None
             pc = after
-            if warp.spin is not QUIET or order.gives_way:
+            if not quiet(warp, before) or order.gives_way:
                 return pc
         return pc
 

@@ -60,6 +60,24 @@ def test_a_lane_that_goes_on_keeps_its_warp_from_standing(monkeypatch):
     assert out.tolist() == [1999] * 32
 
 
+LOOKS = {
+    "once": "mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r2], 0; AGAIN:",
+    "in each round": "AGAIN: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r2], 0;",
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_a_look_in_vain_does_not_keep_a_poll_from_standing(look):
+    """A phase is not over, and then a word is polled that nobody writes."""
+    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r2, dyn; setp.eq.u32 %p3, %r1, 0;
+    @%p3 mbarrier.init.shared::cta.b64 [%r2], 1; @%p3 st.volatile.shared.u32 [%r2+8], 0;
+    bar.warp.sync -1;
+    {look} ld.volatile.shared.u32 %r6, [%r2+8]; setp.eq.u32 %p2, %r6, 0; @%p2 bra AGAIN;"""
+    with pytest.raises(EmulatorError) as caught:
+        run(kernel(body, []), smem=128)
+    assert caught.value.kind == "deadlock"
+
+
 VOTES = {  # the lanes whose flag comes, the vote, the lane that is told
     "any": (1 << 13 ^ 0xFFFFFFFF, "vote.sync.any.pred %p3, !%p2, -1;", 13),
     "all": (1 << 13, "vote.sync.all.pred %p4, %p2, -1; not.pred %p3, %p4;", 0),
