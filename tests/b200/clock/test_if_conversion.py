@@ -53,8 +53,8 @@ def copies(count: int) -> str:
     )
 
 
-BEFORE = "ld.global.u32 %r300, [%rd2+64];\n"
-BEHIND = "ld.global.u32 %r300, [%rd2+64];\nadd.s32 %r8, %r8, %r300;\n"
+BEFORE = "ld.global.u32 %r90, [%rd2+64];\n"
+BEHIND = "ld.global.u32 %r90, [%rd2+64];\nadd.s32 %r8, %r8, %r90;\n"
 OF_A_LOAD = "ld.global.u32 %r9, [%rd4];\nsetp.eq.u32 %p1, %r9, 0;\n"
 PRODUCT = "mad.lo.s32 %r20, %r20, %r20, 7;\n"
 LOAD = "ld.global.u32 %r20, [%rd4+8192];\nadd.s32 %r8, %r8, %r20;\n"
