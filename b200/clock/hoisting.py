@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from b200.clock import costs
-from b200.program.analysis import EXIT, Block, Op
+from b200.clock.loops import loops
+from b200.program.analysis import Block, Op
 from b200.program.module import CLOCKS, Special
 
 
@@ -22,25 +23,17 @@ def hoisted(blocks: Sequence[Block], meets: Sequence[int]) -> dict[int, list[Op]
     meets: of each block, the next one that all ways on from it lead to.
     """
     found: dict[int, list[Op]] = {}
-    loops = _loops(blocks)
-    for first, last in loops:
-        within = [(a, b) for a, b in loops if (a, b) != (first, last) and first <= a <= b <= last]
+    found_loops = loops(blocks)
+    for first, last in found_loops:
+        within = [
+            (a, b) for a, b in found_loops if (a, b) != (first, last) and first <= a <= b <= last
+        ]
         inner = {i for a, b in within for i in range(a, b + 1)}
         ops = list(_of_loop(blocks, meets, first, last, inner))
         for block in blocks:
             if first in block.successors and not first <= block.index <= last and ops:
                 found.setdefault(block.index, []).extend(ops)
     return found
-
-
-def _loops(blocks: Sequence[Block]) -> list[tuple[int, int]]:
-    """The first and the last block of each loop."""
-    ends: dict[int, int] = {}
-    for block in blocks:
-        for successor in block.successors:
-            if successor != EXIT and successor <= block.index:
-                ends[successor] = max(block.index, ends.get(successor, 0))
-    return list(ends.items())
 
 
 def _of_loop(

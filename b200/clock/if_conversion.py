@@ -5,24 +5,31 @@ instruction gets the branch's predicate for a guard. So the loads behind them ar
 as those before, and all go to the front (order.py).
 
 SASS of ptxas 13.0 for sm_100a, arms of 1 to 32 instructions: arithmetic and stores, or both, are
-guarded up to 8 in one arm, and up to 7 in each of two. An arm that adds to global memory, exchanges
-between lanes, or has a barrier stays behind a branch; so does one that reads global memory, if the
-condition comes from a load. It is taken to do so always. Where all lanes go the same way 6 is the
-most; which branch that is, is not asked here. What both arms compute is done once, before.
+guarded up to 8 in one arm, and up to 7 in each of two. One arm that loads from global memory, or
+has cp.async, is guarded where another load stands in the block before, or where the arm ends: its
+latency is paid beside that one. A load that the condition comes from does not count before. Alone
+the arm stays behind its branch. It may be longer: 13 and 16 instructions are guards, 16 loads of
+16 bytes in public kernels are not, nor are 21. Up to 5 cp.async are guarded, not 6.
+
+An arm that adds to global memory, exchanges between lanes, has a barrier or a division,
+reciprocal or root that is not approximate, stays behind a branch. Where all lanes go the same way
+6 is the most; which branch that is, is not asked here. What both arms compute is done once, before.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from b200.clock import costs
-from b200.effects import Access, Loads
+from b200.effects import Copies, Effect, Jumps, Loads, Stores
 from b200.program.analysis import make_op
 from b200.program.module import Instr, Kernel, Label, Reg, Sym
 
 ONE_ARM, TWO_ARMS = 8, 7  # the most instructions that are guarded, in each
+ONE_ARM_OF_LOADS = 15  # ... in one that reads global memory
+COPY_LENGTH = 3  # what a cp.async counts among them
 
 
 def guarded(kernel: Kernel) -> list[Instr | Label]:
@@ -56,11 +63,15 @@ def _branch(
     over = _target(branch)
     if over is None or not isinstance(branch, Instr) or branch.pred is None:
         return None
+    start = place
     first = _arm(body, place + 1, branch.pred)
     place += 1 + len(first)
     skipped = _guard(first, branch.pred, not branch.negated)
     if _is(body, place, over):
-        if not 0 < _length(first, ()) <= ONE_ARM:
+        most = ONE_ARM
+        if any(map(_is_far, first)):
+            most = ONE_ARM_OF_LOADS if _is_beside_a_load(body, start, place) else 0
+        if not 0 < _length(first, ()) <= most:
             return None
         return [*skipped, *_label(over, references)], place + 1
     end = _target(body[place]) if place < len(body) else None
@@ -112,13 +123,55 @@ def _can_be_guarded(ins: Instr, predicate: Reg) -> bool:
         return False
     if any(register.name == predicate.name for register in op.dsts):
         return False
-    if op.entry.style == "pure" or costs.is_parameter(ins):
-        return True
     effect = ins.effect
-    if not isinstance(effect, Access) or effect.strong:
-        return False
-    is_load = isinstance(effect, Loads)
-    return bool(ins.mods[0] == "st" or is_load and ins.has("shared"))
+    if isinstance(effect, Copies):
+        return _is_copy_by_lanes(effect)
+    if isinstance(effect, Loads | Stores):
+        return not effect.strong
+    is_long = effect.pipe == "divide" or ins.mods[0] in ("rcp", "sqrt") and not ins.has("approx")
+    return op.entry.style == "pure" and not is_long
+
+
+def _is_copy_by_lanes(effect: Effect) -> bool:
+    return isinstance(effect, Copies) and effect.signals == "cp.async" and not effect.bulk
+
+
+def _is_far(ins: Instr) -> bool:
+    """Whether an instruction reads what may be in global memory."""
+    effect = ins.effect
+    loads = isinstance(effect, Loads) and effect.space in ("global", "generic")
+    return loads or _is_copy_by_lanes(effect)
+
+
+def _is_beside_a_load(body: Sequence[Instr | Label], branch: int, end: int) -> bool:
+    """Whether a load that the condition does not need stands in the block before a branch, or one
+    in the block that begins at the label `end`.
+    """
+    needed: set[str] = set()
+    for ins in _block_before(body, branch + 1):
+        op = make_op(ins)
+        results = {register.name for register in op.dsts}
+        if ins is body[branch] or results & needed:
+            needed |= {register.name for register in op.srcs}
+        elif _is_far(ins):
+            return True
+    return any(map(_is_far, _block_behind(body, end + 1)))
+
+
+def _block_before(body: Sequence[Instr | Label], end: int) -> Iterator[Instr]:
+    """The instructions of a block that ends before `end`, the last one first."""
+    for place in range(end - 1, -1, -1):
+        item = body[place]
+        if not isinstance(item, Instr) or place < end - 1 and isinstance(item.effect, Jumps):
+            return
+        yield item
+
+
+def _block_behind(body: Sequence[Instr | Label], place: int) -> Iterator[Instr]:
+    for item in body[place:]:
+        if not isinstance(item, Instr) or isinstance(item.effect, Jumps):
+            return
+        yield item
 
 
 def _length(arm: Sequence[Instr], other: Sequence[Instr]) -> int:
@@ -128,8 +181,9 @@ def _length(arm: Sequence[Instr], other: Sequence[Instr]) -> int:
     none = (costs.is_copy, costs.is_constant, costs.is_parameter)
     common = set(_values(other))
     return sum(
-        value not in common and not any(is_one(ins) for is_one in none)
+        COPY_LENGTH if _is_copy_by_lanes(ins.effect) else 1
         for ins, value in zip(arm, _values(arm), strict=True)
+        if value not in common and not any(is_one(ins) for is_one in none)
     )
 
 

@@ -12,20 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from b200.clock import costs
+from b200.clock.loops import loops
 from b200.program.analysis import EXIT, Block, Op, Uniformity
 
 
 def sunk(blocks: list[Block], info: Uniformity) -> set[int]:
     """id() of each operation that is carried out later, if it would have to wait for a load."""
-    loops = set(_in_loops(blocks))
-    return {id(op) for block in blocks if block.index not in loops for op in _of_block(block, info)}
-
-
-def _in_loops(blocks: list[Block]) -> Iterator[int]:
-    for block in blocks:
-        for successor in block.successors:
-            if successor != EXIT:
-                yield from range(successor, block.index + 1)
+    looped = {i for first, last in loops(blocks) for i in range(first, last + 1)}
+    return {
+        id(op) for block in blocks if block.index not in looped for op in _of_block(block, info)
+    }
 
 
 def _of_block(block: Block, info: Uniformity) -> Iterator[Op]:

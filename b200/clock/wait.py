@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from b200.clock.timed import TimedFragment
 
 Clk = Callable[[Constants], float]
+Lanes = int | np.ndarray  # an operand: of the warp, or a value for each lane
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
 # SYNCS.ARRIVE, UTMACCTL.PF): the clk are paid once for all lanes that name the same address.
 ONCE_A_WARP: dict[type[e.Effect], Clk] = {
@@ -176,7 +177,7 @@ def _mbarrier_wait(ins: Instr, run: Run):
     """
     barrier_at = barrier_operand(ins)
 
-    def timed(warp: TimedFragment, mask: int, address, *rest):
+    def timed(warp: TimedFragment, mask: int, address: Lanes, *rest):
         done = run(warp, mask, address, *rest)
         c = warp.clock.constants
         if done:
@@ -196,17 +197,25 @@ def _mbarrier_wait(ins: Instr, run: Run):
 
 
 def _cta_barrier(ins: Instr, run: Run):
-    def timed(warp: TimedFragment, mask: int, number: int, *rest):
+    effect = ins.effect
+    counted = isinstance(effect, e.MeetsInCta) and effect.counted
+
+    def timed(warp: TimedFragment, mask: int, number: Lanes, *rest):
         got = run(warp, mask, number, *rest)
-        number = number if isinstance(number, int) else int(number[active(mask)[0]])
-        barrier, c = warp.cta.named_barriers[number], warp.clock.constants
+        barrier = warp.cta.named_barriers[_of_a_lane(number, mask)]
+        c = warp.clock.constants
         if barrier.time > warp.time:
             warp.clock.stall(warp, barrier.time, ins, "a CTA barrier")
-        threads = rest[0] if rest and isinstance(rest[0], int) else 0
+        threads = _of_a_lane(rest[0], mask) if rest and counted else 0
         warp.time += c.bar_base + c.bar_warp * ((threads or warp.cta.threads) // 32)
         return got
 
     return timed
+
+
+def _of_a_lane(value: Lanes, mask: int) -> int:
+    """An operand that all lanes under a mask have alike."""
+    return int(value[active(mask)[0]]) if isinstance(value, np.ndarray) else int(value)
 
 
 def _cluster_wait(ins: Instr, run: Run):
@@ -305,7 +314,7 @@ def _ranges(run: Run, effect: e.Effect):
     kind, asked = _kind(effect), effect.properties
     (memory,) = {*asked.reads, *asked.writes}
 
-    def timed(warp: TimedFragment, mask: int, address: int, size: int, *rest):
+    def timed(warp: TimedFragment, mask: int, address: Lanes, size: Lanes, *rest):
         got = run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)

@@ -42,6 +42,21 @@ def choose(first: str, second: str) -> str:
     return f"@%p1 bra L1;\n{first}bra.uni L2;\nL1:\n{second}L2:\n"
 
 
+def loads(count: int) -> str:
+    return "".join(f"ld.global.u32 %r{20 + i}, [%rd4+{8192 + 4096 * i}];\n" for i in range(count))
+
+
+def copies(count: int) -> str:
+    return "".join(
+        f"cp.async.ca.shared.global [%r7+{1024 * i}], [%rd4+{4096 * i}], 16;\n"
+        for i in range(count)
+    )
+
+
+BEFORE = "ld.global.u32 %r90, [%rd2+64];\n"
+BEHIND = "ld.global.u32 %r90, [%rd2+64];\nadd.s32 %r8, %r8, %r90;\n"
+OF_A_LOAD = "ld.global.u32 %r9, [%rd4];\nsetp.eq.u32 %p1, %r9, 0;\n"
+PRODUCT = "mad.lo.s32 %r20, %r20, %r20, 7;\n"
 LOAD = "ld.global.u32 %r20, [%rd4+8192];\nadd.s32 %r8, %r8, %r20;\n"
 
 
@@ -58,6 +73,21 @@ LOAD = "ld.global.u32 %r20, [%rd4+8192];\nadd.s32 %r8, %r8, %r20;\n"
         (choose(stores(7, "global", "%rd5"), stores(7, "global", "%rd4")), 0),
         (choose(stores(8, "global", "%rd5"), stores(8, "global", "%rd4")), 2),
         (skip(LOAD), 1),
+        (BEFORE + skip(LOAD), 0),
+        (skip(LOAD) + BEHIND, 0),
+        (OF_A_LOAD + skip(LOAD), 1),
+        (BEFORE + OF_A_LOAD + skip(LOAD), 0),
+        (OF_A_LOAD + skip(LOAD) + BEHIND, 0),
+        (BEFORE + skip(loads(12)), 0),
+        (BEFORE + skip(loads(24)), 1),
+        (BEFORE + skip(loads(1) + 14 * PRODUCT), 0),
+        (BEFORE + skip(loads(1) + 20 * PRODUCT), 1),
+        (BEFORE + skip(sums(9)), 1),
+        (BEFORE + skip(copies(5)), 0),
+        (BEFORE + skip(copies(6)), 1),
+        (skip(copies(1)), 1),
+        (choose(loads(4), loads(4).replace("%rd4", "%rd5")), 0),
+        (BEFORE + skip("rcp.rn.f32 %r8, %r8;\n"), 1),
         (skip(LOAD.replace("global", "shared").replace("%rd4", "%r7")), 0),
         (skip("shfl.sync.bfly.b32 %r8, %r8, 1, 31, -1;\n"), 1),
         (skip("red.global.add.u32 [%rd5], %r8;\n"), 1),
