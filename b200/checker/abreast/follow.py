@@ -26,7 +26,7 @@ from b200.chip.operations import CpAsync, Operation
 from b200.chip.watcher import Abreast
 from b200.effects import Access, Updates
 from b200.program.module import Instr
-from b200.registry import as_bools
+from b200.registry import LaneValues, as_bools
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
@@ -79,7 +79,7 @@ class FollowAbreast(Abreast):
         lanes = self.machine.alike(mask)
         self._take(ins, warp, lanes, tuple(self._common(lanes, *row) for row in rows))
 
-    def _common(self, lanes: int, kind: str, value: int | np.ndarray, uniform: bool):
+    def _common(self, lanes: int, kind: str, value: LaneValues, uniform: bool):
         """An operand as each CTA has it, in the form of a step."""
         mine = part_of(kind, value, 0)
         for i in range(1, self.machine.n) if mine is not value else ():

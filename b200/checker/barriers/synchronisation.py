@@ -20,7 +20,7 @@ from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
 from b200.program.module import Instr
-from b200.registry import Run, active, lanes
+from b200.registry import LaneValues, Run, active, lanes
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def warp_sync(ins: Instr, effect: e.MeetsInWarp, run: Run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(warp: CheckedFragment, mask: int, members: int | np.ndarray, *args):
+    def observed(warp: CheckedFragment, mask: int, members: LaneValues, *args):
         agent, live = warp.observer.agent(warp), warp.state.live
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
@@ -152,8 +152,8 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     def observed(
         warp: CheckedFragment,
         mask: int,
-        address: int | np.ndarray,
-        phase: int | np.ndarray,
+        address: LaneValues,
+        phase: LaneValues,
         hint: int | None = None,
     ):
         observer = warp.observer
@@ -185,7 +185,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
-    def observed(warp: CheckedFragment, mask: int, number: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, number: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         if waits:

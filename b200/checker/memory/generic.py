@@ -32,7 +32,7 @@ from b200.chip.memory.fill import UNIT
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Fills, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.program.module import Instr
-from b200.registry import Run, active
+from b200.registry import LaneValues, Run, active
 
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
@@ -168,7 +168,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
             _beside_other_launches(warp, ins, mask, at, nbytes, write)
             _global(warp, ins, mask, at, nbytes, write, strong, before)
 
-    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -277,7 +277,7 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
                 rules.strongly_loaded(agent, at, nbytes, ins)
             agent.hearing = None
 
-    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -320,9 +320,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> R
 def fill(ins: Instr, effect: Fills, run: Run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
-    def observed(
-        warp: CheckedFragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, *rest
-    ):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
         warp.observer.ins = ins
         run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]
