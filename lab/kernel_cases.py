@@ -54,14 +54,6 @@ def group(*sizes: tuple[int, int, int]) -> Problem:
     return Problem(1, tuple(Shape(m, n, k, 1) for m, n, k in sizes))
 
 
-def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:
-    """(m, n, k, l) of each group as a case file has them, and the problem's kind as in task.py."""
-    if problem.is_gemv:
-        return [(p.own, 1, p.k, p.l) for p in problem.groups], "gemv"
-    kind = "dual" if problem.num_products == 2 else "group" if len(problem.groups) > 1 else "gemm"
-    return [(p.shared, p.own, p.k, p.l) for p in problem.groups], kind
-
-
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
     """Official inputs of a problem."""
     first = problem.groups[0]
