@@ -12,7 +12,7 @@ from b200.checker.abreast.writer import CheckedAbreastWriter
 from b200.checker.agent import Agent
 from b200.checker.following import Departed, Trail
 from b200.checker.memory import generic
-from b200.checker.memory.one_address import differ
+from b200.checker.memory.lanes_at_one_address import differ
 from b200.checker.memory.parts import lane_addresses
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
 from b200.checker.operations.latest_copies import LatestCopies

@@ -13,7 +13,7 @@ import numpy as np
 from b200 import effects as e
 from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
-from b200.checker.memory.heard import part_of
+from b200.checker.memory.lane_acquires import part_of
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
@@ -166,10 +166,10 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
             else:
                 pairs = ((address, phase >> shift & 1),)
             agent = observer.agent(warp)
-            agent.hearing = part_of(warp, mask & done, ins)
+            agent.lane_acquire = part_of(warp, mask & done, ins)
             for at, parity in pairs:
                 observer.mbarriers.waited(warp, find(warp, at), parity, ins if relaxed else None)
-            agent.hearing = None
+            agent.lane_acquire = None
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             observer.mbarriers.looked(warp, find(warp, address), phase >> shift & 1)
         return done

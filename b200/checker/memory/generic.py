@@ -13,8 +13,8 @@ import numpy as np
 
 from b200.checker.memory import reductions, tickets
 from b200.checker.memory.global_shadow import Contents
-from b200.checker.memory.heard import part_of
-from b200.checker.memory.one_address import differ, one_address
+from b200.checker.memory.lane_acquires import part_of
+from b200.checker.memory.lanes_at_one_address import differ, one_address
 from b200.checker.memory.parts import (
     SHARED_BITS,
     Part,
@@ -66,9 +66,9 @@ def _global(
             rules.strongly_stored(observer.agent(warp), at, nbytes, ins, mask)
         else:
             agent = observer.agent(warp)
-            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             rules.strongly_loaded(agent, at, nbytes, ins)
-            agent.hearing = None
+            agent.lane_acquire = None
     elif write:
         observer.ins = ins
         same = before is not None and all((r.u8[i] == old).all() for r, i, old in before)
@@ -253,9 +253,9 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
-            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             agent.state.flags.read(agent, ins, effect, at)
-            agent.hearing = None
+            agent.lane_acquire = None
             shared_access(warp, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
             agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
             tickets.take(agent, ins, mask, at)
@@ -269,13 +269,13 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
                     reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals
-            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             if changed:
                 rules.updated(agent, at, nbytes, ins, mask)
                 tickets.take(agent, ins, mask, at)
             else:
                 rules.strongly_loaded(agent, at, nbytes, ins)
-            agent.hearing = None
+            agent.lane_acquire = None
 
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
