@@ -27,7 +27,7 @@ from b200.chip.state import CTA
 from b200.effects import Access, MatrixLoads, MatrixStores, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import LaneValues, active, lanes
+from b200.registry import active, lanes
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -84,7 +84,12 @@ class Words:
 
     # --- what the launch does ---------------------------------------------------------------------
     def written(
-        self, warp: RecordedFragment, mask: int, address: LaneValues, ins: Instr, effect: Access
+        self,
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        ins: Instr,
+        effect: Access,
     ) -> None:
         """Lanes of a warp have stored, or have updated."""
         strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
@@ -92,7 +97,12 @@ class Words:
             self._write(memory, words, warp.state, ins, strong)
 
     def read(
-        self, warp: RecordedFragment, mask: int, address: LaneValues, ins: Instr, effect: Access
+        self,
+        warp: RecordedFragment,
+        mask: int,
+        address: int | np.ndarray,
+        ins: Instr,
+        effect: Access,
     ) -> None:
         """Lanes of a warp have loaded."""
         for memory, words in self._accessed(warp, mask, address, effect):
@@ -162,7 +172,7 @@ class Words:
             yield self._shared(cta), _words(address, nbytes)
 
     def _accessed(
-        self, warp: RecordedFragment, mask: int, address: LaneValues, effect: Access
+        self, warp: RecordedFragment, mask: int, address: int | np.ndarray, effect: Access
     ) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
         matrix = isinstance(effect, (MatrixLoads, MatrixStores))
