@@ -17,8 +17,8 @@ A factory has one of three styles:
         For instructions that one thread issues.
     @warp(prefix, states=effect, out=n)  factory(ins) -> run(warp, mask, *args)
         Called once for the warp; `mask` is an int with a bit for each active lane. An argument is
-        an int where the translator knows it to be the same in all lanes, else a numpy array of 32
-        elements (uint16, uint32, uint64); `lanes(x, dtype)` makes an array of either.
+        LaneValues: an int where the translator knows it to be the same in all lanes, else a numpy
+        array of 32 elements (uint16, uint32, uint64); `lanes(x, dtype)` makes an array of either.
 
 Arguments arrive in the order of the PTX text, destinations left out: an address `[r+imm]` is the
 sum, an address with coordinates `[map, {c0, c1}]` is two arguments (int, tuple), a vector `{a, b}`
@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -224,7 +224,12 @@ class Waitable:
                 fragment.wake()
 
 
-def lanes(x: int | np.ndarray, dtype) -> np.ndarray:
+# An operand of a warp as its run function gets it: a number where all lanes have the same, else an
+# array with an element for each lane.
+LaneValues: TypeAlias = int | np.ndarray
+
+
+def lanes(x: LaneValues, dtype) -> np.ndarray:
     """An argument as an array of 32 elements of `dtype`, an unsigned type. A negative immediate is
     its two's complement.
     """

@@ -14,7 +14,6 @@ evidence/      what the kernel takes for granted, and who has relied on it
 h200/          rigs on an H200 that feed the clock's constants, and its model
 exact_rounding.py  exact rationals rounded to binary formats
 headers/       every function of CUDA's headers as a program of its own
-host_path.py   what a call of the kernel costs on the host
 mutations/     mutations of the kernel's PTX: how many are caught
 packs/         the kernel's launches in files, for a Hopper GPU
 results/       the files of docs/results: what made them, made again
@@ -39,9 +38,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "h200": ("lab.h200", "rigs on an H200 that feed the clock's constants"),
     "h200_dependent": ("lab.h200.dependent_model", "launches that overlap by an H200's clock"),
     "h200_model": ("lab.h200.model", "load pipelines of packs by the clock of an H200"),
-    "house": ("lab.house", "which modules stand on which, and circles"),
     "headers": ("lab.headers", "every function of CUDA's headers, its words judged"),
-    "host_path": ("lab.host_path", "what a call costs on the host"),
     "kinds": ("lab.emulation.kinds", "CPU time by kind of program, beside Triton's interpreter"),
     "measured": ("lab.boards.measured", "times of a board or profile beside the modelled"),
     "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),
@@ -50,7 +47,6 @@ COMMANDS = {  # name -> module that is run, and what it says
     "remake": ("lab.results.remake", "files of docs/results that are stale, made again"),
     "prose": ("lab.tables.prose", "sentences and cells of README and docs that are too long"),
     "strangers": ("lab.strangers.study", "kernels of others beside their published times"),
-    "same_code": ("lab.code.same_code", "the kernel's PTX and SASS against a revision's"),
     "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
     "suites": ("lab.suites", "tests of other projects under pytest --b200"),
     "survey": ("lab.survey.make", "survey.py, a paste that tries what could be faster"),

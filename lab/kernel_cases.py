@@ -54,27 +54,23 @@ def group(*sizes: tuple[int, int, int]) -> Problem:
     return Problem(1, tuple(Shape(m, n, k, 1) for m, n, k in sizes))
 
 
-def shapes_of(problem: Problem) -> tuple[list[tuple[int, int, int, int]], str]:
-    """(m, n, k, l) of each group as a case file has them, and the problem's kind as in task.py."""
+def case_of(problem: Problem, seed: int = 1111) -> dict[str, Any]:
+    """The arguments of generate_input for a problem."""
+    first, groups = problem.groups[0], problem.groups
+    if len(groups) > 1:
+        sizes = {"m": tuple(p.shared for p in groups), "n": tuple(p.own for p in groups)}
+        sizes |= {"k": tuple(p.k for p in groups), "g": len(groups)}
+        return {"problem": "nvfp4_group_gemm", **sizes, "seed": seed}
+    sizes = {"k": first.k, "l": first.l, "seed": seed}
     if problem.is_gemv:
-        return [(p.own, 1, p.k, p.l) for p in problem.groups], "gemv"
-    kind = "dual" if problem.num_products == 2 else "group" if len(problem.groups) > 1 else "gemm"
-    return [(p.shared, p.own, p.k, p.l) for p in problem.groups], kind
+        return {"problem": "nvfp4_gemv", "m": first.own, **sizes}
+    name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
+    return {"problem": name, "m": first.shared, "n": first.own, **sizes}
 
 
 def inputs(problem: Problem, seed: int, kind: str = "official") -> tuple:
     """Official inputs of a problem."""
-    first = problem.groups[0]
-    args: dict[str, Any] = {"seed": seed, "inputs": kind}
-    if len(problem.groups) > 1:
-        columns = zip(*(p[:3] for p in problem.groups))
-        sizes = dict(zip("mnk", columns), g=len(problem.groups))
-        return reference.generate_input("nvfp4_group_gemm", **sizes, **args)
-    args |= {"k": first.k, "l": first.l}
-    if problem.is_gemv:
-        return reference.generate_input("nvfp4_gemv", m=first.own, **args)
-    name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
-    return reference.generate_input(name, m=first.shared, n=first.own, **args)
+    return reference.generate_input(**case_of(problem, seed), inputs=kind)
 
 
 def poison(result: torch.Tensor | list[torch.Tensor]) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from lab.house import Import, imports
 from tests import ROOT
 
 # b200/, the lowest first. A module may import from its own package and from lower layers; those of
@@ -98,6 +98,39 @@ PATH_EDITS = {
     "b200.spawned_process",
     "b200.started.sitecustomize",
 }
+
+
+@dataclass(frozen=True)
+class Import:
+    """`name` is a module of the sources where it is one, else what the statement names."""
+
+    name: str
+    line: int
+    only_types: bool
+
+
+def imports(module: str, source: str, modules: Container[str]) -> Iterator[Import]:
+    """Every import of a module."""
+    tree = ast.parse(source)
+    typed = {
+        id(inner)
+        for node in (ast.walk(tree) if "TYPE_CHECKING" in source else ())
+        if isinstance(node, ast.If) and isinstance(node.test, (ast.Name, ast.Attribute))
+        if ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level and node.module, f"{module}:{node.lineno}: relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else node.module for name in full]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            yield Import(name, node.lineno, id(node) in typed)
 
 
 def layer(module: str) -> tuple[int, str]:

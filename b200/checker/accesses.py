@@ -113,7 +113,7 @@ class Barrier:
     looks: warp -> (its epoch, instruction) of its wait for the latest completed phase.
     waited: numbers of the phases that some warp has waited for.
     unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of it is
-    known to come after (announced.py).
+    known to come after (expect_tx.py).
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """A warp as the checker sees it: what it is ordered after, by its vector clock (vector_clocks.py).
 
-What it has heard and said tells its lanes apart (memory/heard.py, memory/spoken.py). Operations
-that it issues and that end later lie in streams (streams.py).
+Acquires and releases by some lanes tell its lanes apart (memory/lane_acquires.py,
+memory/lane_releases.py). Operations that it issues and that end later lie in streams (streams.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory.heard import Heard, Hearing
-from b200.checker.memory.spoken import Spoken, left_out
+from b200.checker.memory.lane_acquires import LaneAcquire, LaneAcquires
+from b200.checker.memory.lane_releases import LaneRelease, left_out
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.scopes import CTA
 from b200.checker.streams import Stream, Told
@@ -52,10 +52,10 @@ class Agent:
     waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
-    lanes together. spoken: epoch -> the releases by some lanes that have it (one_lane.py): of a
-    fence's, one for each that it orders. voices: (lanes, instruction) -> the component of these.
-    hearing: the present acquire, None if all lanes acquire. heard: what such acquires have told
-    (heard.py).
+    lanes together. lane_releases: epoch -> the releases by some lanes that have it
+    (lane_release_rule.py): of a fence's, one for each that it orders. voices: (lanes, instruction)
+    -> the component of these. lane_acquire: the present acquire, None if all lanes acquire.
+    lane_acquires: what such acquires have told (lane_acquires.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
     not repeated so far.
     """
@@ -66,10 +66,10 @@ class Agent:
         self.component = self.components.new()
         self.epoch = 1
         self.touched = self.base = self.met = 0
-        self.spoken: dict[int, list[Spoken]] = {}
+        self.lane_releases: dict[int, list[LaneRelease]] = {}
         self.voices: dict[tuple[int, Instr | None], int] = {}
-        self.hearing: Hearing | None = None
-        self.heard: Heard | None = None
+        self.lane_acquire: LaneAcquire | None = None
+        self.lane_acquires: LaneAcquires | None = None
         self.lanes = FULL  # that execute the present access
         self.clock = np.zeros((ROWS, max(64, self.components.count + 32)), np.int32)
         self.snapshot: np.ndarray | None = None
@@ -80,7 +80,7 @@ class Agent:
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
         # The same of what its own lanes have released: (turn, distance, by whom, clock)
-        self.acquired_own: list[tuple[int, int, Hearing, np.ndarray]] = []
+        self.acquired_own: list[tuple[int, int, LaneAcquire, np.ndarray]] = []
         self.relaxed_wait: Instr | None = None  # the latest of these
         self.streams: dict[tuple[str, int | None], Stream] = {}  # (name, lane or None) -> stream
         self.roles: set[str] = set()
@@ -162,7 +162,7 @@ class Agent:
 
     def forget(self) -> None:
         """The cluster has ended: forget copies of the clock."""
-        self.snapshot = self.weak = self.heard = None
+        self.snapshot = self.weak = self.lane_acquires = None
         self.acquired.clear()
         self.acquired_own.clear()
 
@@ -175,7 +175,7 @@ class Agent:
         """The clock that a release by this warp publishes: [SHARED_ROWS, n], which nobody
         may change. lanes: those that release, by instruction `ins`.
         """
-        if self.touched & ~lanes or self.epoch in self.spoken:
+        if self.touched & ~lanes or self.epoch in self.lane_releases:
             return self._release_of(lanes, ins)
         if self.snapshot is None:
             self.touched, self.base = 0, self.epoch
@@ -192,13 +192,13 @@ class Agent:
 
     def _release_of(self, lanes: int, ins: Instr | None) -> np.ndarray:
         """A release by some lanes, or one after it: its epoch is no other release's."""
-        left, before = self.touched & ~self._met(lanes), self.spoken.get(self.epoch)
+        left, before = self.touched & ~self._met(lanes), self.lane_releases.get(self.epoch)
         if self.snapshot is not None:
             if before is not None and left and before[-1].ins is ins:  # further lanes of it
                 spoken = before[-1]
                 spoken.left, spoken.lanes = spoken.left & left, spoken.lanes | lanes
                 if not spoken.left:
-                    del self.spoken[self.epoch]
+                    del self.lane_releases[self.epoch]
                     self.touched, self.base = 0, self.epoch
                 return self.snapshot
             self._changed()
@@ -210,15 +210,15 @@ class Agent:
             voice = self.voices[lanes, ins] = self.components.new()
         self._widen(voice)
         snapshot = self._snapshot()
-        said = Spoken(ins, lanes, voice, left, self.base, self.met)
+        said = LaneRelease(ins, lanes, voice, left, self.base, self.met)
         for row in FENCES:  # a fence keeps the epoch before its own for this (fence_release)
             if (fenced := int(snapshot[row, self.component])) > self.base:
                 snapshot[row, self.component] = snapshot[row, voice] = fenced - 1
-                others = self.spoken.setdefault(fenced - 1, [])
+                others = self.lane_releases.setdefault(fenced - 1, [])
                 if said not in others:
                     others.append(said)
         snapshot[HB, voice] = self.epoch
-        self.spoken[self.epoch] = [said]
+        self.lane_releases[self.epoch] = [said]
         return snapshot
 
     def _met(self, lanes: int) -> int:
@@ -232,7 +232,7 @@ class Agent:
     def together(self) -> None:
         """bar.warp.sync: each lane knows what the others have done and acquired."""
         self.turn += 1
-        self.heard = None
+        self.lane_acquires = None
         if self.touched:
             self.touched, self.base = 0, self.epoch
             self.epoch += 1
@@ -250,7 +250,7 @@ class Agent:
             order[lanes] = order[lanes].max(0)
         if any(not self.touched & ~group for group in groups):
             self.touched, self.base = 0, self.epoch
-        self.heard = None
+        self.lane_acquires = None
         self.epoch += 1
         self.snapshot = None
 
@@ -273,7 +273,8 @@ class Agent:
         for ticket in self.tickets:
             if ticket.turn == self.turn and ticket.epoch >= step:
                 found |= ticket.orders(one, other)
-        for lanes_, row in self.heard.rows.items() if self.heard is not None else ():
+        acquired = self.lane_acquires.rows if self.lane_acquires is not None else {}
+        for lanes_, row in acquired.items():
             known = int(row[self.component]) if self.component < row.size else 0
             if known >= step:
                 left = left_out(self, step, row)
@@ -298,22 +299,22 @@ class Agent:
 
     def hear(self, clock: np.ndarray | None) -> None:
         """Lanes are about to acquire a clock; None for one of another cluster."""
-        if self.hearing is None:
-            self.heard = None
+        if self.lane_acquire is None:
+            self.lane_acquires = None
             return
-        lanes, ins, _ = self.hearing
-        if self.heard is None:
-            self.heard = Heard(self.clock.copy())
-            self.heard.before[HB, self.component] = self.epoch
+        lanes, ins, _ = self.lane_acquire
+        if self.lane_acquires is None:
+            self.lane_acquires = LaneAcquires(self.clock.copy())
+            self.lane_acquires.before[HB, self.component] = self.epoch
             self.epoch += 1
             self.snapshot = None
-        self.heard.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
+        self.lane_acquires.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
 
     def acquire_own(self, clock: np.ndarray, ins: Instr) -> None:
         """Lanes are about to acquire a clock that others of the warp have released."""
-        hearing, self.hearing = self.hearing, Hearing(self.lanes, ins)
+        hearing, self.lane_acquire = self.lane_acquire, LaneAcquire(self.lanes, ins)
         self.hear(clock)
-        self.hearing = hearing
+        self.lane_acquire = hearing
         voices = [voice for voice in self.voices.values() if voice < clock.shape[1]]
         known = np.maximum(self.clock[HB, voices], clock[HB, voices])
         if (known > self.clock[HB, voices]).any():  # who hears these lanes next knows it, too
@@ -322,9 +323,9 @@ class Agent:
 
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
-        if self.hearing is not None or self.heard is not None:
+        if self.lane_acquire is not None or self.lane_acquires is not None:
             self.hear(clock)
-        self.turn += self.hearing is None
+        self.turn += self.lane_acquire is None
         self.clock = join(self.clock, clock)
         self._changed()
 
@@ -343,16 +344,16 @@ class Agent:
         """
         kept = [entry for entry in self.acquired_own if entry[0] == self.turn]
         if not any(by.lanes == self.lanes and known is clock for _, _, by, known in kept):
-            kept.append((self.turn, far, Hearing(self.lanes, ins), clock))
+            kept.append((self.turn, far, LaneAcquire(self.lanes, ins), clock))
         self.acquired_own = kept
 
     def acquire_barrier(self, clock: np.ndarray) -> None:
         """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
         only at the next tcgen05 fence.
         """
-        if self.hearing is not None or self.heard is not None:
+        if self.lane_acquire is not None or self.lane_acquires is not None:
             self.hear(clock)
-        self.turn += self.hearing is None
+        self.turn += self.lane_acquire is None
         n = clock.shape[1]
         self._widen(n - 1)
         mine, pending = self.clock[:TENSOR, :n], self.clock[PENDING, :n]
@@ -412,8 +413,8 @@ class Agent:
         before the fence order memory, as far as its scope reaches. A fence of every lane counts for
         what one of them has acquired, as one of another thread does (memory-order.md, choices).
         """
-        if self.hearing is None or self.hearing.every:
-            self.heard = None
+        if self.lane_acquire is None or self.lane_acquire.every:
+            self.lane_acquires = None
         for ticket in self.tickets:
             ticket.acquired |= self.lanes
         for far in [far for far in self.acquired if far <= scope]:

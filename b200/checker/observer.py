@@ -21,18 +21,18 @@ from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.cancellations import Cancellations
 from b200.checker.barriers.mbarriers import Mbarriers
-from b200.checker.barriers.overtaken import Overtaken
+from b200.checker.barriers.overtaken_waits import Overtaken
 from b200.checker.barriers.signals import Signals
 from b200.checker.finding import ERROR, LIMIT, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
-from b200.checker.given import Given
+from b200.checker.given_tensors import Given
 from b200.checker.launches import idle_launch, lifetime
 from b200.checker.launches.dependent_launch import DependentLaunch
 from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.global_memory import GlobalRules
+from b200.checker.memory.last_writers import Stores
 from b200.checker.memory.shadow import SharedShadow
 from b200.checker.memory.shared_memory import SharedRules
-from b200.checker.memory.stores import Stores
 from b200.checker.memory.unwritten import Unwritten
 from b200.checker.operations.asynchronous import Operations
 from b200.checker.operations.repeats import Repeats

@@ -16,7 +16,7 @@ from b200.checker.operations.latest_copies import LatestCopies
 from b200.chip import operations as ops
 from b200.effects import Effect
 from b200.program.module import Instr
-from b200.registry import Factory, Run
+from b200.registry import Factory, LaneValues, Run
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Touch(NamedTuple):
     """
 
     way: str
-    addresses: int | np.ndarray
+    addresses: LaneValues
     nbytes: int
 
 
@@ -98,7 +98,7 @@ def look_of(make: Callable, ins: Instr) -> Looking | None:
     return look(ins) if look is not None else None
 
 
-def plain(x: int | np.ndarray) -> Any:
+def plain(x: LaneValues) -> Any:
     """An operand in a form that can be compared and hashed."""
     if type(x) is int:
         return x

@@ -60,7 +60,7 @@ class Launch:
     smem_bytes: dynamic + static shared memory of a CTA. seconds: wall clock of the emulation.
     counters: how many instructions the warps executed, by opcode without modifiers' values
     ("tcgen05.mma", "cp.async.bulk.tensor"). findings: the checker's, None without a checker.
-    stores: who stored what (checker/memory/stores.py), None if nobody asked for it. time: the
+    stores: who stored what (checker/memory/last_writers.py), None if nobody asked for it. time: the
     clock's record (clock/timeline.py), None without a clock. orders: the verdict over all orders
     (explore/verdict.py), None if the orders were not explored. incomplete: a line for each part of
     a checked launch that the checker did not see or understand, and that the findings do not cover.

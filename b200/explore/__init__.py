@@ -4,9 +4,9 @@ A launch is run once, in the usual order, and each cluster's steps are recorded 
 record.py, instructions.py). Steps are: inits, arrivals and waits of mbarriers, barriers of the CTA
 and of the cluster, allocations of tensor memory, registers that are taken and given back, exits,
 and the signals of asynchronous operations, which may come any time after their issue.
-settle.py proves, for as many barriers as it can, that they do the same in every order. search.py
-tries all orders of the steps at the other barriers, with a stubborn set in each state. verdict.py
-words the result.
+courses.py puts the steps at each place together. settle.py proves, for as many barriers as it can,
+that they do the same in every order. search.py tries all orders of the steps at the other barriers,
+with a stubborn set in each state. verdict.py words the result.
 
 Where a value that another order may change decides over a step, one run does not tell. A small
 launch is then carried out in all its orders, step by step (walk.py, stepping.py, snapshot.py); a

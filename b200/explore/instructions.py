@@ -19,7 +19,7 @@ from b200.explore import trace as kinds
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
 from b200.program.module import Instr
-from b200.registry import FULL, QUIET, Run, active, lanes
+from b200.registry import FULL, QUIET, LaneValues, Run, active, lanes
 
 if TYPE_CHECKING:
     from b200.explore.record import RecordedFragment
@@ -74,7 +74,7 @@ def writes(effect: e.Effect) -> bool:
 def _written(ins: Instr, effect: e.Access, run: Run):
     """Note who writes which words (words.py)."""
 
-    def noted(warp: RecordedFragment, mask: int, address: int | np.ndarray, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: LaneValues, *rest):
         result = run(warp, mask, address, *rest)
         warp.recorder.words.written(warp, mask, address, ins, effect)
         return result
@@ -86,9 +86,7 @@ def _written_ranges(ins: Instr, run: Run):
     """Likewise of weak stores of as many bytes as an operand says."""
     space = space_of(ins)
 
-    def noted(
-        warp: RecordedFragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, *rest
-    ):
+    def noted(warp: RecordedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
         run(warp, mask, address, size, *rest)
         for lanes_, at, nbytes in ranges(mask, address, size):
             store = e.Stores(order="weak", space=space, nbytes=nbytes, bits=64)
@@ -100,7 +98,7 @@ def _written_ranges(ins: Instr, run: Run):
 def _read(ins: Instr, effect: e.Access, run: Run):
     """Note the words of a read whose value decides over synchronisation."""
 
-    def noted(warp: RecordedFragment, mask: int, address: int | np.ndarray, *rest):
+    def noted(warp: RecordedFragment, mask: int, address: LaneValues, *rest):
         warp.recorder.words.read(warp, mask, address, ins, effect)
         return run(warp, mask, address, *rest)
 
@@ -195,11 +193,7 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
     find, shift = barrier_operand(ins), effect.shift
 
     def recorded(
-        warp: RecordedFragment,
-        mask: int,
-        address: int | np.ndarray,
-        phase: int | np.ndarray,
-        hint=None,
+        warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, hint=None
     ):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
@@ -239,11 +233,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
         return done
 
     def recorded(
-        warp: RecordedFragment,
-        mask: int,
-        address: int | np.ndarray,
-        phase: int | np.ndarray,
-        hint=None,
+        warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, hint=None
     ):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             return one(warp, mask, address, phase, hint)
@@ -270,7 +260,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _operand(x: int | np.ndarray, mask: int) -> int:
+def _operand(x: LaneValues, mask: int) -> int:
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 

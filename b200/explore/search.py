@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from b200.explore import trace as kinds
+from b200.explore.courses import by_place
 from b200.explore.places import RULES, Broken
-from b200.explore.settle import Settled, by_place
+from b200.explore.settle import Settled
 from b200.explore.trace import Step, Trace
 
 LIMIT = 200_000  # states of a cluster

@@ -12,9 +12,10 @@ from b200.chip.launch import Arguments, Launch
 from b200.explore import trace as kinds
 from b200.explore import walked as walked_words
 from b200.explore.control import Run, unknown
+from b200.explore.courses import Why
 from b200.explore.record import Recording
 from b200.explore.search import LIMIT, Search, Stuck
-from b200.explore.settle import Settled, Why, settle
+from b200.explore.settle import Settled, settle
 from b200.explore.trace import Place, Step, Trace
 from b200.explore.walk import LIMIT as WALKED
 from b200.explore.walk import walk

@@ -9,14 +9,34 @@ a launch comes to that names no queue.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from b200.checker.finding import Finding
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch, Shape
 from b200.host.callers import caller
+from b200.program.module import Program
 from b200.program.names import readable
 
-# What a graph does: a launch, as Gpu.launch takes it, or what the host does in a queue.
-Work = tuple | Callable[[], None]
+
+@dataclass(frozen=True)
+class KernelWork:
+    """A launch with all that it needs. params: all parameters as they lie in memory."""
+
+    program: Program
+    kernel: str
+    shape: Shape
+    params: bytes
+    cooperative: bool = False
+
+    def carry_out(self, gpu: Gpu) -> Launch:
+        rest = self.params, self.shape.dependent, self.cooperative
+        return gpu.launch(self.program, self.kernel, *self.shape.sizes, *rest)
+
+
+# What a graph does: a launch, or what the host does in a queue.
+Work = KernelWork | Callable[[], None]
 
 
 class Capture:

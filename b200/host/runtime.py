@@ -16,8 +16,9 @@ from b200.checker.checked import Checker
 from b200.checker.finding import Finding
 from b200.checker.launches.other_queues import Beside
 from b200.chip.gpu import ONE_LAUNCH, Gpu
+from b200.chip.launch import Shape
 from b200.errors import EmulatorError
-from b200.host.captures import Capture, Work
+from b200.host.captures import Capture, KernelWork, Work
 from b200.host.device_attributes import device_attribute
 from b200.host.poke import poke, text_at
 from b200.host.queues import HOST, Queues
@@ -154,16 +155,16 @@ class Runtime:
             params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
                 pointer, parameter.size
             )
-        words = (bytes(params), dependent, cooperative)
-        self.launch((program, name, grid, block, cluster, dynamic, *words), queue)
+        shape = Shape(grid, block, cluster, dynamic, dependent)
+        self.launch(KernelWork(program, name, shape, bytes(params), cooperative), queue)
 
     def _follows(self, queue: int, other: int):
         if self.recording is not None and queue != HOST:
             self.recording.waits(queue, other)
 
-    def launch(self, launch: tuple, queue: int | None) -> None:
-        """Carry out a launch, the arguments of Gpu.launch, or record it where a graph is under
-        capture. queue: None where it is not known.
+    def launch(self, launch: KernelWork, queue: int | None) -> None:
+        """Carry out a launch, or record it where a graph is under capture. queue: None where it is
+        not known.
         """
         capture = self.recording
         if capture is not None and capture.takes(queue):
@@ -171,7 +172,7 @@ class Runtime:
             return
         with ONE_LAUNCH:
             if queue is not None:
-                self.queues.launched(queue, launch[1])
+                self.queues.launched(queue, launch.kernel)
             try:
                 done = self._carry_out(launch, queue)
             except EmulatorError as error:
@@ -184,17 +185,17 @@ class Runtime:
                 done.findings.extend(mismatched)
                 self.told()
 
-    def _carry_out(self, launch: tuple, queue: int | None):
+    def _carry_out(self, launch: KernelWork, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""
         checker = self.checker
         beside_host = self.works.pinned or self.queues.several
         if queue is None or not beside_host or checker is None:
-            return self.gpu.launch(*launch)
+            return launch.carry_out(self.gpu)
         beside = checker.beside = Beside(
             queue, self.queues.unordered(queue), functools.partial(self.queues.missed, queue)
         )
         try:
-            done = self.gpu.launch(*launch)
+            done = launch.carry_out(self.gpu)
             beside.footprint, done.footprint = done.footprint or beside.footprint, None
             return done
         finally:
@@ -210,7 +211,7 @@ class Runtime:
 
     def put(self, work: Work, queue: int) -> None:
         """Put what a graph does into a queue: carry it out, or record it as part of another."""
-        if isinstance(work, tuple):
+        if isinstance(work, KernelWork):
             self.launch(work, queue)
         elif not self.records(work, queue):
             work()

@@ -143,7 +143,7 @@ class Place:
         return tuple(_joined(kind, masks, column) for kind, column in zip(self.kinds, columns))
 
 
-def _joined(kind: str, masks: list[int], values: tuple):
+def _joined(kind: str | tuple, masks: list[int], values: tuple):
     """One operand of several groups of lanes."""
     if isinstance(kind, tuple):
         return tuple(

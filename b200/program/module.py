@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -9,6 +10,12 @@ from typing import Any, Protocol
 from b200.effects import Effect
 from b200.isa.grammar import is_type
 from b200.registry import effect_of
+
+# Files of a compiler or a library.
+_LIBRARY = re.compile(
+    r"^/usr/|/site-packages/|/cuda-[\d.]+/|/cccl/|/libcudacxx/"
+    r"|/include/(cub|thrust|cuda|cute|cutlass|nv|crt|cooperative_groups)/"
+)
 
 TYPE_BITS = {
     **dict.fromkeys(("b8", "u8", "s8"), 8),
@@ -89,6 +96,14 @@ class Loc:
         while found[-1].inlined_at is not None:
             found.append(found[-1].inlined_at)
         return found
+
+    def own(self) -> Loc:
+        """The innermost line of the chain that is the program's: that stands in no header of a
+        compiler or a library. The line itself where none is. Python files count for their own:
+        what is inlined from them is a front end's business.
+        """
+        own = (at for at in self.chain() if at.file.endswith(".py") or not _LIBRARY.search(at.file))
+        return next(own, self)
 
     def __str__(self):
         return f"{self.file}:{self.line}"

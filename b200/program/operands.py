@@ -14,7 +14,7 @@ from b200.errors import Unsupported
 from b200.program.analysis import EXIT, Uniformity
 from b200.program.module import TYPE_BITS, Addr, Imm, Not, Reg, Special, Sym, Vec
 from b200.program.translated import Translated
-from b200.registry import DTYPES, active, as_bools, as_mask
+from b200.registry import DTYPES, LaneValues, active, as_bools, as_mask
 
 
 def merge(old: np.ndarray, new: np.ndarray, mask: int) -> np.ndarray:
@@ -54,14 +54,14 @@ def dtype_name(bits: int) -> str:
     return "object" if bits == 128 else f"np.uint{bits}"
 
 
-def to_varying(value: np.ndarray, dtype: type, n: int = 32) -> np.ndarray:
+def to_varying(value: LaneValues, dtype: type, n: int = 32) -> np.ndarray:
     """A result as an array of n, one value a lane."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
     return full(value, dtype, n)
 
 
-def to_uniform(value: int | np.ndarray, mask: int) -> int:
+def to_uniform(value: LaneValues, mask: int) -> int:
     """A result as an int: the value of the lowest active lane."""
     if isinstance(value, np.ndarray):
         return int(value[(mask & -mask).bit_length() - 1])

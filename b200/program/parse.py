@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from b200.errors import Unsupported
 from b200.isa import grammar
-from b200.program import calls, headers, inlining, module, unread, wmma
+from b200.program import calls, inlining, module, unread, wmma
 from b200.program.device_runtime import with_device_runtime
 from b200.program.tokens import declaration, immediate, is_number, split_operands
 
@@ -219,7 +219,7 @@ class _Body:
             return found
         place = module.Loc(file, line, outer)
         self.places[int(match.group(1)), line, int(match.group(3))] = place
-        return headers.own(place)
+        return place.own()
 
     def _label(self, name: str) -> str:
         for scope in reversed(self.scopes[1:]):

@@ -1,14 +1,36 @@
-"""Parses small pieces of PTX: numbers, operand lists, variable declarations (PTX ISA 4.5, 5.4)."""
+"""Parses small pieces of PTX: numbers, operand lists, variable declarations (PTX ISA 4.5, 5.4).
+
+Integer constants are expressions: numbers, operators, parentheses, WARP_SZ.
+"""
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import struct
 
 from b200.errors import Unsupported
-from b200.program.constants import EXPRESSION, constant
 from b200.program.module import TYPE_BITS, Pointer, Variable
 
+# The one identifier that PTX predefines as a constant (PTX ISA 4.4).
+WARP_SZ = 32
+_EXPRESSION = re.compile(r"(?:WARP_SZ|0[xX][0-9a-fA-F]+U?|\d+U?|[-+*/%~()<>&|^\s])+")
+_OPERATORS = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda a, b: int(a / b),
+    ast.Mod: lambda a, b: a - b * int(a / b),
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
 _VARIABLE = re.compile(
     r"\.(param|shared|global|const|local)\s*(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+))?\s*"
     r"(?:\.attribute\([^)]*\)\s*)?"
@@ -85,7 +107,7 @@ def immediate(token: str, kind: str = "b32") -> int:
         return int(low, 8)
     if re.fullmatch(r"[-+]?\d+", low):
         return int(low)
-    if EXPRESSION.fullmatch(token):
+    if _EXPRESSION.fullmatch(token):
         return constant(token)
     code, as_int = ("<d", "<Q") if kind == "f64" else ("<f", "<I")
     return struct.unpack(as_int, struct.pack(code, float(token)))[0]
@@ -93,7 +115,7 @@ def immediate(token: str, kind: str = "b32") -> int:
 
 def is_number(token: str) -> bool:
     """Whether a token is a number or an integer constant expression."""
-    return bool(re.match(r"[-+]?(\d|\.\d)", token) or EXPRESSION.fullmatch(token))
+    return bool(re.match(r"[-+]?(\d|\.\d)", token) or _EXPRESSION.fullmatch(token))
 
 
 def split_operands(text: str) -> list[str]:
@@ -109,3 +131,25 @@ def split_operands(text: str) -> list[str]:
             start = i + 1
     last = text[start:].strip()
     return out + [last] if last else out
+
+
+def constant(text: str) -> int:
+    """The value of an expression; Unsupported for a text that is none."""
+    python = re.sub(r"(?<=[0-9a-fA-F])U\b", "", text.strip())
+    python = re.sub(r"\b0(?=[0-7]+\b)", "0o", python)
+    try:
+        return _value(ast.parse(python, mode="eval").body)
+    except (SyntaxError, KeyError, ZeroDivisionError, ValueError):
+        raise Unsupported(f"the constant expression {text} is not modelled") from None
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant):
+        return int(node.value)  # pyright: ignore[reportArgumentType]  _EXPRESSION has integers only
+    if isinstance(node, ast.Name):
+        return {"WARP_SZ": WARP_SZ}[node.id]
+    if isinstance(node, ast.UnaryOp):
+        return _OPERATORS[type(node.op)](_value(node.operand))
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    raise KeyError(type(node))

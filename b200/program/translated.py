@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from b200.errors import Fault
-from b200.program.analysis import Block, Uniformity
-from b200.program.common import common_blocks
+from b200.program.analysis import Block, Op, Uniformity
+from b200.program.flow import post_dominators, reachable
 from b200.program.module import Instr, Kernel, Program, Special
+
+_NUMBERS = ("tid", "warpid")  # special registers that differ between the warps of a CTA
 
 
 @dataclass(eq=False)
@@ -42,14 +44,40 @@ class Translated:
 
     @cached_property
     def common(self) -> set[int]:
-        """Blocks that all warps of a CTA come to (common.py)."""
-        return common_blocks(self.structure)
+        """Blocks that all warps of a CTA come to, whatever the numbers of their threads."""
+        return _common_blocks(self.structure)
 
     @cached_property
     def special(self) -> set[str]:
         """Names of the special registers that the kernel reads."""
         operands = (o for block in self.structure for op in block.ops for o in op.ins.operands)
         return {operand.name for operand in operands if isinstance(operand, Special)}
+
+
+def _common_blocks(blocks: list[Block]) -> set[int]:
+    """Blocks that all warps of a CTA come to, as often as each other, if one does: those outside
+    the arms of branches whose condition may differ between warps.
+    """
+    meets = post_dominators(blocks)
+    differs: set[str] = set()  # registers
+    apart: set[int] = set()
+    before = -1
+    while before < len(differs) + len(apart):
+        before = len(differs) + len(apart)
+        for block in blocks:
+            for op in block.ops:
+                if block.index in apart or _differs(op, differs):
+                    differs.update(reg.name for reg in op.dsts)
+            if len(block.successors) > 1 and _differs(block.ops[-1], differs):
+                for arm in block.successors:
+                    apart |= reachable(blocks, arm, meets[block.index])
+    return {block.index for block in blocks} - apart
+
+
+def _differs(op: Op, differs: set[str]) -> bool:
+    """Whether what an instruction reads may differ between warps."""
+    numbers = (o.name.partition(".")[0] for o in op.ins.operands if isinstance(o, Special))
+    return any(reg.name in differs for reg in op.srcs) or any(n in _NUMBERS for n in numbers)
 
 
 @contextlib.contextmanager

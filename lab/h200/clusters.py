@@ -1,8 +1,6 @@
 """Where a Hopper GPU puts CTAs, which SMs share answers of the L2, and what CTAs of a cluster take
 to reach each other.
 
-    python -m lab h200 clusters [--out FILE]
-
 gpcs: SMs that were seen in one cluster, joined. order: SMs of a launch's CTAs, in clusters of so
 many. few: SMs of a launch of so many CTAs, fewer than there are SMs. sharing: SMs load 32 KB again
 and again from the L2, in groups that load the same: cycles a load by where the members of a group
@@ -19,7 +17,6 @@ and largest.
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -28,7 +25,7 @@ from b200.chip.launch import Shape
 from harness.measure import published
 from hopper.rewrite import TARGET
 from lab.h200.memory import Runner
-from lab.h200.probe import command, launch
+from lab.h200.probe import launch
 
 ROUNDS = 64
 FEW = (4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112)  # CTAs
@@ -52,10 +49,11 @@ HEAD = """.version 8.8
     ret;
 }}
 """
+COLUMNS = ("kind", "what", "value")
 
 
 @dataclass(frozen=True)
-class Measured:
+class ClusterFigure:
     kind: str
     what: tuple
     value: object
@@ -276,31 +274,33 @@ def turnover(ctas: int, cluster: int, apart: int) -> list[float]:
     return [median(gaps), max(gaps)]
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[ClusterFigure]:
     import torch
 
     ctas = torch.cuda.get_device_properties(0).multi_processor_count
     found = gpcs(ctas)
-    results = [Measured("gpcs", tuple(map(len, found)), found)]
-    results.append(Measured("order", (1,), [sm for (sm,) in places(ctas, 1)]))
-    results.append(Measured("order", (2,), places(ctas, 2)))
-    results.append(Measured("order", (4,), places(120, 4)))
+    results = [ClusterFigure("gpcs", tuple(map(len, found)), found)]
+    results.append(ClusterFigure("order", (1,), [sm for (sm,) in places(ctas, 1)]))
+    results.append(ClusterFigure("order", (2,), places(ctas, 2)))
+    results.append(ClusterFigure("order", (4,), places(120, 4)))
     for n in FEW:
-        results.append(Measured("few", (n,), [sm for (sm,) in places(n, 1)]))
+        results.append(ClusterFigure("few", (n,), [sm for (sm,) in places(n, 1)]))
     for name, tiles in groupings(found).items():
-        results.append(Measured("sharing", (name,), round(sharing(tiles), 1)))
+        results.append(ClusterFigure("sharing", (name,), round(sharing(tiles), 1)))
     for lanes in ("all", "first", "by turns"):
-        results.append(Measured("hand over", (lanes,), round(hand_over(lanes), 1)))
+        results.append(ClusterFigure("hand over", (lanes,), round(hand_over(lanes), 1)))
     for ranks in (1, 2, 4):
         for how in ("by predicate", "after a branch"):
-            results.append(Measured("signal", (ranks, how), round(signal(120, ranks, how), 1)))
+            results.append(ClusterFigure("signal", (ranks, how), round(signal(120, ranks, how), 1)))
     for cluster in (1, 2, 4, 8):
         for apart in (0, 100):
             found = turnover(3 * ctas, cluster, apart)
-            results.append(Measured("turnover", (cluster, apart), found))
+            results.append(ClusterFigure("turnover", (cluster, apart), found))
     for cluster in (2, 4, 8):
-        results.append(Measured("arrive", (cluster,), round(arrive(120, cluster), 1)))
-        results.append(Measured("arrive alone", (cluster,), round(arrive(cluster, cluster), 1)))
+        results.append(ClusterFigure("arrive", (cluster,), round(arrive(120, cluster), 1)))
+        results.append(
+            ClusterFigure("arrive alone", (cluster,), round(arrive(cluster, cluster), 1))
+        )
         for nbytes, count in (
             (128, 1),
             (1024, 1),
@@ -311,14 +311,9 @@ def measure_all() -> list[Measured]:
             (32768, 1),
         ):
             value = round(push(120, cluster, nbytes, count), 1)
-            results.append(Measured("push", (cluster, nbytes, count), value))
+            results.append(ClusterFigure("push", (cluster, nbytes, count), value))
     return results
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| kind | what | value |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {r.kind} | {r.what} | {r.value} |" for r in results])
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+def rows(results: list[ClusterFigure]) -> list[tuple]:
+    return [(r.kind, r.what, r.value) for r in results]

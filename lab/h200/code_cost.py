@@ -1,7 +1,5 @@
 """What instructions cost an SM of a Hopper GPU the first time it executes them.
 
-    python -m lab h200 code_cost [--out FILE]
-
 Straight-line code of so many instructions, executed twice: cycles of the first pass less those of
 the second, an instruction. One warp, or four of a CTA; one CTA or one on each SM; after other data
 have gone through the L2 or right after another launch.
@@ -9,17 +7,18 @@ have gone through the L2 or right after another launch.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hopper.rewrite import TARGET
-from lab.h200.probe import command, launch
+from lab.h200.probe import launch
 
 SIZES = (64, 256, 1024, 4096)
+COLUMNS = ("instructions", "warps", "CTAs", "L2", "first", "second", "fetch")
 
 
 @dataclass(frozen=True)
-class Measured:
+class CodeCost:
     """Cycles an instruction: first pass, second pass, and what the first takes longer."""
 
     instructions: int
@@ -62,17 +61,17 @@ def kernel(instructions: int, target: str = TARGET) -> str:
 """
 
 
-def measure(instructions: int, warps: int, ctas: int, cold: bool) -> Measured:
+def measure(instructions: int, warps: int, ctas: int, cold: bool) -> CodeCost:
     import torch
 
     out = torch.zeros(ctas, 2, dtype=torch.int64, device="cuda")
     data = torch.zeros(64, dtype=torch.uint8, device="cuda")
     launch(kernel(instructions), ctas, 32 * warps, 1, out, data, cold=cold)
     first, second = (out.double().mean(0) / instructions).tolist()
-    return Measured(instructions, warps, ctas, cold, first, second)
+    return CodeCost(instructions, warps, ctas, cold, first, second)
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[CodeCost]:
     import torch
 
     everyone = torch.cuda.get_device_properties(0).multi_processor_count
@@ -85,19 +84,7 @@ def measure_all() -> list[Measured]:
     ]
 
 
-def table(results: list[Measured]) -> str:
-    lines = [
-        "| instructions | warps | CTAs | L2 | first | second | fetch |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def rows(results: list[CodeCost]) -> Iterator[tuple]:
     for r in results:
-        state = "cold" if r.cold else "warm"
-        lines.append(
-            f"| {r.instructions} | {r.warps} | {r.ctas} | {state} | {r.first:.2f} | {r.second:.2f}"
-            f" | {r.fetch:.2f} |"
-        )
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        times = (f"{clk:.2f}" for clk in (r.first, r.second, r.fetch))
+        yield r.instructions, r.warps, r.ctas, "cold" if r.cold else "warm", *times

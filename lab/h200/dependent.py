@@ -1,7 +1,5 @@
 """What programmatic dependent launch saves between two launches of a queue.
 
-    python -m lab h200 dependent [--out FILE]
-
 `python -m lab h200_dependent` (dependent_model.py) puts the clock's times beside those.
 
 A CTA of 192 threads does `before` steps (a product and a sum, one after the other), executes
@@ -20,7 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from hopper.rewrite import TARGET
-from lab.h200.probe import command
 
 THREADS, CALLS, ROUNDS = 192, 200, 7  # 175 cells of 7 rounds, 10 to 15 ms each: 20 seconds
 TRIGGERS = ("none", "first", "before the wait", "last")  # by the kernel's parameter `early`
@@ -41,8 +38,11 @@ class Asked:
     work: int
 
 
+COLUMNS = ("cluster", "grid", "KB", "before", "work", *HOW)
+
+
 @dataclass(frozen=True)
-class Measured(Asked):
+class DependentTime(Asked):
     how: str
     us: float
 
@@ -92,7 +92,7 @@ def asked() -> Iterator[Asked]:
             yield Asked(*place, *steps)
 
 
-def measure() -> list[Measured]:
+def measure_all() -> list[DependentTime]:
     import torch
 
     from b200.chip.launch import Shape
@@ -111,24 +111,16 @@ def measure() -> list[Measured]:
             params = struct.pack("<QIII", out.data_ptr(), of.work, early, of.before)
             call = partial(image.enqueue, shape, params)
             us = queue_us(lambda _, call=call: call(), CALLS, ROUNDS)
-            found.append(Measured(**asdict(of), how=how, us=us))
-        print(table(found[-len(HOW) :]).splitlines()[-1], file=sys.stderr, flush=True)
+            found.append(DependentTime(**asdict(of), how=how, us=us))
+        print(*next(rows(found[-len(HOW) :])), file=sys.stderr, flush=True)
     return found
 
 
-def table(results: list[Measured]) -> str:
-    """A line for each kind of launch."""
-    return lines(results, [f"{m.us:.2f}" for m in results])
+def rows(results: list[DependentTime]) -> Iterator[tuple]:
+    return side_by_side(results, [f"{m.us:.2f}" for m in results])
 
 
-def lines(results: list[Measured], cells: list[str]) -> str:
-    """A table with a cell for each result; those of a launch side by side."""
-    found = ["| cluster | grid | KB | before | work | " + " | ".join(HOW) + " |", "|---" * 10 + "|"]
+def side_by_side(results: list[DependentTime], cells: list[str]) -> Iterator[tuple]:
+    """A row for each kind of launch. cells: one for each result."""
     for i in range(0, len(results), len(HOW)):
-        of = list(asdict(results[i]).values())[:5]
-        found.append("| " + " | ".join([*map(str, of), *cells[i : i + len(HOW)]]) + " |")
-    return "\n".join(found)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure, table))
+        yield *list(asdict(results[i]).values())[:5], *cells[i : i + len(HOW)]

@@ -19,7 +19,8 @@ from b200.clock.call_time import QUEUE_MORE_US
 from b200.clock.devices import H200
 from b200.command_line import Parser, writable
 from b200.hardware import SMEM_RESERVED
-from lab.h200.dependent import HOW, THREADS, Asked, Measured, asked, lines
+from lab.h200.dependent import COLUMNS, HOW, THREADS, Asked, DependentTime, asked, side_by_side
+from lab.tables import markdown
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "results" / "h200-dependent.json"
 CALLS, CLUSTERS = 300, 4_000  # launches of a queue, and their clusters, at most
@@ -52,12 +53,14 @@ def model(of: Asked, how: str, clusters: int = CLUSTERS) -> float:
     return (ended[-1] - ended[0]) / (calls - 1)
 
 
-def model_all() -> list[Measured]:
-    return [Measured(**asdict(of), how=how, us=model(of, how)) for of in asked() for how in HOW]
+def model_all() -> list[DependentTime]:
+    return [
+        DependentTime(**asdict(of), how=how, us=model(of, how)) for of in asked() for how in HOW
+    ]
 
 
-def read(path: Path = FILE) -> list[Measured]:
-    return [Measured(**row) for row in json.loads(path.read_text())["results"]]
+def read(path: Path = FILE) -> list[DependentTime]:
+    return [DependentTime(**row) for row in json.loads(path.read_text())["results"]]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -71,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
         f"{real.us:.2f}, {m.us:.2f} ({error:+.0%})"
         for real, m, error in zip(measured, modelled, errors)
     ]
-    print(f"us a launch: measured on an H200, modelled (error)\n{lines(modelled, cells)}")
+    print("us a launch: measured on an H200, modelled (error)")
+    print(markdown.table(COLUMNS, side_by_side(modelled, cells)))
     off = list(map(abs, errors))
     beyond = sum(error > BAR for error in off)
     print(f"\n{len(off)} times: mean error {sum(off) / len(off):.1%}, {beyond} beyond {BAR:.0%}")

@@ -1,7 +1,5 @@
 """How SMs of a Hopper GPU share DRAM, by how many load and what each has under way.
 
-    python -m lab h200 depth [--out FILE]
-
 Every CTA, one an SM, loads 128 rows of 8 KB that are no other CTA's, 128 bytes of each at a time as
 a GEMM does: 16 KB into a ring of `stages`. us: from the start of the first CTA to the end of the
 last one, the median of many launches. ends: for each SM, by %smid, when its CTA has all its rows,
@@ -11,7 +9,7 @@ the mean.
 from __future__ import annotations
 
 import struct
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
@@ -20,7 +18,6 @@ from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from lab.h200.ingest import BYTE, TENSOR, TRY, begin, release
 from lab.h200.memory import forget
-from lab.h200.probe import command
 
 ROWS, BOX, PITCH = 128, 128, 8192  # rows; bytes of each in a stage, and from row to row
 STAGE, LOADS = ROWS * BOX, PITCH // BOX
@@ -30,10 +27,11 @@ CTAS = (24, 40, 56, 72, 96, 128)
 STAGES = (4, 5, 6, 8, 10, 13)
 LAUNCHES, WARM = 21, 1
 TURNS = 8  # launches until the same rows are read again
+COLUMNS = ("CTAs", "stages", "us", "first end", "mean end", "TB/s")
 
 
 @dataclass(frozen=True)
-class Measured:
+class DepthTime:
     ctas: int
     stages: int
     us: float
@@ -98,7 +96,7 @@ def times(out) -> tuple[float, dict[int, float]]:
     return max(ends), dict(zip(sms.tolist(), ends, strict=True))
 
 
-def measure(ctas: int, stages: int) -> Measured:
+def measure(ctas: int, stages: int) -> DepthTime:
     import torch
 
     text = kernel(stages)
@@ -115,21 +113,15 @@ def measure(ctas: int, stages: int) -> Measured:
     us = sorted(us for us, _ in found[WARM:])
     sms = {sm: [ends[sm] for _, ends in found[WARM:] if sm in ends] for sm in found[-1][1]}
     ends = {sm: round(sum(each) / len(each), 2) for sm, each in sorted(sms.items())}
-    return Measured(ctas, stages, us[len(us) // 2], ends)
+    return DepthTime(ctas, stages, us[len(us) // 2], ends)
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[DepthTime]:
     return [measure(ctas, stages) for ctas in CTAS for stages in STAGES]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| CTAs | stages | us | first end | mean end | TB/s |", "|---|---|---|---|---|---|"]
+def rows(results: list[DepthTime]) -> Iterator[tuple]:
     for r in results:
         ends, rate = r.ends.values(), r.ctas * ROWS * PITCH / r.us / 1e6
-        each = f"{min(ends):.2f} | {sum(ends) / len(ends):.2f} | {rate:.2f}"
-        lines.append(f"| {r.ctas} | {r.stages} | {r.us:.2f} | {each} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        figures = (r.us, min(ends), sum(ends) / len(ends), rate)
+        yield r.ctas, r.stages, *(f"{x:.2f}" for x in figures)

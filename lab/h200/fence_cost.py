@@ -2,8 +2,6 @@
 
 After nothing, loads, stores; of the warp that asked for them and of another; in another SM.
 
-    python -m lab h200 fence_cost [--out FILE]
-
 One warp a CTA, a CTA an SM, in rounds: an access of so many bytes, a wait until it is complete,
 a fence (membar.gl, in SASS MEMBAR.SC.GPU as __threadfence is), and another one. "in flight": the
 first fence does not wait for the access. Cycles, means over rounds and CTAs. The forms that are
@@ -12,11 +10,11 @@ such a fence, too, are listed in b200/clock/membar.py.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hopper.rewrite import TARGET
-from lab.h200.probe import command, launch
+from lab.h200.probe import launch
 
 ROUNDS, WARM_UP = 100, 10
 SIZES = (128, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10)
@@ -44,8 +42,11 @@ class Case:
         return 64 if self.other else 32
 
 
+COLUMNS = ("access", "CTAs", "first fence", "next one", "peer")
+
+
 @dataclass(frozen=True)
-class Measured:
+class FenceCost:
     """Cycles of the first fence after the access and of the one after it; peer: of the first fence
     in the CTAs that a multicast only writes to.
     """
@@ -132,7 +133,7 @@ def cases(sms: int) -> list[Case]:
     return found
 
 
-def measure(case: Case) -> Measured:
+def measure(case: Case) -> FenceCost:
     import torch
 
     data = torch.zeros(max(case.nbytes, 16) * case.ctas * ROUNDS, dtype=torch.uint8, device="cuda")
@@ -141,25 +142,19 @@ def measure(case: Case) -> Measured:
     cycles = out.view(-1, case.cluster, 3).double().cpu() / (ROUNDS - WARM_UP)
     first, second, _ = cycles[:, 0].mean(0).tolist()
     peer = cycles[:, 1:, 0].mean().item() if case.access == "multicast" else None
-    return Measured(case, first, second, peer)
+    return FenceCost(case, first, second, peer)
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[FenceCost]:
     import torch
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     return [measure(case) for case in cases(sms)]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| access | CTAs | first fence | next one | peer |", "|---|---|---|---|---|"]
+def rows(results: list[FenceCost]) -> Iterator[tuple]:
     for r in results:
         c = r.case
         told = f"{c.access} {c.nbytes} B" + ", in flight" * c.in_flight + ", other warp" * c.other
-        peer = "" if r.peer is None else f"{r.peer:.0f}"
-        lines.append(f"| {told} | {c.ctas} | {r.first:.0f} | {r.second:.0f} | {peer} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        times = (r.first, r.second) if r.peer is None else (r.first, r.second, r.peer)
+        yield told, c.ctas, *(f"{clk:.0f}" for clk in times), *[""] * (r.peer is None)

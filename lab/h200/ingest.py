@@ -1,7 +1,5 @@
 """How fast SMs of a Hopper GPU take in copies from the L2, by the kind of copy.
 
-    python -m lab h200 ingest [--out FILE]
-
 A warp of each CTA issues the copies of a stage as soon as another warp has seen the stage before in
 its place; all stages together hold up to 200 KB and are loaded again and again. `group` CTAs load
 the same. In clusters the shared boxes of a stage are multicast to all of its CTAs, which take turns
@@ -12,7 +10,6 @@ Bytes a clk that land in each SM.
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +18,6 @@ from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from lab.h200.memory import forget
-from lab.h200.probe import command
 
 TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -120,8 +116,11 @@ def beside(n: int, outside: int) -> Stage:
     return Stage(name, 128, 3, (64,), (), n, PAIR, True, APART, outside)
 
 
+COLUMNS = ("copies", "CTAs", "a cluster", "that load the same", "B a clk")
+
+
 @dataclass(frozen=True)
-class Measured:
+class IngestRate:
     """group: CTAs, or clusters, that load the same."""
 
     name: str
@@ -277,7 +276,7 @@ def smem(stage: Stage) -> int:
     return stage.stages * (-(-stage.nbytes // 1024) * 1024 + 16)
 
 
-def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
+def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> IngestRate:
     import torch
 
     text, (rows, nbytes) = kernel(stage, group, cluster=cluster), matrix(stage, ctas, group)
@@ -293,10 +292,10 @@ def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> Measured:
             forget()
         image.launch(Shape((ctas, 1, 1), (64, 1, 1), (cluster, 1, 1), smem(stage)), params)
         found.append(out.double().mean().item() / (LOADS - 1 - WARM))
-    return Measured(stage.name, ctas, group, stage.nbytes / sorted(found[1:])[1], cluster)
+    return IngestRate(stage.name, ctas, group, stage.nbytes / sorted(found[1:])[1], cluster)
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[IngestRate]:
     alone = [measure(stage, ctas, group) for stage in KINDS for ctas, group in PLACES]
     fresh = FRESH + apart(FRESH)
     alone += [measure(stage, ctas, group) for stage in fresh for ctas, group in FRESH_PLACES]
@@ -312,15 +311,5 @@ def measure_all() -> list[Measured]:
     return alone + [measure(stage, size * n, 1, size) for stage, size, n in clusters]
 
 
-def table(results: list[Measured]) -> str:
-    lines = [
-        "| copies | CTAs | a cluster | that load the same | B a clk |",
-        "|---|---|---|---|---|",
-    ]
-    for r in results:
-        lines.append(f"| {r.name} | {r.ctas} | {r.cluster} | {r.group} | {r.bytes_a_clk:.1f} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+def rows(results: list[IngestRate]) -> list[tuple]:
+    return [(r.name, r.ctas, r.cluster, r.group, f"{r.bytes_a_clk:.1f}") for r in results]

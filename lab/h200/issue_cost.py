@@ -1,8 +1,6 @@
 """What instructions cost a sub-core of a Hopper GPU: arithmetic, conversions, and what a warp
 issues for all its lanes.
 
-    python -m lab h200 issue_cost [--out FILE]
-
 One CTA; a loop of CHAINS independent chains of the same instructions, by one warp a sub-core and by
 four. Cycles an instruction and sub-core: with four warps what its pipe takes, with one and a single
 chain its latency. Two kinds of instruction in one chain show whether they have a pipe of their own:
@@ -11,11 +9,10 @@ then both together take the longer of the two, or two issues, and else the sum.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from hopper.rewrite import TARGET
-from lab.h200.probe import command, launch
+from lab.h200.probe import launch
 
 CHAINS, UNROLLED, ROUNDS = 8, 8, 64
 # {0}: the register of a chain, b32; %r60, %r61: values that are not known to the compiler.
@@ -62,10 +59,11 @@ ADDRESSED = {
     "red.global.add.u32": "red.relaxed.gpu.global.add.u32 [{g}], %r60;",
     "red.global.add.f32": "red.relaxed.gpu.global.add.f32 [{g}], %f60;",
 }
+COLUMNS = ("instruction", "four warps a sub-core", "one warp, one chain")
 
 
 @dataclass(frozen=True)
-class Measured:
+class IssueCost:
     """throughput: cycles an instruction (of a pair: for both) and sub-core, of four warps; latency:
     of one warp with one chain.
     """
@@ -158,25 +156,19 @@ def cycles(text: str, warps: int) -> float:
     return out.max().item()
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[IssueCost]:
     found = []
     for names in [(name,) for name in ARITHMETIC] + list(PAIRS):
         many = cycles(arithmetic(names, CHAINS), 16) / (ROUNDS * UNROLLED * CHAINS * 4)
         one = cycles(arithmetic(names, 1), 1) / (ROUNDS * UNROLLED)
-        found.append(Measured(" + ".join(names), many, one))
+        found.append(IssueCost(" + ".join(names), many, one))
     for name in ADDRESSED:
         for lanes in ("one", "same", "each"):
             text = addressed(name, lanes)
             many = cycles(text, 16) / (ROUNDS * UNROLLED * 4)
-            found.append(Measured(f"{name} {lanes}", many, cycles(text, 1) / (ROUNDS * UNROLLED)))
+            found.append(IssueCost(f"{name} {lanes}", many, cycles(text, 1) / (ROUNDS * UNROLLED)))
     return found
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| instruction | four warps a sub-core | one warp, one chain |", "|---|---|---|"]
-    lines += [f"| {r.name} | {r.throughput:.2f} | {r.latency:.1f} |" for r in results]
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+def rows(results: list[IssueCost]) -> list[tuple]:
+    return [(r.name, f"{r.throughput:.2f}", f"{r.latency:.1f}") for r in results]

@@ -1,7 +1,5 @@
 """What calls back to back cost a Hopper GPU, from a CUDA graph and from a queue.
 
-    python -m lab h200 launch [--out FILE]
-
 A kernel of 128 threads and 128 KB of shared memory, a CTA on seven of eight SMs, that spins for a
 time; spun: microseconds it does, 0 for none. graph: calls in a CUDA graph. queue: the same launched
 one by one while the GPU is busy with something else, so that it finds all of them in its queue, as
@@ -12,14 +10,13 @@ call, the median of many rounds.
 from __future__ import annotations
 
 import struct
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from hopper.timing import graph_us, queue_us
-from lab.h200.probe import command
 
 CALLS = 50
 SMEM = 128 << 10
@@ -27,10 +24,11 @@ SPUN = (0, 4, 8)
 PARAMETERS = (64, 2048)
 CLUSTERS = (1, 2, 4)
 HOW = ("graph", "queue", "alone")
+COLUMNS = ("cluster", "parameters, B", "spun, us", *HOW)
 
 
 @dataclass(frozen=True)
-class Measured:
+class LaunchTime:
     how: str
     cluster: int
     parameters: int
@@ -55,7 +53,7 @@ def kernel(nbytes: int) -> str:
 """
 
 
-def measure(cluster: int, nbytes: int, spun: int) -> list[Measured]:
+def measure(cluster: int, nbytes: int, spun: int) -> list[LaunchTime]:
     import torch
 
     text = kernel(nbytes)
@@ -69,10 +67,10 @@ def measure(cluster: int, nbytes: int, spun: int) -> list[Measured]:
         image.enqueue(shape, params)
 
     us = graph_us(call), queue_us(call, CALLS), queue_us(call, 1)
-    return [Measured(*of, cluster, nbytes, spun, t) for of, t in zip(zip(HOW), us, strict=True)]
+    return [LaunchTime(*of, cluster, nbytes, spun, t) for of, t in zip(zip(HOW), us, strict=True)]
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[LaunchTime]:
     return [
         m
         for cluster in CLUSTERS
@@ -82,13 +80,7 @@ def measure_all() -> list[Measured]:
     ]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| cluster | parameters, B | spun, us | " + " | ".join(HOW) + " |", "|---" * 6 + "|"]
+def rows(results: list[LaunchTime]) -> Iterator[tuple]:
     for i in range(0, len(results), len(HOW)):
-        r, times = results[i], " | ".join(f"{m.us:.2f}" for m in results[i : i + len(HOW)])
-        lines.append(f"| {r.cluster} | {r.parameters} | {r.spun} | {times} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        r, times = results[i], [f"{m.us:.2f}" for m in results[i : i + len(HOW)]]
+        yield r.cluster, r.parameters, r.spun, *times

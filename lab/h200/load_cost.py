@@ -1,7 +1,5 @@
 """How long bulk loads from DRAM take on a Hopper GPU, one warp of a CTA or four at once loading.
 
-    python -m lab h200 load_cost [--out FILE]
-
 A CTA an SM. In each round every warp waits some time (so that little queues), meets the others of
 its CTA, loads so many bytes that nobody has loaded before, and waits for them. Cycles from the
 meeting to the bytes: the mean over warps, and of the last warp of each CTA.
@@ -9,21 +7,22 @@ meeting to the bytes: the mean over warps, and of the last warp of each CTA.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hopper.rewrite import TARGET
-from lab.h200.probe import command, launch
+from lab.h200.probe import launch
 
 ROUNDS, WARM_UP = 24, 4
 PAUSE = 8000  # cycles, and up to as many more
 CTAS = 33
 SIZES = (512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+COLUMNS = ("bytes a warp", "one warp", "four, mean", "the last of four")
 
 
 @dataclass(frozen=True)
-class Measured:
+class LoadCost:
     """Cycles of loads of `nbytes` by each of `warps` warps."""
 
     warps: int
@@ -72,26 +71,20 @@ def kernel(warps: int, nbytes: int, target: str = TARGET) -> str:
 """
 
 
-def measure(warps: int, nbytes: int) -> Measured:
+def measure(warps: int, nbytes: int) -> LoadCost:
     import torch
 
     out = torch.zeros(ROUNDS, CTAS, warps, dtype=torch.int32, device="cuda")
     data = torch.zeros(out.numel() * nbytes, dtype=torch.uint8, device="cuda")
     launch(kernel(warps, nbytes), CTAS, 32 * warps, 1, out, data, cold=True)
     cycles = out[WARM_UP:].double().cpu()
-    return Measured(warps, nbytes, cycles.mean().item(), cycles.amax(2).mean().item())
+    return LoadCost(warps, nbytes, cycles.mean().item(), cycles.amax(2).mean().item())
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[LoadCost]:
     return [measure(warps, nbytes) for nbytes in SIZES for warps in (1, 4)]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| bytes a warp | one warp | four, mean | the last of four |", "|---|---|---|---|"]
+def rows(results: list[LoadCost]) -> Iterator[tuple]:
     for one, four in zip(results[::2], results[1::2], strict=True):
-        lines.append(f"| {one.nbytes} | {one.mean:.0f} | {four.mean:.0f} | {four.last:.0f} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        yield one.nbytes, *(f"{clk:.0f}" for clk in (one.mean, four.mean, four.last))

@@ -1,8 +1,6 @@
 """The memory system of a Hopper GPU: the kernels of the clock's calibrations (lab/calibrations),
 which published B200 measurements describe, measured here.
 
-    python -m lab h200 memory [--out FILE]
-
 dram, l2: every CTA keeps 1, 2 or 4 loads under way, each from new addresses (dram) or from what an
 earlier launch has read (l2); cycles a load. alone: the same in the L2 by one CTA. hot: every CTA,
 or every group of neighbouring ones, loads one tile again and again from the L2; cycles a load.
@@ -16,7 +14,6 @@ cycles here.
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +23,7 @@ from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from hopper.timing import between_events, graph_us
 from lab.calibrations import mcast
-from lab.h200.probe import COLD_BYTES, command
+from lab.h200.probe import COLD_BYTES
 
 SMEM = 227 << 10
 FLIGHT = [(h, s) for s in (1, 2, 4) for h in (1, 2, 4, 8, 16, 32, 64, 128, 256) if h * s <= 256]
@@ -55,10 +52,11 @@ EMPTY = """.version 8.8
 .visible .entry k(.param .u64 out, .param .u64 data)
 {{ .reg .pred %p<2>; .reg .b64 %rd<3>; {body} ret; }}
 """
+COLUMNS = ("kind", "what", "value")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MemoryFigure:
     """kind, and what of it: (rows of 512 B, loads under way), (mode, cluster, CTAs that share,
     bytes of a load), or (cluster, with a barrier). value in the unit that the kind has.
     """
@@ -172,38 +170,39 @@ def empty(ctas: int, cluster: int, barrier: bool) -> float:
     return graph_us(lambda i: image.enqueue(shape, params))
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[MemoryFigure]:
     import torch
 
     ctas = torch.cuda.get_device_properties(0).multi_processor_count
     found = []
     for height, stages in FLIGHT:
-        found.append(Measured("dram", (height, stages), flight(ctas, height, stages, cached=False)))
-        found.append(Measured("l2", (height, stages), flight(ctas, height, stages, cached=True)))
+        found.append(
+            MemoryFigure("dram", (height, stages), flight(ctas, height, stages, cached=False))
+        )
+        found.append(
+            MemoryFigure("l2", (height, stages), flight(ctas, height, stages, cached=True))
+        )
     for height, stages in ALONE:
-        found.append(Measured("alone", (height, stages), flight(1, height, stages, cached=True)))
+        found.append(
+            MemoryFigure("alone", (height, stages), flight(1, height, stages, cached=True))
+        )
     for group in GROUPS:
         for height, stages in HOT:
-            found.append(Measured("hot", (height, stages, group), hot(ctas, height, stages, group)))
+            found.append(
+                MemoryFigure("hot", (height, stages, group), hot(ctas, height, stages, group))
+            )
     for cluster, resident in ((1, ctas), (2, ctas), (4, 120)):
-        found.append(Measured("waves", (cluster, SMEM), relaunch(resident, cluster, SMEM)))
-    found.append(Measured("waves", (1, 100 << 10), relaunch(2 * ctas, 1, 100 << 10)))
+        found.append(MemoryFigure("waves", (cluster, SMEM), relaunch(resident, cluster, SMEM)))
+    found.append(MemoryFigure("waves", (1, 100 << 10), relaunch(2 * ctas, 1, 100 << 10)))
     for mode, cluster, group in MODES:
         for tile in TILES:
             value = shared(ctas, mode, cluster, group, tile << 10)
-            found.append(Measured("shared", (mode, cluster, group, tile << 10), value))
+            found.append(MemoryFigure("shared", (mode, cluster, group, tile << 10), value))
     for cluster in (1, 2, 4, 8):
         for barrier in (False, True):
-            found.append(Measured("empty", (cluster, barrier), empty(104, cluster, barrier)))
+            found.append(MemoryFigure("empty", (cluster, barrier), empty(104, cluster, barrier)))
     return found
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| kind | what | value |", "|---|---|---|"]
-    for r in results:
-        lines.append(f"| {r.kind} | {', '.join(map(str, r.what))} | {r.value:.2f} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+def rows(results: list[MemoryFigure]) -> list[tuple]:
+    return [(r.kind, ", ".join(map(str, r.what)), f"{r.value:.2f}") for r in results]

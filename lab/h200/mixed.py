@@ -1,7 +1,5 @@
 """What reads cost a Hopper GPU's DRAM beside stores, which it writes back while it reads.
 
-    python -m lab h200 mixed [--out FILE]
-
 Every CTA, of 128 threads and one an SM, loads `steps` times 16 KB, eight under way, and stores
 whole lines. along: some bytes every so many steps. after: all of them after the last load. rows:
 in each of 8 rows 64 bytes a warp and 256 a CTA, of rows that all CTAs make up. boxes: along, and
@@ -14,7 +12,7 @@ holds twice over, so each writes back as much as it stores.
 from __future__ import annotations
 
 import struct
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
@@ -23,7 +21,6 @@ from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from hopper.timing import graph_us
 from lab.h200.ingest import BULK, BYTE, TENSOR, TRY
-from lab.h200.probe import command
 
 STAGE, STAGES = 16384, 8
 PITCH, BOX = 4096, 128  # bytes from row to row of boxes; rows and bytes of a row of one
@@ -44,10 +41,11 @@ KINDS = {
     "boxes": STORED[::2] + STORED[7:8],
     "hits": STORED[:5:4] + STORED[6:],
 }
+COLUMNS = ("kind", "read, MB", "stored, MB", "at once, KB", "us")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MixedTime:
     """read, stored: bytes of a call; burst: that a CTA stores at once; every: so many steps."""
 
     kind: str
@@ -190,7 +188,7 @@ def parameters(kind: str, ctas: int, steps: int, data: int, out: int) -> bytes:
     return first + struct.pack("<Q", out)
 
 
-def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> Measured:
+def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> MixedTime:
     import torch
 
     text = kernel(kind, steps, stored, every, ctas)
@@ -208,10 +206,10 @@ def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> Measur
         return parameters(kind, ctas, steps, *(p.data_ptr() + i % t * n for p, t, n in places))
 
     us = graph_us(lambda i: image.enqueue(shape, params(i)))
-    return Measured(kind, ctas * steps * STAGE, room[1], stored, every, us)
+    return MixedTime(kind, ctas * steps * STAGE, room[1], stored, every, us)
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[MixedTime]:
     import torch
 
     ctas = torch.cuda.get_device_properties(0).multi_processor_count
@@ -223,13 +221,7 @@ def measure_all() -> list[Measured]:
     ]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| kind | read, MB | stored, MB | at once, KB | us |", "|---|---|---|---|---|"]
+def rows(results: list[MixedTime]) -> Iterator[tuple]:
     for r in results:
-        sizes = f"{r.read / 1e6:.1f} | {r.stored / 1e6:.2f} | {r.burst / 1024:g}"
-        lines.append(f"| {r.kind} | {sizes} | {r.us:.2f} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        read, stored, burst = f"{r.read / 1e6:.1f}", f"{r.stored / 1e6:.2f}", f"{r.burst / 1024:g}"
+        yield r.kind, read, stored, burst, f"{r.us:.2f}"

@@ -1,7 +1,5 @@
 """What it costs on a Hopper GPU that CTAs load the same, and how far they drift apart.
 
-    python -m lab h200 sharing [--out FILE]
-
 Each CTA has a ring of stages; a warp fills a stage again as soon as another has seen it full. No
 CTA reads anything twice, and all of it comes from DRAM. `share` clusters load the same: neighbours
 in the launch, or such whose numbers are as far apart as possible. coupled: a stage is filled again
@@ -16,7 +14,7 @@ of the times when they see stages, by stage. By the chip's global timer, whose s
 from __future__ import annotations
 
 import struct
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from b200.chip.copies.tensormap import TensorMap
@@ -25,7 +23,6 @@ from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from lab.h200.ingest import BYTE, TENSOR, TRY, begin, meet, release
 from lab.h200.memory import forget
-from lab.h200.probe import command
 
 LOADS = 48  # stages that a CTA sees
 ROW, ROWS = 128, 128  # of a box, of which a stage has two
@@ -62,8 +59,14 @@ class Launch:
         return cluster % self.tiles if self.apart else cluster // self.share
 
 
+COLUMNS = (
+    *("CTAs", "a cluster", "stages", "coupled", "load the same", "us", "TB/s", "start us"),
+    f"{', '.join(str(1 + stage) for stage in SHOWN)}: us",
+)
+
+
 @dataclass(frozen=True)
-class Measured:
+class RingRate:
     """us: from the first start to the last stage seen. bytes_a_ns: that arrive in all SMs."""
 
     launch: Launch
@@ -163,7 +166,7 @@ def smem(launch: Launch) -> int:
     return launch.stages * (STAGE + 16)
 
 
-def measure(launch: Launch) -> Measured:
+def measure(launch: Launch) -> RingRate:
     import torch
 
     text = kernel(launch)
@@ -190,32 +193,19 @@ def measure(launch: Launch) -> Measured:
     ).mean(0)
     delivered = launch.ctas * LOADS * STAGE / (us * 1e3)
     drift = tuple(round(float(spread[1 + stage]), 3) for stage in SHOWN)
-    return Measured(launch, us, delivered, round(float(spread[0]), 3), drift)
+    return RingRate(launch, us, delivered, round(float(spread[0]), 3), drift)
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[RingRate]:
     return [measure(launch) for launch in LAUNCHES]
 
 
-def table(results: list[Measured]) -> str:
-    stages = ", ".join(str(1 + stage) for stage in SHOWN)
-    lines = [
-        "| CTAs | a cluster | stages | coupled | load the same | us | TB/s | start us "
-        f"| {stages}: us |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def rows(results: list[RingRate]) -> Iterator[tuple]:
     for r in results:
         of = r.launch
         same = f"{of.share} {'apart' if of.apart else 'neighbours'}" if of.share > 1 else "none"
         same = f"none, {of.ctas - of.tiles} from the L2" if of.again else same
         same = "none, outside of the tensor" if of.outside else same
-        lines.append(
-            f"| {of.ctas} | {of.cluster} | {of.stages} | {'yes' if of.coupled else ''} | {same} "
-            f"| {r.us:.1f} | {r.bytes_a_ns / 1e3:.2f} | {r.start:.2f} "
-            f"| {', '.join(f'{d:.2f}' for d in r.drift)} |"
-        )
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        form = of.ctas, of.cluster, of.stages, "yes" if of.coupled else "", same
+        times = f"{r.us:.1f}", f"{r.bytes_a_ns / 1e3:.2f}", f"{r.start:.2f}"
+        yield *form, *times, ", ".join(f"{d:.2f}" for d in r.drift)

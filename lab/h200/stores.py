@@ -1,7 +1,5 @@
 """What stores cost a Hopper GPU, by how much of a 32-byte sector an instruction writes.
 
-    python -m lab h200 stores [--out FILE]
-
 Every CTA, of 128 threads and one an SM, stores 4 KB a step: each warp 16 bytes a lane, twice.
 halves: one half of 32 sectors, then the other half, as the two halves of a 256-bit store on
 Hopper; lone halves: the same of one sector in each of 32 rows. sectors: a whole sector in each of
@@ -15,14 +13,13 @@ stored to lately; clk: of a CTA until its last store is issued.
 from __future__ import annotations
 
 import struct
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 from hopper.timing import graph_us
-from lab.h200.probe import command
 
 STEP = 4096  # bytes of a CTA
 PATTERNS = ("halves", "lone halves", "sectors", "rows", "lines", "red rows", "red lines")
@@ -30,10 +27,11 @@ STEPS = (2, 8, 32, 128)
 FEW, FEW_STEPS = 64, 8  # CTAs that leave the L2 time
 POOL = 480 << 20  # bytes that take turns: more than the L2 holds
 WIDTH = 256  # bytes of a row that a CTA stores, of rows that all CTAs make up
+COLUMNS = ("pattern", "CTAs", "MB", "us", "clk of a CTA")
 
 
 @dataclass(frozen=True)
-class Measured:
+class StoreTime:
     pattern: str
     ctas: int
     nbytes: int
@@ -84,7 +82,7 @@ def kernel(pattern: str, ctas: int, steps: int, target: str = TARGET) -> str:
 """
 
 
-def measure(pattern: str, ctas: int, steps: int) -> Measured:
+def measure(pattern: str, ctas: int, steps: int) -> StoreTime:
     import torch
 
     text, size = kernel(pattern, ctas, steps), ctas * STEP * steps
@@ -99,10 +97,10 @@ def measure(pattern: str, ctas: int, steps: int) -> Measured:
     out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
     params = [struct.pack("<QQ", out.data_ptr(), data.data_ptr() + i * room) for i in range(turns)]
     us = graph_us(lambda i: image.enqueue(shape, params[i % turns]))
-    return Measured(pattern, ctas, size, us, out.double().mean().item())
+    return StoreTime(pattern, ctas, size, us, out.double().mean().item())
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[StoreTime]:
     import torch
 
     everyone = torch.cuda.get_device_properties(0).multi_processor_count
@@ -110,14 +108,6 @@ def measure_all() -> list[Measured]:
     return [measure(pattern, ctas, n) for pattern in PATTERNS for ctas, n in runs]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| pattern | CTAs | MB | us | clk of a CTA |", "|---|---|---|---|---|"]
+def rows(results: list[StoreTime]) -> Iterator[tuple]:
     for r in results:
-        lines.append(
-            f"| {r.pattern} | {r.ctas} | {r.nbytes / 1e6:.1f} | {r.us:.2f} | {r.clk:.0f} |"
-        )
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        yield r.pattern, r.ctas, f"{r.nbytes / 1e6:.1f}", f"{r.us:.2f}", f"{r.clk:.0f}"

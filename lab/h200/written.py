@@ -1,7 +1,5 @@
 """What a kernel pays on a Hopper GPU for written lines that it finds in the L2.
 
-    python -m lab h200 written [--out FILE]
-
 Every CTA loads `steps` times 16 KB as in rig mixed, of memory that the L2 does not hold, and
 stores nothing. before: what the GPU did last. read: it read 256 MB. written: a memset of 240 MB,
 just before. half: a memset of half as much as the L2 holds, after reads. waited: a memset and a
@@ -10,13 +8,12 @@ pause. us: from the start of the first CTA to the end of the last one, the mean 
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hopper.run import Image, places_of
 from lab.h200.memory import forget
 from lab.h200.mixed import POOL, STAGE, kernel, parameters, shape_of, sizes
-from lab.h200.probe import command
 
 FIRST = "mov.u64 %rd11, %globaltimer;"
 LAST = """@%p1 bra DONE;
@@ -28,10 +25,11 @@ PAUSE = 1_000_000  # clk
 ROUNDS = 24
 STEPS = (1, 4, 8, 15, 31, 61)
 FEW = (32, 64)  # CTAs
+COLUMNS = ("kind", "CTAs", "read, MB", *BEFORE)
 
 
 @dataclass(frozen=True)
-class Measured:
+class ReadTime:
     """read: bytes of a call."""
 
     kind: str
@@ -56,7 +54,7 @@ def make_ready(before: str, pool) -> None:
             torch.cuda._sleep(PAUSE)
 
 
-def measure(kind: str, before: str, ctas: int, steps: int) -> Measured:
+def measure(kind: str, before: str, ctas: int, steps: int) -> ReadTime:
     import torch
 
     text = kernel(kind, steps, 0, 1, ctas, first=FIRST, last=LAST)
@@ -76,10 +74,10 @@ def measure(kind: str, before: str, ctas: int, steps: int) -> Measured:
         started, ended = out.cpu().unbind(1)
         times.append(int(ended.max() - started.min()) / 1e3)
     usual = sorted(times)[ROUNDS // 4 : -ROUNDS // 4]
-    return Measured(kind, before, ctas, ctas * steps * STAGE, sum(usual) / len(usual))
+    return ReadTime(kind, before, ctas, ctas * steps * STAGE, sum(usual) / len(usual))
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[ReadTime]:
     import torch
 
     every = torch.cuda.get_device_properties(0).multi_processor_count
@@ -92,16 +90,9 @@ def measure_all() -> list[Measured]:
     ]
 
 
-def table(results: list[Measured]) -> str:
-    lines = ["| kind | CTAs | read, MB | " + " | ".join(BEFORE) + " |", "|---" * 7 + "|"]
-    rows: dict[tuple[str, int, int], dict[str, float]] = {}
+def rows(results: list[ReadTime]) -> Iterator[tuple]:
+    found: dict[tuple[str, int, int], dict[str, float]] = {}
     for r in results:
-        rows.setdefault((r.kind, r.ctas, r.read), {})[r.before] = r.us
-    for (kind, ctas, read), us in rows.items():
-        times = " | ".join(f"{us[b]:.2f}" for b in BEFORE)
-        lines.append(f"| {kind} | {ctas} | {read / 1e6:.1f} | {times} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(command(__doc__, measure_all, table))
+        found.setdefault((r.kind, r.ctas, r.read), {})[r.before] = r.us
+    for (kind, ctas, read), us in found.items():
+        yield kind, ctas, f"{read / 1e6:.1f}", *(f"{us[b]:.2f}" for b in BEFORE)

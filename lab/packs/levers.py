@@ -8,28 +8,13 @@ approximates, does the reference decide.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from b200.command_line import Parser
 from harness.qualify.packing import Packer
 from hopper.pack import record
-from lab.kernel_cases import LEVER_CASES
+from lab.kernel_cases import LEVER_CASES, case_of
 from reference import generate_input
-from submission import Problem, launch, problem_of, unpack
-
-
-def case_of(problem: Problem) -> dict[str, Any]:
-    """The arguments of generate_input for a problem."""
-    first, groups = problem.groups[0], problem.groups
-    if len(groups) > 1:
-        sizes = {"m": tuple(p.shared for p in groups), "n": tuple(p.own for p in groups)}
-        sizes |= {"k": tuple(p.k for p in groups), "g": len(groups)}
-        return {"problem": "nvfp4_group_gemm", **sizes, "seed": 1111}
-    sizes = {"k": first.k, "l": first.l, "seed": 1111}
-    if problem.is_gemv:
-        return {"problem": "nvfp4_gemv", "m": first.own, **sizes}
-    name = "nvfp4_dual_gemm" if problem.num_products == 2 else "nvfp4_gemm"
-    return {"problem": name, "m": first.shared, "n": first.own, **sizes}
+from submission import launch, problem_of, unpack
 
 
 def make(argv: list[str]) -> int:

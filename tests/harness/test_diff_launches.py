@@ -23,7 +23,7 @@ def recorded(output, cta_of, warp_of=None, mma=(128, 128, 1)):
     """
     from types import SimpleNamespace
 
-    from b200.checker.memory.stores import Stores
+    from b200.checker.memory.last_writers import Stores
 
     stores = Stores()
     stores.mmas[mma] = 1

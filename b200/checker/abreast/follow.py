@@ -12,7 +12,7 @@ from b200.checker.abreast.writer import CheckedAbreastWriter
 from b200.checker.agent import Agent
 from b200.checker.following import Departed, Trail
 from b200.checker.memory import generic
-from b200.checker.memory.one_address import differ
+from b200.checker.memory.lanes_at_one_address import differ
 from b200.checker.memory.parts import lane_addresses
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
 from b200.checker.operations.latest_copies import LatestCopies
@@ -26,7 +26,7 @@ from b200.chip.operations import CpAsync, Operation
 from b200.chip.watcher import Abreast
 from b200.effects import Access, Updates
 from b200.program.module import Instr
-from b200.registry import as_bools
+from b200.registry import LaneValues, as_bools
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
@@ -79,7 +79,7 @@ class FollowAbreast(Abreast):
         lanes = self.machine.alike(mask)
         self._take(ins, warp, lanes, tuple(self._common(lanes, *row) for row in rows))
 
-    def _common(self, lanes: int, kind: str, value: int | np.ndarray, uniform: bool):
+    def _common(self, lanes: int, kind: str, value: LaneValues, uniform: bool):
         """An operand as each CTA has it, in the form of a step."""
         mine = part_of(kind, value, 0)
         for i in range(1, self.machine.n) if mine is not value else ():

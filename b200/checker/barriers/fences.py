@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from b200.checker.agent import Agent
-from b200.checker.memory.heard import part_of
+from b200.checker.memory.lane_acquires import part_of
 from b200.checker.observer import Observer
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.steps import all_operands, rule
@@ -32,10 +32,10 @@ def _fenced(ins: Instr, run: Run, *acts: Act) -> Run:
         run(warp, mask, *operands)
         observer = warp.observer
         agent = observer.agent(warp)
-        agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+        agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
         for act in acts:
             act(observer, agent, mask)
-        agent.hearing = None
+        agent.lane_acquire = None
 
     return observed
 

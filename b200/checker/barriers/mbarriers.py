@@ -9,9 +9,9 @@ import numpy as np
 from b200.checker import words
 from b200.checker.accesses import Barrier, Record
 from b200.checker.agent import Agent
-from b200.checker.barriers import announced
+from b200.checker.barriers import expect_tx
 from b200.checker.barriers.arrivals import Arrivals
-from b200.checker.barriers.overtaken import Overtaken
+from b200.checker.barriers.overtaken_waits import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory import weak_order
@@ -265,7 +265,7 @@ class Mbarriers:
             self._arrived_remotely(agent, mbarrier.cta, ins)
         clock = self._published(agent, mbarrier.cta, ins, lanes)
         if isinstance(ins.effect, ExpectsBytes):
-            announced.announces(barrier, agent, ins)
+            expect_tx.announces(barrier, agent, ins)
         self.gathered(barrier, agent, clock, phase, ins, isinstance(ins.effect, Arrives))
 
     def gathered(
@@ -282,11 +282,11 @@ class Mbarriers:
         """
         barrier.gather(clock)
         if arrives and barrier.unheld:
-            announced.arrives(barrier, agent, clock)
+            expect_tx.arrives(barrier, agent, clock)
         if barrier.object.phase != phase:
             barrier.complete()
             self.overtaken.completed(barrier, ins)
-            announced.completed(self.observer, barrier, ins)
+            expect_tx.completed(self.observer, barrier, ins)
 
     def _published(self, agent: Agent, target, ins: Instr, lanes: int) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for

@@ -13,14 +13,14 @@ import numpy as np
 from b200 import effects as e
 from b200.checker.barriers import named_barriers
 from b200.checker.memory import weak_order
-from b200.checker.memory.heard import part_of
+from b200.checker.memory.lane_acquires import part_of
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
 from b200.program.module import Instr
-from b200.registry import Run, active, lanes
+from b200.registry import LaneValues, Run, active, lanes
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def warp_sync(ins: Instr, effect: e.MeetsInWarp, run: Run) -> Run:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
 
-    def observed(warp: CheckedFragment, mask: int, members: int | np.ndarray, *args):
+    def observed(warp: CheckedFragment, mask: int, members: LaneValues, *args):
         agent, live = warp.observer.agent(warp), warp.state.live
         named = {members} if isinstance(members, int) else set()
         if isinstance(members, np.ndarray):
@@ -152,8 +152,8 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     def observed(
         warp: CheckedFragment,
         mask: int,
-        address: int | np.ndarray,
-        phase: int | np.ndarray,
+        address: LaneValues,
+        phase: LaneValues,
         hint: int | None = None,
     ):
         observer = warp.observer
@@ -166,10 +166,10 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
             else:
                 pairs = ((address, phase >> shift & 1),)
             agent = observer.agent(warp)
-            agent.hearing = part_of(warp, mask & done, ins)
+            agent.lane_acquire = part_of(warp, mask & done, ins)
             for at, parity in pairs:
                 observer.mbarriers.waited(warp, find(warp, at), parity, ins if relaxed else None)
-            agent.hearing = None
+            agent.lane_acquire = None
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             observer.mbarriers.looked(warp, find(warp, address), phase >> shift & 1)
         return done
@@ -185,7 +185,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     waits, counted = effect.waits, effect.counted
 
-    def observed(warp: CheckedFragment, mask: int, number: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, number: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         if waits:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.finding import PORTABILITY
-from b200.checker.memory.sent import Pending
+from b200.checker.memory.release_acquire import Pending
 from b200.effects import Loads
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.agent import Agent
-from b200.checker.memory.sent import tells
+from b200.checker.memory.release_acquire import tells
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic

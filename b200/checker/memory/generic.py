@@ -13,8 +13,8 @@ import numpy as np
 
 from b200.checker.memory import reductions, tickets
 from b200.checker.memory.global_shadow import Contents
-from b200.checker.memory.heard import part_of
-from b200.checker.memory.one_address import differ, one_address
+from b200.checker.memory.lane_acquires import part_of
+from b200.checker.memory.lanes_at_one_address import differ, one_address
 from b200.checker.memory.parts import (
     SHARED_BITS,
     Part,
@@ -32,7 +32,7 @@ from b200.chip.memory.fill import UNIT
 from b200.chip.memory.matrix import matrix_space
 from b200.effects import Access, Fills, Loads, MatrixLoads, MatrixStores, Stores, Updates
 from b200.program.module import Instr
-from b200.registry import Run, active
+from b200.registry import LaneValues, Run, active
 
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
@@ -66,9 +66,9 @@ def _global(
             rules.strongly_stored(observer.agent(warp), at, nbytes, ins, mask)
         else:
             agent = observer.agent(warp)
-            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             rules.strongly_loaded(agent, at, nbytes, ins)
-            agent.hearing = None
+            agent.lane_acquire = None
     elif write:
         observer.ins = ins
         same = before is not None and all((r.u8[i] == old).all() for r, i, old in before)
@@ -168,7 +168,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
             _beside_other_launches(warp, ins, mask, at, nbytes, write)
             _global(warp, ins, mask, at, nbytes, write, strong, before)
 
-    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -253,9 +253,9 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
-            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             agent.state.flags.read(agent, ins, effect, at)
-            agent.hearing = None
+            agent.lane_acquire = None
             shared_access(warp, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
             agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
             tickets.take(agent, ins, mask, at)
@@ -269,15 +269,15 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
                     reductions.reduced(observer.globals, agent, region.base, ins)
             changed = result is None or changes(warp, at, result, mask)
             rules = observer.globals
-            agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             if changed:
                 rules.updated(agent, at, nbytes, ins, mask)
                 tickets.take(agent, ins, mask, at)
             else:
                 rules.strongly_loaded(agent, at, nbytes, ins)
-            agent.hearing = None
+            agent.lane_acquire = None
 
-    def observed(warp: CheckedFragment, mask: int, address: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         parts = parts_of(space, mask, address)
@@ -320,9 +320,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> R
 def fill(ins: Instr, effect: Fills, run: Run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
-    def observed(
-        warp: CheckedFragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, *rest
-    ):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
         warp.observer.ins = ins
         run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]

@@ -9,12 +9,12 @@ import numpy as np
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
-from b200.checker.memory import one_lane
+from b200.checker.memory import lane_release_rule
 from b200.checker.memory.global_order import GlobalOrder, Signal
 from b200.checker.memory.global_reads import Read
-from b200.checker.memory.heard import lanes_at
+from b200.checker.memory.lane_acquires import lanes_at
+from b200.checker.memory.lost_updates import lost_update
 from b200.checker.memory.shadow import distinct
-from b200.checker.memory.updates import lost_update
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER
 from b200.chip.describe import mnemonic
@@ -91,7 +91,7 @@ class GlobalConflicts:
         """Check an access against the latest writes of its cells."""
         for number in distinct(cells):
             if (old := self.writes[number]) is not None:
-                if agent.heard is not None and access.kind == WEAK:
+                if agent.lane_acquires is not None and access.kind == WEAK:
                     access = access._replace(lanes=lanes_at(cells, number, agent.lanes))
                 self._against(agent, old, access, region)
 
@@ -143,9 +143,9 @@ class GlobalConflicts:
         deaf = self.order.deaf(agent, access.lanes, old.agent, old.component, old.step)
         if deaf:
             self._deaf(agent, old, access, region, deaf)
-        if old.lanes and old.agent.spoken and old.agent is not agent:
+        if old.lanes and old.agent.lane_releases and old.agent is not agent:
             row = self.order.row(agent, old.agent.state)
-            one_lane.of_global(self, agent, old, access, region, row)
+            lane_release_rule.of_global(self, agent, old, access, region, row)
         if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
             self._non_coherent(agent, old, access, region)
 
@@ -318,8 +318,8 @@ class GlobalConflicts:
         )
 
     def _deaf(self, agent: Agent, old: Write, access: Access, region, deaf: int):
-        assert agent.heard is not None  # some lanes have acquired
-        who, missing, severity = agent.heard.words(deaf, agent.in_step)
+        assert agent.lane_acquires is not None  # some lanes have acquired
+        who, missing, severity = agent.lane_acquires.words(deaf, agent.in_step)
         verb = "written" if access.writes else "read"
         diagnosis = f"global memory that another warp has written is {verb} {who}"
         self._found("global", diagnosis, agent, old, access, region, missing, severity)

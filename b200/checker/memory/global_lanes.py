@@ -13,7 +13,7 @@ import numpy as np
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.one_lane import APART, IN_STEP
+from b200.checker.memory.lane_release_rule import APART, IN_STEP
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 from b200.registry import active, lanes_text

@@ -16,7 +16,6 @@ import numpy as np
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.beneath import Beneath
 from b200.checker.memory.global_conflicts import (
     ATOMIC,
     COPY,
@@ -34,9 +33,10 @@ from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.global_reads import WORD, GlobalReads, Read
 from b200.checker.memory.global_shadow import UNIT, GlobalShadow, upto
 from b200.checker.memory.reductions import FirstSum
-from b200.checker.memory.sent import tells
+from b200.checker.memory.release_acquire import tells
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormap_edits import TensorMaps
+from b200.checker.memory.writes_beneath import Beneath
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.global_memory import Region

@@ -21,7 +21,7 @@ import numpy as np
 from b200.checker import words
 from b200.checker.accesses import ClusterState
 from b200.checker.agent import Agent
-from b200.checker.memory.sent import (
+from b200.checker.memory.release_acquire import (
     Knowledge,
     Learned,
     Pending,
@@ -267,9 +267,9 @@ class GlobalOrder:
 
     def deaf(self, agent: Agent, lanes: int, of: Agent, component: int, step: int) -> int:
         """Those of some lanes that do not know of a step of warp `of` that their warp knows of
-        (heard.py).
+        (lane_acquires.py).
         """
-        heard, learned = agent.heard, self.learned.get(agent.state)
+        heard, learned = agent.lane_acquires, self.learned.get(agent.state)
         if heard is None:
             return 0
         if of.state is agent.state:

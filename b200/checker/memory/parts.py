@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
-from b200.registry import active
+from b200.registry import LaneValues, active
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
@@ -16,7 +16,7 @@ WINDOW_BITS = WINDOW_MASK.bit_length()
 SHARED_BITS = (1 << 32) - 1  # of an address of shared memory
 
 
-def lane_addresses(mask: int, address: int | np.ndarray) -> np.ndarray:
+def lane_addresses(mask: int, address: LaneValues) -> np.ndarray:
     """The active lanes' addresses as int64; a single one if all lanes have the same."""
     if not isinstance(address, np.ndarray):
         return np.array([address], np.int64)
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     at: np.ndarray
 
 
-def parts_of(space: str, mask: int, address: int | np.ndarray) -> list[Part]:
+def parts_of(space: str, mask: int, address: LaneValues) -> list[Part]:
     """An access by the space that each lane's address lies in: one part, unless generic addresses
     of a warp differ in it.
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
-from b200.checker.memory.heard import part_of
+from b200.checker.memory.lane_acquires import part_of
 from b200.checker.memory.lane_words import lane_words, part_words
 from b200.chip.state import CTA
 from b200.effects import Access, Stores
@@ -119,9 +119,9 @@ def strong_shared(
     write, agent = isinstance(effect, Stores), warp.observer.agent(warp)
     flags = agent.state.flags
     if not write:
-        agent.hearing, agent.lanes = part_of(warp, mask, ins), mask
+        agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
         flags.read(agent, ins, effect, at)
-        agent.hearing = None
+        agent.lane_acquire = None
     shared_access(warp, ins, at, effect.nbytes, write, lanes, "strong")
     if write:
         flags.write(agent, ins, effect, at, mask, joins=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.checker.agent import Agent
-from b200.checker.memory.sent import Learned, Signal, covers, tells, told
+from b200.checker.memory.release_acquire import Learned, Signal, covers, tells, told
 from b200.checker.scopes import CTA, GPU, distance, scope_of
 from b200.effects import Access
 from b200.program.module import Instr

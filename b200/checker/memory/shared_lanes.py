@@ -10,7 +10,7 @@ from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory import one_lane
+from b200.checker.memory import lane_release_rule
 from b200.checker.memory.shadow import EVERY, SHUFFLED
 from b200.checker.words import place
 
@@ -56,6 +56,7 @@ def between(
         verb = "reads" if how == "read" else "overwrites"
         # One word for several lanes, or for two stores, is in order as long as lanes go in step
         in_step = new.kind == "generic" and _in_step(new.agent, before[other])
+        why = OWN if old.kind == "cp.async" else lane_release_rule.IN_STEP
         if how != "overwrite" and old.kind == "generic":
             in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
         rules.report(
@@ -64,8 +65,8 @@ def between(
             "without bar.warp.sync",
             (
                 *words.conflict(new, old, place(rules.cta, *at)),
-                *((one_lane.APART,) if new.agent.in_groups else ()),
-                *((OWN if old.kind == "cp.async" else one_lane.IN_STEP,) if in_step else ()),
+                *((lane_release_rule.APART,) if new.agent.in_groups else ()),
+                *((why,) if in_step else ()),
                 "missing: bar.warp.sync (__syncwarp) between the two",
             ),
             new,

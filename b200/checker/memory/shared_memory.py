@@ -17,7 +17,7 @@ from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR
 from b200.checker.memory import (
     atomics,
-    one_lane,
+    lane_release_rule,
     shared_lanes,
     shared_proxy,
     shared_unwritten,
@@ -127,8 +127,8 @@ class SharedRules:
     ):
         """Report accesses of other warps that a release by one lane has left out."""
         for number in numbers:
-            if number and self.state.records[number].agent.spoken:
-                one_lane.shared(self, new, numbers, cells, by[index], at, same)
+            if number and self.state.records[number].agent.lane_releases:
+                lane_release_rule.shared(self, new, numbers, cells, by[index], at, same)
                 return
 
     # --- asynchronous proxy ---------------------------------------------------------------------
@@ -267,9 +267,9 @@ class SharedRules:
         self._conflict(new, numbers, at, "read")
         shared_lanes.between(self, new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
-        deaf = new.kind == "generic" and new.agent.heard is not None
+        deaf = new.kind == "generic" and new.agent.lane_acquires is not None
         if deaf:
-            one_lane.unheard(self, new, numbers, stored, lanes, at)
+            lane_release_rule.unheard(self, new, numbers, stored, lanes, at)
         by_copies = None
         if shadow.written_in.meet(first, last):
             by_copies = distinct(shadow.written[granules(index)])
@@ -277,7 +277,7 @@ class SharedRules:
             if deaf:
                 words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
                 cells = shadow.written[words_ >> 2]
-                one_lane.unheard(self, new, by_copies, cells, lanes, at)
+                lane_release_rule.unheard(self, new, by_copies, cells, lanes, at)
             if self.out_of_phase:
                 for number in self.out_of_phase.keys() & set(by_copies):
                     self.products.out_of_phase(new, self.out_of_phase[number])
@@ -319,16 +319,16 @@ class SharedRules:
                 args = stored, shadow.lane, index, lanes, at, "overwrite"
                 shared_lanes.between(self, new, numbers, *args)
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
-            if new.kind == "generic" and new.agent.heard is not None:
-                one_lane.unheard(self, new, numbers, stored, lanes, at)
+            if new.kind == "generic" and new.agent.lane_acquires is not None:
+                lane_release_rule.unheard(self, new, numbers, stored, lanes, at)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
             numbers = distinct(loaded)
             if numbers != (0,):
                 self._conflict(new, numbers, at, "write")
                 self._one_lane(new, numbers, loaded, shadow.reader, index, at)
-                if new.kind == "generic" and new.agent.heard is not None:
-                    one_lane.unheard(self, new, numbers, loaded, lanes, at)
+                if new.kind == "generic" and new.agent.lane_acquires is not None:
+                    lane_release_rule.unheard(self, new, numbers, loaded, lanes, at)
                 if slot == new.agent.index % GENERIC_READERS:
                     args = shadow.reader, index, lanes, at, "write"
                     shared_lanes.between(self, new, numbers, loaded, *args)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.barriers.fences import orders_memory
-from b200.checker.memory.heard import part_of
+from b200.checker.memory.lane_acquires import part_of
 from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access
@@ -89,9 +89,9 @@ def fence(ins: Instr, effect: FencesTensormap, run: Run) -> Run:
         observer = warp.observer
         agent = observer.agent(warp)
         agent.lanes = 1 << lane
-        agent.hearing = part_of(warp, agent.lanes, ins)
+        agent.lane_acquire = part_of(warp, agent.lanes, ins)
         orders_memory(observer, agent, agent.lanes, effect.order, scope)
-        agent.hearing = None
+        agent.lane_acquire = None
         if address is not None:
             observer.globals.maps.fenced(agent, address)
 

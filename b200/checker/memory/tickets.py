@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory.sent import acquires, releases, tells
+from b200.checker.memory.release_acquire import acquires, releases, tells
 from b200.checker.vector_clocks import FENCED, lanes_among
 from b200.registry import active
 

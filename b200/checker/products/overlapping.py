@@ -1,7 +1,7 @@
 """Rule: an FP8 mma.sync must not have a register of D further on among those of C.
 
 The PTX ISA allows it: operands are read before D is written. ptxas makes one addition a register of
-such an instruction (chip/tensor/fp8_warp_mma.py), in the order of the registers, and the later ones
+such an instruction (chip/tensor/warp_mma.py), in the order of the registers, and the later ones
 read what the earlier ones wrote (13.0 to 13.4; inclusionAI/humming pull 87, seen on B200 and B300).
 """
 

@@ -22,7 +22,7 @@ from b200.chip.tensor.tmem import TmemAccess, split
 from b200.effects import AllocatesTensor, FreesTensor, TensorLoads, TensorStores, WaitsForTensor
 from b200.hardware import OFFSET_MASK
 from b200.program.module import Instr
-from b200.registry import Run
+from b200.registry import LaneValues, Run
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 @rule(AllocatesTensor, look=all_operands)
 def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
-    def observed(
-        warp: CheckedFragment, mask: int, address: int | np.ndarray, columns: int | np.ndarray
-    ):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, columns: LaneValues):
         observer = warp.observer
         observer.ins = ins
         if effect.pair:
@@ -46,9 +44,7 @@ def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
 
 @rule(FreesTensor, look=all_operands)
 def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
-    def observed(
-        warp: CheckedFragment, mask: int, taddr: int | np.ndarray, columns: int | np.ndarray
-    ):
+    def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, columns: LaneValues):
         observer = warp.observer
         observer.ins = ins
         run(warp, mask, taddr, columns)
@@ -59,7 +55,7 @@ def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
 
 
 def _allocated(
-    observer: Observer, warp: Fragment, address: int | np.ndarray, columns: int, pair: bool
+    observer: Observer, warp: Fragment, address: LaneValues, columns: int, pair: bool
 ) -> None:
     """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
     agent, cta = observer.agent(warp), warp.cta
@@ -73,7 +69,7 @@ def _allocated(
     observer.tensor(cta).allocated(slice(first, first + columns))
 
 
-def _slot(observer: Observer, agent: Agent, address: int | np.ndarray) -> int:
+def _slot(observer: Observer, agent: Agent, address: LaneValues) -> int:
     """Read the address that tcgen05.alloc has written to shared memory, and record that write."""
     at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
     text = "writes the address of tensor memory"
@@ -115,7 +111,7 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run: Run) -> R
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
-    def observed(warp: CheckedFragment, mask: int, taddr: int | np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, *rest):
         observer = warp.observer
         observer.ins = ins
         result = run(warp, mask, taddr, *rest)

@@ -16,7 +16,7 @@ from b200.chip.memory.loads_stores import extended, kind_of
 from b200.effects import Loads, Stores
 from b200.hardware import SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, Run, as_bools
+from b200.registry import DTYPES, LaneValues, Run, as_bools
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]
         return tuple(columns) if isinstance(dst, Vec) else columns[0]
 
-    def run(warp: AbreastFragment, mask: int, address: int | np.ndarray, policy=None):
+    def run(warp: AbreastFragment, mask: int, address: LaneValues, policy=None):
         machine = warp.machine
         if not isinstance(address, np.ndarray) and space in ("global", "shared"):
             return common(warp, mask, address) if space == "global" else own(warp, mask, address)
@@ -167,8 +167,8 @@ def store(ins: Instr, seen: Seen | None) -> Run:
     def run(
         warp: AbreastFragment,
         mask: int,
-        address: int | np.ndarray,
-        value: np.ndarray | tuple,
+        address: LaneValues,
+        value: LaneValues | tuple,
         policy=None,
     ):
         machine = warp.machine

@@ -21,7 +21,7 @@ from b200.chip.alu.warp import shuffle_sources
 from b200.program.analysis import Op, destination_count
 from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
-from b200.registry import DTYPES, FULL, Run, active, as_mask
+from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_mask
 
 if TYPE_CHECKING:
     from b200.chip.abreast.machine import AbreastFragment
@@ -126,7 +126,7 @@ def _parameters(op: Op) -> Run:
     """All CTAs have the same parameters; lanes may read different ones."""
     common, alone = op.made, each(op)
 
-    def run(warp: AbreastFragment, mask: int, address: np.ndarray, *rest):
+    def run(warp: AbreastFragment, mask: int, address: LaneValues, *rest):
         differ = isinstance(address, np.ndarray)
         return (alone if differ else common)(warp, mask, address, *rest)
 
@@ -167,7 +167,7 @@ def _exchange(op: Op, seen: Seen | None) -> Run:
     return each(op)
 
 
-def _whole_ctas(warp: AbreastFragment, mask: int, members: int | np.ndarray) -> bool:
+def _whole_ctas(warp: AbreastFragment, mask: int, members: LaneValues) -> bool:
     """Whether all lanes of each CTA that is here take part."""
     return isinstance(members, int) and members & FULL == FULL and warp.machine.has_whole_ctas(mask)
 
@@ -178,22 +178,26 @@ def _shuffle(op: Op) -> Run:
     mode = ins.one("up", "down", "bfly", "idx")
 
     def run(
-        warp: AbreastFragment, mask: int, a: np.ndarray, b: int | np.ndarray, c: int, members: int
+        warp: AbreastFragment,
+        mask: int,
+        a: LaneValues,
+        b: LaneValues,
+        c: LaneValues,
+        members: LaneValues,
     ):
         n = warp.machine.n
         lanes = _same_row(b, n)
         if lanes is None or isinstance(c, np.ndarray) or not _whole_ctas(warp, mask, members):
             return alone(warp, mask, a, b, c, members)
         source, valid = shuffle_sources(mode, lanes, c)
-        if not isinstance(a, np.ndarray):
-            a = np.full(warp.machine.width, a, np.uint32)
-        d = a.reshape(n, 32)[:, source].reshape(-1)
+        wide = a if isinstance(a, np.ndarray) else np.full(warp.machine.width, a, np.uint32)
+        d = wide.reshape(n, 32)[:, source].reshape(-1)
         return (d, as_mask(valid) * warp.machine.every_cta) if ins.dual else d
 
     return run
 
 
-def _same_row(value: int | np.ndarray, n: int):
+def _same_row(value: LaneValues, n: int) -> LaneValues | None:
     """An operand that is the same in all CTAs as one of them has it; None if it is not."""
     if not isinstance(value, np.ndarray):
         return value
@@ -205,7 +209,7 @@ def _vote(op: Op) -> Run:
     """A word for each CTA, where all its lanes take part."""
     mode, alone = op.ins.mods[2], each(op)
 
-    def run(warp: AbreastFragment, mask: int, p: int, members: int | np.ndarray):
+    def run(warp: AbreastFragment, mask: int, p: int, members: LaneValues):
         if not _whole_ctas(warp, mask, members):
             return alone(warp, mask, p, members)
         machine = warp.machine

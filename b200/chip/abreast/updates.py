@@ -26,7 +26,7 @@ from b200.chip.memory.loads_stores import kind_of
 from b200.effects import Updates
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
-from b200.registry import DTYPES, FULL, Run, as_bools
+from b200.registry import DTYPES, FULL, LaneValues, Run, as_bools
 
 if TYPE_CHECKING:
     from b200.chip.abreast.machine import AbreastFragment
@@ -106,7 +106,7 @@ def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
     if at_once:
         way = effect.operation, kind if effect.operation in ("min", "max") else ""
 
-    def run(warp: AbreastFragment, mask: int, address, *args):
+    def run(warp: AbreastFragment, mask: int, address: LaneValues, *args):
         machine = warp.machine
         chosen = chosen_lanes(mask, machine.width)
         place = place_of(warp, space, address, chosen, nbytes, size)

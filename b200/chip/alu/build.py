@@ -17,6 +17,7 @@ from b200.registry import (
     FULL,
     INLINE_NAMES,
     Factory,
+    LaneValues,
     Narrowing,
     Pure,
     as_bools,
@@ -46,7 +47,7 @@ def ones(bits: int) -> int:
 def _signed_view(bits: int) -> Callable:
     sign, dtype = 1 << (bits - 1), SIGNED[bits]
 
-    def signed(x: int | np.ndarray):
+    def signed(x: LaneValues):
         return x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
 
     return signed
@@ -55,14 +56,14 @@ def _signed_view(bits: int) -> Callable:
 def _as_array(bits: int) -> Callable:
     dtype = DTYPES[bits]
 
-    def array(x: int | np.ndarray):
+    def array(x: LaneValues):
         return x if isinstance(x, np.ndarray) else dtype(x)
 
     return array
 
 
 def _float_view(dtype: type, bits_dtype: type) -> Callable:
-    def view(x: np.ndarray):
+    def view(x: LaneValues):
         return x.view(dtype) if isinstance(x, np.ndarray) else bits_dtype(x).view(dtype)
 
     return view

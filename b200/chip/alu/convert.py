@@ -16,7 +16,7 @@ from b200.effects import LooksAtLanes
 from b200.errors import Unsupported
 from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Reg
-from b200.registry import DTYPES, FULL, Narrowing, Pure, Run, as_mask, pure, warp
+from b200.registry import DTYPES, FULL, LaneValues, Narrowing, Pure, Run, as_mask, pure, warp
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def isspacep(ins: Instr) -> Pure:
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names its rank."""
 
-    def run(warp: Fragment, mask: int, address: int | np.ndarray):
+    def run(warp: Fragment, mask: int, address: LaneValues):
         own = (SHARED_WINDOW >> RANK_SHIFT) | warp.cta.rank
         if isinstance(address, np.ndarray):
             return as_mask(address >> RANK_SHIFT == own)

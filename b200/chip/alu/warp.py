@@ -15,7 +15,7 @@ from b200.chip.alu.rounding import FLOATS, is_nan, order_key
 from b200.effects import CountsEvents, Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
 from b200.program.module import Imm, Instr
-from b200.registry import FULL, Run, active, as_bools, as_mask, lanes, lanes_text, warp
+from b200.registry import FULL, LaneValues, Run, active, as_bools, as_mask, lanes, lanes_text, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LANE = np.arange(32)
 
 
-def groups_of(mask: int, members: int | np.ndarray) -> dict[int, int]:
+def groups_of(mask: int, members: LaneValues) -> dict[int, int]:
     """Membermask -> the lanes of `mask` that give it."""
     if not isinstance(members, np.ndarray):
         return {members & FULL: mask}
@@ -89,7 +89,7 @@ def _check_present(warp: Fragment, mask: int, members: int):
         )
 
 
-def _check_groups(warp: Fragment, mask: int, members: int | np.ndarray, ins: Instr):
+def _check_groups(warp: Fragment, mask: int, members: LaneValues, ins: Instr):
     """The membermasks of a shuffle. Undefined for a lane that is not in its own; where lanes have
     not diverged, ptxas for sm_100a makes a SHFL of it, which has no membermask and moves values
     among the lanes that are here.
@@ -130,9 +130,7 @@ def _left(state, gone: int) -> str:
     return f"have returned at {', '.join(places)}" if places else "have exited or do not exist"
 
 
-def shuffle_sources(
-    mode: str, b: int | np.ndarray, c: int | np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def shuffle_sources(mode: str, b: LaneValues, c: LaneValues) -> tuple[np.ndarray, np.ndarray]:
     """Source lane of each lane and whether it is in range, by the clamp and segment mask in c."""
     all_b, all_c = (lanes(x, np.uint32).astype(np.int64) for x in (b, c))
     amount, clamp, segment = all_b & 31, all_c & 31, all_c >> 8 & 31
@@ -163,12 +161,7 @@ def shfl(ins: Instr) -> Run:
     mode = ins.one("up", "down", "bfly", "idx")
 
     def run(
-        warp: Fragment,
-        mask: int,
-        a: np.ndarray,
-        b: int | np.ndarray,
-        c: int,
-        members: int | np.ndarray,
+        warp: Fragment, mask: int, a: LaneValues, b: LaneValues, c: LaneValues, members: LaneValues
     ):
         _check_groups(warp, mask, members, ins)
         source, valid = shuffle_sources(mode, b, c)
@@ -203,7 +196,7 @@ def match(ins: Instr) -> Run:
     bits = 32 if ins.types[-1] == "b32" else 64
     every = ins.mods[1] == "all"
 
-    def one(warp: Fragment, here: int, a: int | np.ndarray):
+    def one(warp: Fragment, here: int, a: LaneValues):
         values, chosen = lanes(a, np.uint64 if bits == 64 else np.uint32), as_bools(here)
         if every:
             same = (values[chosen] == values[chosen][0]).all()

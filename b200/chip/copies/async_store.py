@@ -16,7 +16,7 @@ from b200.chip.operations import RedAsync, StAsync
 from b200.effects import Copies
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import DTYPES, Run, active, lanes, warp
+from b200.registry import DTYPES, LaneValues, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -33,9 +33,7 @@ class Lanes:
         self.nbytes = nbytes
         self.find = Landing(ins, nbytes, "shared::cluster")
 
-    def __call__(
-        self, warp: Fragment, mask: int, address: int | np.ndarray, mbar: int | np.ndarray
-    ):
+    def __call__(self, warp: Fragment, mask: int, address: LaneValues, mbar: LaneValues):
         """Yield (place of the lowest address, offsets of the lanes, the lanes)."""
         chosen = active(mask)
         at, signal = lanes(address, np.uint32)[chosen], lanes(mbar, np.uint32)[chosen]
@@ -50,7 +48,7 @@ class Lanes:
             yield place, (here & OFFSET_MASK).astype(np.int64), np.array(chosen)[mine]
 
 
-def _columns(value: int | np.ndarray | tuple, size: int) -> np.ndarray:
+def _columns(value: LaneValues | tuple, size: int) -> np.ndarray:
     """A scalar or vector operand as [32 lanes, elements] of `size` bytes."""
     items = value if isinstance(value, tuple) else (value,)
     dtype = DTYPES[8 * size]
@@ -80,11 +78,7 @@ def st_async(ins: Instr) -> Run:
     groups = Lanes(ins, each)
 
     def run(
-        warp: Fragment,
-        mask: int,
-        address: int | np.ndarray,
-        value: int | tuple,
-        mbar: int | np.ndarray,
+        warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, mbar: LaneValues
     ):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, size)[chosen], each * offsets.size
@@ -112,9 +106,7 @@ def red_async(ins: Instr) -> Run:
     each = SCALARS[kind]
     groups = Lanes(ins, each)
 
-    def run(
-        warp: Fragment, mask: int, address: int | np.ndarray, value: int | np.ndarray, mbar: int
-    ):
+    def run(warp: Fragment, mask: int, address: LaneValues, value: LaneValues, mbar: LaneValues):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data, nbytes = _columns(value, each)[chosen].view(np.uint8), each * offsets.size
 

@@ -20,7 +20,7 @@ from b200.effects import ArrivesBehindCopies, CommitsGroup, Copies, WaitsForGrou
 from b200.errors import Fault
 from b200.hardware import SMEM_BASE
 from b200.program.module import Instr, Not, Reg
-from b200.registry import FULL, Run, as_bools, lane, warp
+from b200.registry import FULL, LaneValues, Run, as_bools, lane, warp
 from b200.registry import lanes as lanes_of
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def cp_async(ins: Instr) -> Run:
     cached = ins.mods[2] == "ca"
     ignores = isinstance(fourth, Not) or isinstance(fourth, Reg) and fourth.type == "pred"
 
-    def at_once(
-        warp: Fragment, mask: int, nbytes: int, dst: int | np.ndarray, src: int | np.ndarray
-    ) -> bool:
+    def at_once(warp: Fragment, mask: int, nbytes: int, dst: LaneValues, src: LaneValues) -> bool:
         """All lanes copy all their bytes out of one allocation, aligned; False if they do not."""
         addresses = [lanes_of(x, np.uint64) for x in (dst, src)]
         target = one_span(warp, mask, "shared", addresses[0], nbytes, nbytes)
@@ -88,9 +86,7 @@ def cp_async(ins: Instr) -> Run:
         operation = CpAsync(filled, nbytes, src, dst, _numbers(mask), cached)
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
-    def run(
-        warp: Fragment, mask: int, dst: int | np.ndarray, src: int | np.ndarray, nbytes: int, *rest
-    ):
+    def run(warp: Fragment, mask: int, dst: LaneValues, src: LaneValues, nbytes: int, *rest):
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
         given, by_thread = rest[0] if len(rest) > policy else None, warp.machine.order.by_thread

@@ -15,7 +15,7 @@ import numpy as np
 from b200.chip.state import CTA
 from b200.errors import Fault
 from b200.program.module import Instr
-from b200.registry import active
+from b200.registry import LaneValues, active
 from b200.spaces import SHARED_WINDOW
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ def issuer(warp: Fragment, ins: Instr, unit: str = "") -> Signaller:
     return Signaller(warp.cta.rank, warp.index, ins, unit)
 
 
-def ranges(
-    mask: int, address: int | np.ndarray, size: int | np.ndarray
-) -> list[tuple[int, int, int]]:
+def ranges(mask: int, address: LaneValues, size: LaneValues) -> list[tuple[int, int, int]]:
     """(lanes, address, bytes) of each range that active lanes access, where an operand gives its
     size. Empty ones are left out.
     """

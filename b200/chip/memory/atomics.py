@@ -24,7 +24,7 @@ from b200.chip.memory.places import address_array, by_window, spans
 from b200.effects import Updates
 from b200.formats import decode, encode
 from b200.program.module import SINK, TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, QUIET, Run, active, lanes, warp
+from b200.registry import DTYPES, QUIET, LaneValues, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -172,9 +172,9 @@ def _atomic(ins: Instr):
     def run(
         warp: Fragment,
         mask: int,
-        address: int | np.ndarray,
-        b: int | np.ndarray,
-        c=None,
+        address: LaneValues,
+        b: LaneValues,
+        c: LaneValues | None = None,
         policy=None,
     ):
         changed = False

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from b200.chip.memory.addressing import generic_to_shared, ranges, shared_address, space_of
 from b200.effects import Fills
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Imm, Instr
-from b200.registry import Run, warp
+from b200.registry import LaneValues, Run, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -31,9 +29,7 @@ def fill(ins: Instr) -> Run:
     if not isinstance(initial, Imm) or initial.value:
         raise Unsupported(f"{ins.opcode}: its last operand must be the immediate 0")
 
-    def run(
-        warp: Fragment, mask: int, address: int | np.ndarray, size: int | np.ndarray, value: int
-    ):
+    def run(warp: Fragment, mask: int, address: LaneValues, size: LaneValues, value: int):
         for _, at, nbytes in ranges(mask, address, size):
             if nbytes % UNIT:
                 raise Fault(f"st.bulk of {nbytes} bytes: the size must be a multiple of {UNIT}")

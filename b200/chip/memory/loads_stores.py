@@ -15,7 +15,7 @@ from b200.chip.memory.places import FULL64, address_array, read_columns, scalar_
 from b200.effects import Discards, Hints, Loads, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, Run, warp
+from b200.registry import DTYPES, LaneValues, Run, warp
 from b200.spaces import LOCAL_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def load(ins: Instr) -> Run:
             values.append(value & ((1 << width) - 1))
         return tuple(values) if isinstance(dst, Vec) else values[0]
 
-    def run(warp: Fragment, mask: int, address: int | np.ndarray, policy=None):
+    def run(warp: Fragment, mask: int, address: LaneValues, policy=None):
         if not isinstance(address, np.ndarray):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(warp, address)
@@ -162,7 +162,7 @@ def store(ins: Instr) -> Run:
     dtype = DTYPES[min(TYPE_BITS[kind], 64)]
     bits = (1 << 8 * dtype().itemsize) - 1
 
-    def run(warp: Fragment, mask: int, address: np.ndarray, value: np.ndarray | tuple, policy=None):
+    def run(warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, policy=None):
         items = value if isinstance(value, tuple) else (value,)
         if kind == "b128":
             items = halves(value)

@@ -17,7 +17,7 @@ from b200.chip.memory.loads_stores import space_of
 from b200.chip.memory.places import address_array, read_columns, write_columns
 from b200.effects import MatrixLoads, MatrixStores
 from b200.program.module import Instr, Vec
-from b200.registry import Run, lanes, warp
+from b200.registry import LaneValues, Run, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -128,7 +128,7 @@ def ldmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << form.rows * count) - 1, space_of(ins)
     bits = 4 if ins.has("b4x16_p64") else 6 if ins.has("b6x16_p32") else 8
 
-    def run(warp: Fragment, mask: int, address: np.ndarray):
+    def run(warp: Fragment, mask: int, address: LaneValues):
         at = address_array(address)
         words = read_columns(warp, suppliers, matrix_space(space, at), at, 4, np.uint32)
         rows = np.stack(words, axis=1).view(np.uint8)
@@ -150,7 +150,7 @@ def stmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << given) - 1, space_of(ins)
     rows = np.zeros(32, np.complex128)  # of 16 bytes; those of other lanes are not written
 
-    def run(warp: Fragment, mask: int, address: np.ndarray, regs: tuple):
+    def run(warp: Fragment, mask: int, address: LaneValues, regs: LaneValues | tuple):
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)

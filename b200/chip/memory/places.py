@@ -13,7 +13,7 @@ from b200.chip.state import OF_A_PEER
 from b200.chip.unwritten import PATTERN
 from b200.errors import Fault
 from b200.hardware import OFFSET_MASK, RANK_SHIFT, SMEM_BASE
-from b200.registry import FULL, active
+from b200.registry import FULL, LaneValues, active
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _unwritten(at: np.ndarray) -> np.ndarray:
     return BYTES[at % BYTES.size]
 
 
-def address_array(address: int | np.ndarray) -> np.ndarray:
+def address_array(address: LaneValues) -> np.ndarray:
     return address if isinstance(address, np.ndarray) else np.full(32, address, np.uint64)
 
 

@@ -17,7 +17,7 @@ from b200.effects import CallsSystem
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
 from b200.program.names import readable
-from b200.registry import DTYPES, Run, active, lanes, warp
+from b200.registry import DTYPES, LaneValues, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -85,7 +85,7 @@ def _convert(match: re.Match, arguments: _Arguments, f: Fragment, lane: int) -> 
 def vprintf(ins: Instr) -> Run:
     """call (retval), vprintf, (format, arguments): prints for each active lane, lowest first."""
 
-    def run(warp: Fragment, mask: int, form: int, arguments: int):
+    def run(warp: Fragment, mask: int, form: LaneValues, arguments: LaneValues):
         forms, buffers = lanes(form, np.uint64), lanes(arguments, np.uint64)
         counts = np.zeros(32, DTYPES[32])
         for lane in active(mask):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from b200.effects import ArrivesInCluster, MeetsInCta, WaitsInCluster
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr, Loc, Reg
-from b200.registry import FULL, Blocked, Run, Waitable, lanes, warp
+from b200.registry import FULL, Blocked, LaneValues, Run, Waitable, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -83,7 +83,7 @@ def barrier_of(warp: Fragment, number: int) -> NamedBarrier:
     return found
 
 
-def _scalar(x: int, warp: Fragment) -> int:
+def _scalar(x: LaneValues, warp: Fragment) -> int:
     """A barrier's number or count as an int; it must be the same in all lanes of the warp."""
     if isinstance(x, int):
         return x
@@ -134,7 +134,7 @@ def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     _, aligned = _form(ins)
 
-    def run(warp: Fragment, mask: int, number: int, threads: int = 0):
+    def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues = 0):
         gather(warp, mask, ins)
         bar = barrier_of(warp, _scalar(number, warp))
         wait(
@@ -169,7 +169,7 @@ def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     _, aligned = _form(ins)
 
-    def run(warp: Fragment, mask: int, number: int, threads: int):
+    def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues):
         threads = _scalar(threads, warp)
         barrier_of(warp, _scalar(number, warp)).arrive(
             _count(warp, threads, aligned), threads, warp, ins
@@ -202,7 +202,7 @@ def barrier_red(ins: Instr) -> Run:
     if isinstance(operand, Reg) and operand.type != "pred":
         raise Unsupported("bar.red needs a predicate as its operand")
 
-    def run(warp: Fragment, mask: int, number, *rest):
+    def run(warp: Fragment, mask: int, number: LaneValues, *rest):
         gather(warp, mask, ins)
         threads, pred = (_scalar(rest[0], warp), rest[1]) if len(rest) == 2 else (0, rest[0])
         bar = barrier_of(warp, _scalar(number, warp))

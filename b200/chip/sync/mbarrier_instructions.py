@@ -14,7 +14,19 @@ from b200.chip.sync.mbarrier import MAX_COUNT, AnyOf, MBarrier, mbarrier_at
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import SINK, Instr
-from b200.registry import FULL, QUIET, Blocked, Pure, Run, active, lane, lanes, pure, warp
+from b200.registry import (
+    FULL,
+    QUIET,
+    Blocked,
+    LaneValues,
+    Pure,
+    Run,
+    active,
+    lane,
+    lanes,
+    pure,
+    warp,
+)
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -151,7 +163,13 @@ def mbarrier_wait(ins: Instr) -> Run:
     shift = _waits(ins).shift
     patience = PATIENCE[ins.mods[1]]
 
-    def run(warp: Fragment, mask: int, address: int, phase: int, hint: int | None = None):
+    def run(
+        warp: Fragment,
+        mask: int,
+        address: LaneValues,
+        phase: LaneValues,
+        hint: LaneValues | None = None,
+    ):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             return run_lanes(warp, mask, address, phase)
         barrier = find(warp, address)
@@ -161,7 +179,7 @@ def mbarrier_wait(ins: Instr) -> Run:
             return FULL
         return failed(warp, (id(ins), address, phase), (barrier,))
 
-    def run_lanes(warp: Fragment, mask: int, address, phase):
+    def run_lanes(warp: Fragment, mask: int, address: LaneValues, phase: LaneValues):
         address, phase = lanes(address, np.uint64), lanes(phase, np.uint64)
         done, waiting = 0, {}
         for i in active(mask):

@@ -10,7 +10,7 @@ from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import Transposes
 from b200.program.module import Instr
-from b200.registry import Run, lanes, warp
+from b200.registry import LaneValues, Run, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -23,7 +23,7 @@ _PLACES = PLAIN.row * ROW_BYTES + PLAIN.byte
 def movmatrix(ins: Instr) -> Run:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a"""
 
-    def run(warp: Fragment, mask: int, a: np.ndarray):
+    def run(warp: Fragment, mask: int, a: LaneValues):
         whole_warp(mask, ins.opcode)
         rows = lanes(a, np.uint32).view(np.uint8).take(_SOURCES)
         return np.ascontiguousarray(rows[_PLACES]).view(np.uint32)[:, 0]

@@ -8,7 +8,7 @@ field says of another quarter is not looked at (docs/reference/semantics.md, rea
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from b200.effects import Effect, FencesTensor, ShiftsRows, TensorLoads, TensorSt
 from b200.errors import Fault
 from b200.hardware import TMEM_LANES
 from b200.program.module import Instr, Vec
-from b200.registry import Run, lane, lanes, warp
+from b200.registry import LaneValues, Run, lane, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -94,7 +94,7 @@ class TmemAccess:
             return [slice(column, column + self.width(second_half))]
         return [slice(first, first + half) for first in (column, column + second_half)]
 
-    def locate(self, warp: Fragment, taddr, second_half: int) -> tuple[int, int]:
+    def locate(self, warp: Fragment, taddr: LaneValues, second_half: int) -> tuple[int, int]:
         """(lane, column) of the address, checked against the warp's quarter and the allocations."""
         if self._names_own_rows(taddr):
             self._differing(warp, taddr)
@@ -113,7 +113,7 @@ class TmemAccess:
         warp.cta.check_tmem(row, column, self.width(second_half))
         return row, column
 
-    def _names_own_rows(self, taddr: int) -> bool:
+    def _names_own_rows(self, taddr: LaneValues) -> TypeGuard[np.ndarray]:
         """Whether each lane gives the address of the row that the shape gives it anyway."""
         if self.shape != "32x32b" or not isinstance(taddr, np.ndarray):
             return False
@@ -172,7 +172,7 @@ def tcgen05_ld(ins: Instr) -> Run:
     shape, repeat, count = access.shape, access.repeat, access.count
     plain = shape == "32x32b" and not packed
 
-    def run(warp: Fragment, mask: int, taddr: int, second_half: int = 0):
+    def run(warp: Fragment, mask: int, taddr: LaneValues, second_half: int = 0):
         whole_warp(mask, ins.opcode)
         row, column = access.locate(warp, taddr, second_half)
         tmem = warp.cta.columns(column, access.width(second_half))
@@ -199,7 +199,7 @@ def tcgen05_st(ins: Instr) -> Run:
     packed = _stores(ins).packed
     access = TmemAccess(ins, ins.operands[-1], packed)
 
-    def run(warp: Fragment, mask: int, taddr: int, *rest):
+    def run(warp: Fragment, mask: int, taddr: LaneValues, *rest):
         whole_warp(mask, ins.opcode)
         registers, second_half = rest[-1], rest[0] if len(rest) == 2 else 0
         row, column = access.locate(warp, taddr, second_half)

@@ -23,7 +23,7 @@ from b200.effects import AllocatesTensor, EndsAllocation, FreesTensor
 from b200.errors import Fault
 from b200.hardware import TMEM_COLUMNS
 from b200.program.module import Instr
-from b200.registry import FULL, Blocked, Run, Waitable, warp
+from b200.registry import FULL, Blocked, LaneValues, Run, Waitable, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -78,7 +78,7 @@ def whole_warp(mask: int, opcode: str) -> None:
         )
 
 
-def uniform(value: int, what: str) -> int:
+def uniform(value: LaneValues, what: str) -> int:
     """A warp operand that must be the same in all lanes, as an int."""
     if isinstance(value, np.ndarray):
         first = int(value[0])
@@ -198,7 +198,7 @@ def tcgen05_alloc(ins: Instr) -> Run:
     locate = resolver(space_of(ins))
     allocate = _allocate_pair if group_of(ins) == 2 else _allocate_one
 
-    def run(warp: Fragment, mask: int, address: int, columns: int):
+    def run(warp: Fragment, mask: int, address: LaneValues, columns: LaneValues):
         whole_warp(mask, ins.opcode)
         cta, columns = warp.cta, uniform(columns, "the number of columns of tcgen05.alloc")
         target, at = locate(warp, uniform(address, "the address of tcgen05.alloc"), 4, 4)
@@ -217,7 +217,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
     group = group_of(ins)
 
-    def run(warp: Fragment, mask: int, taddr: int, columns: int):
+    def run(warp: Fragment, mask: int, taddr: LaneValues, columns: LaneValues):
         whole_warp(mask, ins.opcode)
         cta = warp.cta
         taddr = uniform(taddr, "the address of tcgen05.dealloc")

@@ -3,7 +3,16 @@
 It has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types
 have the same layout: a register holds four neighbouring bytes of a row of A or a column of B. An
 instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py), but for e4m3 and e5m2
-(fp8_warp_mma.py). The m8n8k4 of f64 has a file of its own (double_mma.py).
+and for the m8n8k4 of f64.
+
+e4m3 and e5m2: not one fused sum, but two and an addition. The chip has no FP8 instruction for a
+warp. ptxas 13.0 unpacks the bytes to f16 (F2FP.UNPACK_B), and takes the f16 product (HMMA) of the
+bytes 0 and 1 of each register, over zero, then that of bytes 2 and 3 on top of it. C is added last,
+rounded to nearest (FADD, or HADD2 where D is f16). The same steps give the words of a B200
+(tests/data/b200_mma_words.txt).
+
+f64 (PTX ISA 9.7.14.5.1): a fused multiply-add for each k, k = 0 first. Each is rounded to nearest,
+as PTX has it. The order is documented nowhere: another one could change the last bits of a sum.
 """
 
 from __future__ import annotations
@@ -14,14 +23,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import formats
-from b200.chip.tensor.double_mma import double_mma
-from b200.chip.tensor.fp8_warp_mma import multiply_fp8
+from b200.chip.alu.exact64 import directed64
+from b200.chip.alu.rounding import FLOATS, encode
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import MultipliesInWarp
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
-from b200.registry import DTYPES, Run, lanes, warp
+from b200.registry import DTYPES, LaneValues, Run, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -30,6 +39,10 @@ _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 _INTEGERS = ("s8", "u8")
 _FP8 = ("e4m3", "e5m2")
+_REGISTER = 4  # elements of K of an FP8 type in a register
+_HALVES = ((0, 1), (2, 3))  # elements of each register that one HMMA takes
+_ROW, _PART = np.arange(32) // 4, np.arange(32) % 4  # of f64: a lane's row of A, its k
+_fma = directed64("fma", "rn")
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,25 @@ def _registers(cells: np.ndarray, fmt: str) -> tuple:
     return tuple(cells[row + 8 * (i // 2), column + i % 2] for i in range(4))
 
 
+def _multiply_fp8(a: np.ndarray, b: np.ndarray, cells: np.ndarray, d_type: str) -> np.ndarray:
+    """Cells, uint32 [16, 8], of A * B + C.
+
+    a [16, K], b [8, K]: float64 values. cells: C, uint32 [16, 8]. d_type: "f32" or "f16" (low half
+    of a cell), of C and D.
+    """
+    product: np.ndarray | None = None
+    for half in _HALVES:
+        columns = np.isin(np.arange(a.shape[1]) % _REGISTER, half)
+        first, second = Operand(a[:, columns], LEAST["f16"]), Operand(b[:, columns], LEAST["f16"])
+        product = multiply(first, second, product, d_type).copy()
+    assert product is not None
+    form = FLOATS[d_type]
+    p, c = (form.decode(x.reshape(-1).astype(form.bits_dtype)) for x in (product, cells))
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = encode(p + c, form)  # rounded once: 53 bits are more than twice 24 and 2
+    return total.astype(np.uint32).reshape(cells.shape)
+
+
 def _multiplies(ins: Instr) -> MultipliesInWarp:
     return MultipliesInWarp(inputs=ins.mods[-3:-1])  # of the types of D, A, B and C
 
@@ -102,7 +134,7 @@ def _multiplies(ins: Instr) -> MultipliesInWarp:
 def mma_sync(ins: Instr) -> Run:
     """mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c"""
     if ins.has("f64"):
-        return double_mma(ins)
+        return _double_mma(ins)
     form = _form(ins)
 
     def run(warp: Fragment, mask: int, a: tuple, b: tuple, c: tuple):
@@ -114,10 +146,34 @@ def mma_sync(ins: Instr) -> Run:
         if form.a in _INTEGERS:
             result = multiply_integers(va, vb, cells, form.saturate)
         elif form.a in _FP8:
-            result = multiply_fp8(va, vb, cells, form.d)
+            result = _multiply_fp8(va, vb, cells, form.d)
         else:
             first, second = Operand(va, LEAST[form.a]), Operand(vb, LEAST[form.b])
             result = multiply(first, second, cells, form.d)
         return _registers(result, form.d)
 
     return run
+
+
+def _double_mma(ins: Instr) -> Run:
+    """mma.sync.aligned.m8n8k4.row.col{.rn}.f64.f64.f64.f64 d, a, b, c"""
+    given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
+    if given != [2, 1, 1, 2]:
+        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must be 2, 1, 1, 2")
+
+    def run(warp: Fragment, mask: int, a: LaneValues | tuple, b: LaneValues | tuple, c: tuple):
+        whole_warp(mask, ins.opcode)
+        (a,), (b,) = (x if isinstance(x, tuple) else (x,) for x in (a, b))
+        rows, columns = lanes(a, np.uint64).reshape(8, 4), lanes(b, np.uint64).reshape(8, 4)
+        return tuple(
+            _dot(rows[_ROW], columns[2 * _PART + i], lanes(c[i], np.uint64)) for i in range(2)
+        )
+
+    return run
+
+
+def _dot(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a, b: uint64 patterns [32 lanes, 4]."""
+    for k in range(4):
+        c = _fma(a[:, k].copy(), b[:, k].copy(), c)
+    return c.view(np.uint64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, field
 
-from b200.host.captures import Capture, Work
+from b200.host.captures import Capture, KernelWork, Work
 from b200.host.cuda.modules import Modules
 
 
@@ -33,14 +33,15 @@ class Captured:
         return ctypes.addressof(self._shown)
 
 
-def words_of(modules: Modules, launch: tuple) -> tuple[tuple[int, ...], object]:
+def words_of(modules: Modules, launch: KernelWork) -> tuple[tuple[int, ...], object]:
     """A launch that was prepared, as numbers: its kernel, grid, block, dynamic bytes, and the
     address of its arguments' addresses, which live as long as the second result.
     """
-    program, name, grid, block, _, smem, packed, *_ = launch
-    handle, function = modules.handle_of_kernel(program, name)
-    data = ctypes.create_string_buffer(packed, max(len(packed), 1))
+    handle, function = modules.handle_of_kernel(launch.program, launch.kernel)
+    data = ctypes.create_string_buffer(launch.params, max(len(launch.params), 1))
     first = ctypes.addressof(data)
     places = [first + parameter.offset for parameter in function.kernel.params]
     array = (ctypes.c_uint64 * max(len(places), 1))(*places)
-    return (handle, *grid, *block, smem, ctypes.addressof(array)), (data, array)
+    shape = launch.shape
+    words = (handle, *shape.grid, *shape.block, shape.smem, ctypes.addressof(array))
+    return words, (data, array)

@@ -12,7 +12,7 @@ from typing import Any
 
 from b200.errors import EmulatorError
 from b200.host import refusals
-from b200.host.captures import Capture, Work
+from b200.host.captures import Capture, KernelWork, Work
 from b200.host.cuda.captured import Captured, words_of
 from b200.host.cuda.graph_memory import GraphMemory, MemoryWork
 from b200.host.cuda.graph_nodes import (
@@ -322,7 +322,7 @@ class Graphs:
         (work,) = found.work
         if isinstance(work, (HostWork, MemoryWork)):
             return poke(out, f"<{len(work.words)}Q", *work.words)
-        assert isinstance(work, tuple)  # a launch
+        assert isinstance(work, KernelWork)
         words, held = words_of(self.modules, work)
         self._arguments[node] = held
         poke(out, f"<{len(words)}Q", *words)

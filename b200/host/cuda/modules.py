@@ -16,10 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200 import occupancy, sparse
+from b200.chip.launch import Shape
 from b200.chip.unwritten import fill
 from b200.errors import EmulatorError
 from b200.hardware import MAX_CLUSTER, MEMORY_BYTES, SM_COUNT, SMEM_OPT_IN
 from b200.host import refusals
+from b200.host.captures import KernelWork
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView
 from b200.host.cuda.launching import LaunchWords, check, cluster_of, parameters
@@ -152,20 +154,17 @@ class Modules:
             self.note_failure(error)
             raise
 
-    def prepared(self, handle: int, words: LaunchWords) -> tuple:
-        """The arguments of Gpu.launch, with the kernel's own copied. Refused as the launch is."""
+    def prepared(self, handle: int, words: LaunchWords) -> KernelWork:
+        """A launch with the kernel's parameters copied. Refused as the launch is."""
         function = self.function(handle)
         cluster = cluster_of(function.kernel, words)
         check(function, words, cluster)
-        return (
+        grid, block, dependent = tuple(words.grid), tuple(words.block), bool(words.dependent)
+        return KernelWork(
             function.module.program,
             function.kernel.name,
-            tuple(words.grid),
-            tuple(words.block),
-            cluster,
-            words.dynamic_smem,
+            Shape(grid, block, cluster, words.dynamic_smem, dependent),
             parameters(function.kernel, words),
-            bool(words.dependent),
             bool(words.cooperative),
         )
 

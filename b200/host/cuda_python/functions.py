@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,15 @@ def patch(modules: Modules) -> None:
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind
 _WITHOUT_TIME = 2  # CU_EVENT_DISABLE_TIMING
+# Names of the functions of `of_memory`.
+_IN_DRIVER = (
+    *("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemFree", "cuMemFreeAsync"),
+    *("cuMemAllocHost", "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuMemFreeHost"),
+)
+_IN_RUNTIME = (
+    *("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged", "cudaFree", "cudaFreeAsync"),
+    *("cudaMallocHost", "cudaHostAlloc", "cudaHostGetDevicePointer", "cudaFreeHost"),
+)
 
 
 def _ordinal(device: Any) -> int:
@@ -256,14 +265,48 @@ class _Module:
     def queues(self) -> Queues:
         return self.state.runtime.queues
 
-    def waiting(self) -> tuple[Any, Any, Any, Any]:
-        """What waits: the host for an event, a queue, everything; a queue for an event."""
-        return (
-            self.does(lambda event: self.queues.waits(HOST, int(event))),
-            self.does(lambda queue: self.queues.joins(HOST, int(queue))),
-            self.does(self.queues.finished),
-            self.does(lambda queue, event, *_flags: self.queues.waits(int(queue), int(event))),
+    def in_both(self, prefix: str, error: Any, event: type, queue: type) -> dict[str, Any]:
+        """What the driver, "cu", and the runtime, "cuda", have by one name. error, event, queue:
+        the module's types.
+        """
+        new_queue, nothing, queues = self.makes(self.queue(queue)), self.nothing, self.queues
+        names = {
+            "DriverGetVersion": self.gives(VERSION),
+            "DeviceGetAttribute": self.makes(self.attribute),
+            "MemGetInfo": self.gives(hardware.MEMORY_BYTES, hardware.MEMORY_BYTES),
+            "GetErrorName": self.makes(lambda number: error(number).name.encode()),
+            "GetErrorString": self.makes(self.text),
+            "EventCreate": self.makes(self.event(event)),
+            "EventRecord": self.does(self.record),
+            "EventElapsedTime": self.makes(self.elapsed),
+            "EventDestroy": self.does(self.state.forget_event),
+            "EventQuery": nothing,
+            "EventSynchronize": self.does(lambda event: queues.waits(HOST, int(event))),
+            "StreamCreate": new_queue,
+            "StreamCreateWithPriority": new_queue,
+            "StreamDestroy": nothing,
+            "StreamQuery": nothing,
+            "StreamSynchronize": self.does(lambda queue: queues.joins(HOST, int(queue))),
+            "StreamWaitEvent": self.does(
+                lambda queue, event, *_flags: queues.waits(int(queue), int(event))
+            ),
+        }
+        return {prefix + name: function for name, function in names.items()}
+
+    def of_memory(self, pointer: Callable[[int], Any], names: Sequence[str]) -> dict[str, Any]:
+        """What allocates and frees. names: of the functions, in this order."""
+        modules, state = self.state.modules, self.state
+        allocate = self.makes(lambda size, *_: pointer(modules.reserve(int(size))))
+        free = self.does(lambda address, *_: modules.release(int(address)))
+        host = self.makes(lambda size, *_: state.allocate_host(size))
+        functions = (
+            *(allocate, allocate),
+            self.makes(lambda size, *_: pointer(modules.reserve(int(size), MANAGED))),
+            *(free, free, host, host),
+            self.makes(lambda address, *_: pointer(address_of(address))),
+            self.does(lambda address: state.free_host(int(address))),
         )
+        return dict(zip(names, functions, strict=True))
 
     def elapsed(self, start, end) -> float:
         return self.state.elapsed(int(start), int(end))
@@ -281,52 +324,26 @@ class _Driver(_Module):
     def functions(self) -> dict[str, Any]:
         d, state, nothing = self.module, self.state, self.nothing
         context, device = d.CUcontext(CONTEXT), d.CUdevice(0)
-        names = {
+        names = self.in_both("cu", d.CUresult, d.CUevent, d.CUstream)
+        names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
+        names |= self.of_memory(d.CUdeviceptr, _IN_DRIVER)
+        names |= {
             "cuInit": nothing,
             "cuDevicePrimaryCtxReset": self.reset,
-            "cuDriverGetVersion": self.gives(VERSION),
             "cuDeviceGetCount": self.gives(1),
             "cuDeviceGet": self.makes(lambda ordinal: d.CUdevice(_ordinal(ordinal))),
             "cuDeviceGetName": self.gives(hardware.NAME.encode()),
-            "cuDeviceGetAttribute": self.makes(self.attribute),
             "cuDeviceComputeCapability": self.gives(*hardware.COMPUTE_CAPABILITY),
             "cuDeviceTotalMem": self.gives(hardware.MEMORY_BYTES),
-            "cuMemGetInfo": self.gives(hardware.MEMORY_BYTES, hardware.MEMORY_BYTES),
-            "cuGetErrorName": self.makes(lambda error: d.CUresult(error).name.encode()),
-            "cuGetErrorString": self.makes(self.text),
-            "cuEventCreate": self.makes(self.event(d.CUevent)),
-            "cuEventRecord": self.does(self.record),
-            "cuEventElapsedTime": self.makes(self.elapsed),
-            "cuEventDestroy": self.does(state.forget_event),
             "cuMemcpy": self.does(lambda to, source, size: state.copy(to, source, size, "")),
+            "cuCtxSynchronize": self.does(self.queues.finished),
+            "cuCtxPopCurrent": self.gives(context),
+            "cuCtxGetDevice": self.gives(device),
         }
-        names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
-        reserve, release = state.modules.reserve, state.modules.release
-        for name in ("cuMemAlloc", "cuMemAllocAsync"):
-            names[name] = self.makes(lambda size, *_: d.CUdeviceptr(reserve(int(size))))
-        names["cuMemAllocManaged"] = self.makes(
-            lambda size, *_: d.CUdeviceptr(reserve(int(size), MANAGED))
-        )
-        for name in ("cuMemFree", "cuMemFreeAsync"):
-            names[name] = self.does(lambda pointer, *_: release(int(pointer)))
-        for name in ("cuMemAllocHost", "cuMemHostAlloc"):
-            names[name] = self.makes(lambda size, *_: state.allocate_host(size))
-        names["cuMemHostGetDevicePointer"] = self.makes(
-            lambda pointer, *_: d.CUdeviceptr(address_of(pointer))
-        )
-        names["cuMemFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
         for name in ("cuCtxGetCurrent", "cuCtxCreate", "cuDevicePrimaryCtxRetain"):
             names[name] = self.gives(context)
-        names |= {"cuCtxPopCurrent": self.gives(context), "cuCtxGetDevice": self.gives(device)}
-        names |= dict.fromkeys(
-            ("cuCtxSetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRelease"), nothing
-        )
-        names |= dict.fromkeys(("cuCtxDestroy", "cuStreamDestroy"), nothing)
-        names |= dict.fromkeys(("cuStreamQuery", "cuEventQuery"), nothing)
-        waits = ("EventSynchronize", "StreamSynchronize", "CtxSynchronize", "StreamWaitEvent")
-        names |= {f"cu{name}": action for name, action in zip(waits, self.waiting(), strict=True)}
-        names["cuStreamCreate"] = self.makes(self.queue(d.CUstream))
-        names["cuStreamCreateWithPriority"] = self.makes(self.queue(d.CUstream))
+        for name in ("CtxSetCurrent", "CtxPushCurrent", "CtxDestroy", "DevicePrimaryCtxRelease"):
+            names[f"cu{name}"] = nothing
         for width, bits in ((1, 8), (2, 16), (4, 32)):
             fill = self.does(
                 lambda to, value, n, *queue, w=width: state.fill(to, value, n, w, *queue)
@@ -351,40 +368,21 @@ class _CudaRuntime(_Module):
 
     def functions(self) -> dict[str, Any]:
         r, state, nothing = self.module, self.state, self.nothing
-        names = {
-            "cudaGetDevice": self.gives(0),
-            "cudaDeviceReset": self.reset,
-            "cudaGetDeviceCount": self.gives(1),
-            "cudaDriverGetVersion": self.gives(VERSION),
-            "cudaRuntimeGetVersion": self.gives(VERSION),
-            "cudaDeviceGetAttribute": self.makes(self.attribute),
-            "cudaMemGetInfo": self.gives(hardware.MEMORY_BYTES, hardware.MEMORY_BYTES),
-            "cudaGetErrorName": self.makes(lambda error: r.cudaError_t(error).name.encode()),
-            "cudaGetErrorString": self.makes(self.text),
-            "cudaEventCreate": self.makes(self.event(r.cudaEvent_t)),
-            "cudaEventCreateWithFlags": self.makes(self.event(r.cudaEvent_t)),
-            "cudaEventRecord": self.does(self.record),
-            "cudaEventElapsedTime": self.makes(self.elapsed),
-            "cudaEventDestroy": self.does(state.forget_event),
-        }
+        names = self.in_both("cuda", r.cudaError_t, r.cudaEvent_t, r.cudaStream_t)
         kinds = (r.cudaGraph_t, r.cudaGraphNode_t, r.cudaGraphExec_t)
         names |= self.all(state.graph_functions("cuda", *kinds))
-        reserve, release = state.modules.reserve, state.modules.release
-        for name in ("cudaMalloc", "cudaMallocAsync"):
-            names[name] = self.makes(lambda size, *_: reserve(int(size)))
-        names["cudaMallocManaged"] = self.makes(lambda size, *_: reserve(int(size), MANAGED))
-        for name in ("cudaFree", "cudaFreeAsync"):
-            names[name] = self.does(lambda pointer, *_: release(int(pointer)))
-        for name in ("cudaMallocHost", "cudaHostAlloc"):
-            names[name] = self.makes(lambda size, *_: state.allocate_host(size))
-        names["cudaHostGetDevicePointer"] = self.makes(lambda pointer, *_: address_of(pointer))
-        names["cudaFreeHost"] = self.does(lambda pointer: state.free_host(int(pointer)))
-        names |= dict.fromkeys(("cudaSetDevice", "cudaGetLastError", "cudaStreamDestroy"), nothing)
-        names |= dict.fromkeys(("cudaStreamQuery", "cudaEventQuery"), nothing)
-        waits = ("EventSynchronize", "StreamSynchronize", "DeviceSynchronize", "StreamWaitEvent")
-        names |= {f"cuda{name}": action for name, action in zip(waits, self.waiting(), strict=True)}
-        for name in ("", "WithFlags", "WithPriority"):
-            names[f"cudaStreamCreate{name}"] = self.makes(self.queue(r.cudaStream_t))
+        names |= self.of_memory(int, _IN_RUNTIME)
+        names |= {
+            "cudaGetDevice": self.gives(0),
+            "cudaSetDevice": nothing,
+            "cudaDeviceReset": self.reset,
+            "cudaGetDeviceCount": self.gives(1),
+            "cudaRuntimeGetVersion": self.gives(VERSION),
+            "cudaGetLastError": nothing,
+            "cudaEventCreateWithFlags": names["cudaEventCreate"],
+            "cudaStreamCreateWithFlags": names["cudaStreamCreate"],
+            "cudaDeviceSynchronize": self.does(self.queues.finished),
+        }
         for suffix in ("", "Async"):
             names[f"cudaMemset{suffix}"] = self.does(
                 lambda to, value, n, *queue: state.fill(to, value, n, 1, *queue)

@@ -2,6 +2,6 @@
 
 `worker` is entered, and calls the module of `modes/` that the job names. These share `loading` (the
 submission and its inputs), `checks` and `timing` (a kernel is right; how long it takes), `emulated`
-and `on_hopper` (the same without a B200), `findings` and `again` (what the checker found) and
-`failures` (what was raised, in words).
+and `on_hopper` (the same without a B200), `findings` (what the checker found) and `failures` (what
+was raised, in words).
 """

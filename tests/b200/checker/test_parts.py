@@ -13,11 +13,11 @@ from b200.checker import accesses, steps
 from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
-from b200.checker.memory.one_address import differ
+from b200.checker.memory.lane_releases import LaneRelease, left_out
+from b200.checker.memory.lanes_at_one_address import differ
+from b200.checker.memory.last_writers import UNIT, Stores
 from b200.checker.memory.parts import own_lanes
-from b200.checker.memory.sent import Learned, merged
-from b200.checker.memory.spoken import Spoken, left_out
-from b200.checker.memory.stores import UNIT, Stores
+from b200.checker.memory.release_acquire import Learned, merged
 from b200.checker.steps import READS, UPDATES, WRITES
 from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
@@ -156,8 +156,8 @@ def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
 @pytest.mark.parametrize("known", range(5))
 def test_a_clock_that_is_older_than_a_warp_knows_nothing_of_it(known):
     """known: how many components the clock has; that of the warp is number 2. Lane 0 has spoken."""
-    spoken = Spoken(None, 0b1, 1, 0b10, 0, 0)
-    warp = cast(Agent, SimpleNamespace(component=2, spoken={7: [spoken]}))
+    spoken = LaneRelease(None, 0b1, 1, 0b10, 0, 0)
+    warp = cast(Agent, SimpleNamespace(component=2, lane_releases={7: [spoken]}))
     found = left_out(warp, 1, np.full(known, 7))
     assert found == (None if known <= 2 else (spoken, 0b10))
 

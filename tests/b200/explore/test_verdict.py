@@ -35,7 +35,7 @@ def test_the_usual_orders_miss_it(planted, schedule):
     assert outcome.right and "deadlock" not in outcome.kinds, outcome.text
     if (
         "overtaken" not in planted.name
-    ):  # a rule of every order names these (checker/barriers/overtaken.py)
+    ):  # a rule of every order names these (checker/barriers/overtaken_waits.py)
         assert outcome.clean, outcome.text
 
 

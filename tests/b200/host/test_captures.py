@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from b200.chip.gpu import Gpu
-from b200.host.captures import Capture
+from b200.chip.launch import Shape
+from b200.host.captures import Capture, KernelWork
 from b200.host.runtime import Runtime
+from b200.program.module import Program
 
 OWN, OTHER = 0x1010, 0x1020
 
@@ -20,7 +22,7 @@ class FakeGpu:
     def __init__(self):
         self.launches: list[Done] = []
 
-    def launch(self, _program, kernel: str) -> Done:
+    def launch(self, _program, kernel: str, *_) -> Done:
         self.launches.append(Done(kernel))
         return self.launches[-1]
 
@@ -32,20 +34,24 @@ def _capturing() -> tuple[Runtime, FakeGpu, Capture]:
     return runtime, gpu, capture
 
 
+def _work(name: str) -> KernelWork:
+    return KernelWork(cast(Program, None), name, Shape((1, 1, 1), (1, 1, 1), (1, 1, 1), 0), b"")
+
+
 def _names(launches: list[Any]) -> list[str]:
-    return [name for _, name in launches]
+    return [work.kernel for work in launches]
 
 
 def test_the_queue_under_capture_is_recorded():
     runtime, gpu, capture = _capturing()
-    runtime.launch(("", "a"), OWN)
-    runtime.launch(("", "b"), None)  # raw CUDA, which does not say
+    runtime.launch(_work("a"), OWN)
+    runtime.launch(_work("b"), None)  # raw CUDA, which does not say
     assert _names(capture.launches) == ["a", "b"] and not gpu.launches
 
 
 def test_a_launch_on_the_default_queue_runs_and_is_told_of():
     runtime, gpu, capture = _capturing()
-    runtime.launch(("", "a"), 0)
+    runtime.launch(_work("a"), 0)
     assert not capture.launches
     (done,) = gpu.launches
     (found,) = done.findings
@@ -58,14 +64,14 @@ def test_a_queue_that_waits_for_the_one_under_capture_is_recorded():
     runtime, gpu, capture = _capturing()
     runtime.queues.recorded(1, OWN)
     runtime.queues.waits(OTHER, 1)
-    runtime.launch(("", "forked"), OTHER)
+    runtime.launch(_work("forked"), OTHER)
     assert _names(capture.launches) == ["forked"] and not gpu.launches
 
 
 def test_a_queue_that_waits_for_another_is_not():
     runtime, gpu, capture = _capturing()
     runtime.queues.joins(OTHER, 0)
-    runtime.launch(("", "a"), OTHER)
+    runtime.launch(_work("a"), OTHER)
     assert not capture.launches
     assert f"on queue {OTHER:#x}" in gpu.launches[0].findings[0].diagnosis
 
@@ -73,5 +79,5 @@ def test_a_queue_that_waits_for_another_is_not():
 def test_nothing_is_said_without_a_capture():
     runtime, gpu, _ = _capturing()
     runtime.recording = None
-    runtime.launch(("", "a"), 0)
+    runtime.launch(_work("a"), 0)
     assert gpu.launches[0].findings == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from b200.errors import Unsupported
-from b200.program.constants import constant
+from b200.program.tokens import constant
 from tests.b200.ptx_support import kernel, own_element, run
 
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import b200
+from b200.chip.launch import Shape
+from b200.host.captures import KernelWork
 from tests.b200.ptx_support import kernel, own_element
 
 
@@ -99,7 +101,8 @@ def test_a_temporary_lives_as_long_as_the_graph(gpu):
         pointers = source.data_ptr().to_bytes(8, "little") + to.data_ptr().to_bytes(8, "little")
         runtime = torch.cuda.Stream.queues.follows.__self__  # what front ends launch by
         queue = torch.cuda.current_stream().cuda_stream
-        runtime.launch((program, "k", (1,) * 3, (32, 1, 1), (1,) * 3, 0, pointers), queue)
+        shape = Shape((1, 1, 1), (32, 1, 1), (1, 1, 1), 0)
+        runtime.launch(KernelWork(program, "k", shape, pointers), queue)
 
     x = torch.zeros(32, dtype=torch.int32, device="cuda")
     y = torch.zeros_like(x)

@@ -8,7 +8,7 @@ and order no memory. The accesses before one have been executed, so today's chip
 a warp's accesses of shared memory in their order, do what the kernel means.
 
 A warp has one clock. Lanes with accesses that nothing has ordered yet are `Agent.touched`. A
-release by other lanes is dated with an epoch of its own, and noted there (`Agent.spoken`). A warp
+release by other lanes is dated with an epoch of its own, and noted (`Agent.lane_releases`). A warp
 that knows of the accesses by such an epoch alone does not know of them.
 """
 
@@ -23,8 +23,8 @@ from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.heard import lanes_of
-from b200.checker.memory.spoken import Spoken, left_out
+from b200.checker.memory.lane_acquires import lanes_of
+from b200.checker.memory.lane_releases import LaneRelease, left_out
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
@@ -55,7 +55,7 @@ def shared(
     """
     for number in numbers:
         old: Record | None = rules.state.records[number] if number else None
-        if old is None or not old.lanes or old.agent is new.agent or not old.agent.spoken:
+        if old is None or not old.lanes or old.agent is new.agent or not old.agent.lane_releases:
             continue
         component, clock = old.component, new.agent.clock
         known = int(clock[HB, component]) if component < clock.shape[1] else 0
@@ -93,16 +93,16 @@ def unheard(
     lanes make it. numbers, cells, at: as in `shared`. by: the lane of each word of `new`.
     """
     agent = new.agent
-    assert agent.heard is not None  # some lanes have acquired
+    assert agent.lane_acquires is not None  # some lanes have acquired
     for number in numbers:
         old: Record | None = rules.state.records[number] if number else None
         if old is None or not known(agent, old) or old.agent is agent and old.barrier is None:
             continue
         lanes = lanes_of(by, cells, number, agent.lanes)
-        deaf = agent.heard.deaf(lanes, old.component, old.step)
+        deaf = agent.lane_acquires.deaf(lanes, old.component, old.step)
         if not deaf or new.narrow and old.narrow or rules.commute(new, old):
             continue
-        who, missing, severity = agent.heard.words(deaf, agent.in_step)
+        who, missing, severity = agent.lane_acquires.words(deaf, agent.in_step)
         reads = old.text.startswith("reads")
         verb = "writes" if reads else "reads" if new.text.startswith("reads") else "overwrites"
         rules.report(
@@ -156,16 +156,16 @@ def _written(lanes: int, verb: str = "written") -> str:
     return f"{lanes_text(lanes)} of another warp {have} {verb}"
 
 
-def _severity(step: int, spoken: Spoken) -> str:
+def _severity(step: int, spoken: LaneRelease) -> str:
     return PORTABILITY if step <= spoken.met else ERROR
 
 
-def _release(spoken: Spoken) -> str:
+def _release(spoken: LaneRelease) -> str:
     what = mnemonic(spoken.ins) if spoken.ins is not None else "release"
     return f"the {what} of {lanes_text(spoken.lanes)}"
 
 
-def _details(ins: Any, agent: Agent, spoken: Spoken, step: int) -> tuple[str, ...]:
+def _details(ins: Any, agent: Agent, spoken: LaneRelease, step: int) -> tuple[str, ...]:
     met = "the lanes have met at a .sync in between, which orders no memory"
     return (
         f"released by: {words.line(spoken.ins)}, by {lanes_text(spoken.lanes)} of "

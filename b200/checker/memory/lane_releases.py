@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Spoken:
+class LaneRelease:
     """A release by some lanes of a warp.
 
     voice: the component that tells who knows of it; it counts releases by these lanes alone.
@@ -31,20 +31,20 @@ class Spoken:
     met: int
 
 
-def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[Spoken, int] | None:
+def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[LaneRelease, int] | None:
     """(the release by which somebody knows of an access of warp `of`, the lanes that it and others
     that are known leave out); None if the access is released whole. step: epoch of the access.
     row: what is known, a row of a clock.
     """
     known = int(row[of.component]) if of.component < row.size else 0
-    spoken = of.spoken.get(known)
+    spoken = of.lane_releases.get(known)
     if spoken is None or step <= spoken[-1].base:
         return None
     left = FULL
-    for epoch in reversed(of.spoken):
+    for epoch in reversed(of.lane_releases):
         if epoch < step:
             break
-        for told in of.spoken[epoch]:
+        for told in of.lane_releases[epoch]:
             if told.voice < row.size and row[told.voice] >= epoch:
                 left &= told.left
     return (spoken[-1], left) if left else None

@@ -1,9 +1,10 @@
 """One lane waits for its warp: what an acquire by some lanes does not tell the others.
 
 An acquire orders what its own thread does after it (PTX ISA 8.8). What other lanes of the warp do
-comes after it only if something orders the lanes in between, as for a release (one_lane.py):
-bar.warp.sync, a barrier of the CTA or the cluster, or, by choice, a fence of every lane. Lanes that
-have joined again go on together on today's chips; lanes in another branch do not wait at all.
+comes after it only if something orders the lanes in between, as for a release
+(lane_release_rule.py): bar.warp.sync, a barrier of the CTA or the cluster, or, by choice, a fence
+of every lane. Lanes that have joined again go on together on today's chips; lanes in another branch
+do not wait at all.
 
 A warp has one clock, which has what any of its lanes has acquired. From the first acquire by some
 lanes on, until something brings the lanes together or all of them acquire, the warp keeps what it
@@ -29,7 +30,7 @@ HB = 0  # as in vector_clocks.py, which stands on this
 
 
 @dataclass
-class Heard:
+class LaneAcquires:
     """before: the warp's clock until then, [rows, components]. rows: lanes -> what they have
     acquired, as a row HB. ins: the latest acquire.
     """
@@ -74,7 +75,7 @@ class Heard:
         )
 
 
-class Hearing(NamedTuple):
+class LaneAcquire(NamedTuple):
     """An acquire by some lanes of a warp. every: the others have exited, and have left accesses
     behind that nothing has released.
     """
@@ -84,11 +85,11 @@ class Hearing(NamedTuple):
     every: bool = False
 
 
-def part_of(warp: CheckedFragment, lanes: int, ins: Instr) -> Hearing | None:
-    """What Agent.hearing is while some lanes of a warp acquire; None if all do."""
+def part_of(warp: CheckedFragment, lanes: int, ins: Instr) -> LaneAcquire | None:
+    """What Agent.lane_acquire is while some lanes of a warp acquire; None if all do."""
     live = warp.state.live & ~lanes
     left = warp.observer.agent(warp).touched & ~lanes
-    return Hearing(lanes, ins, not live) if live or left else None
+    return LaneAcquire(lanes, ins, not live) if live or left else None
 
 
 def lanes_of(by: Any, cells: np.ndarray, number: int, mask: int) -> int:

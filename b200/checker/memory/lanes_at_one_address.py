@@ -9,13 +9,13 @@ import numpy as np
 from b200.checker import words
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
-from b200.registry import active
+from b200.registry import LaneValues, active
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-def differ(mask: int, at: np.ndarray, value: int | np.ndarray | tuple, bits: int) -> bool:
+def differ(mask: int, at: np.ndarray, value: LaneValues | tuple, bits: int) -> bool:
     """Whether lanes of one store write different values to one address. at: one address, or one for
     each active lane. value: an array or an int, or a tuple of them.
     """
