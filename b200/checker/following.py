@@ -232,10 +232,10 @@ class Following:
         return self._touches(touch.way, touch.addresses, touch.nbytes)
 
     def _touches(self, way: str, left: np.ndarray, nbytes: int) -> bool:
-        self.holder = latest = self.latest.get(way)
-        if latest is not None and holds(latest, left, nbytes):
+        latest = self.latest.get(way)
+        self.holder = latest if latest is not None and holds(latest, left, nbytes) else None
+        if self.holder is not None:
             return True  # as before
-        self.holder = None
         mine, write = self.bases[way], way != READS
         self.observer.wrote |= write
         self.traces.in_place |= way == UPDATES
