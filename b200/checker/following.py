@@ -73,6 +73,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from b200.checker.launches.dependent_launch import Seen
+from b200.checker.memory.global_shadow import holds
 from b200.checker.memory.stores_at_once import tell_all
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import OPERATIONS, READS, UNRULED, UPDATES, WRITES, Look, Touch
@@ -88,7 +89,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
     from b200.chip.fragment import Fragment, WarpState
-    from b200.chip.global_memory import GlobalMemory
+    from b200.chip.global_memory import GlobalMemory, Region
     from b200.chip.state import Cluster
 
 MOST_STEPS = 1 << 20  # steps remembered of a launch
@@ -169,14 +170,17 @@ class Traces:
 class Following:
     """The following of one launch. traces: the steps that its clusters follow, and add to.
 
-    bases: way (steps.py) -> the allocations that are accessed so, by their bases. follower: the
-    trail of the cluster that follows. told: last nodes whose `left` the rules of this launch have
-    been told.
+    bases: way (steps.py) -> the allocations that are accessed so, by their bases; latest: the one
+    of the last access. holder: where all lanes of the last access by several were in the same one
+    as those of such an access before, this one. follower: the trail of the cluster that follows.
+    told: last nodes whose `left` the rules of this launch have been told.
     """
 
     def __init__(self, observer: Observer, memory: GlobalMemory, traces: Traces):
         self.observer, self.memory, self.traces = observer, memory, traces
         self.bases: dict[str, set[int]] = {READS: set(), WRITES: set(), UPDATES: set()}
+        self.latest: dict[str, Region] = {}
+        self.holder: Region | None = None
         self.touched: set[Touch] = set()  # accesses of one address
         self.in_place: set[int] = set()  # bases of what is accessed in several ways
         self.on = True
@@ -228,6 +232,10 @@ class Following:
         return self._touches(touch.way, touch.addresses, touch.nbytes)
 
     def _touches(self, way: str, left: np.ndarray, nbytes: int) -> bool:
+        latest = self.latest.get(way)
+        self.holder = latest if latest is not None and holds(latest, left, nbytes) else None
+        if self.holder is not None:
+            return True  # as before
         mine, write = self.bases[way], way != READS
         self.observer.wrote |= write
         self.traces.in_place |= way == UPDATES
@@ -245,9 +253,10 @@ class Following:
             if write and region.base not in mine:
                 self.observer.unwritten.writes_to(region)
             mine.add(region.base)
-            low, high = region.base, region.base + region.size - nbytes
-            if low <= np.minimum.reduce(left) and np.maximum.reduce(left) <= high:
+            self.latest[way] = region
+            if holds(region, left, nbytes):
                 break
+            low, high = region.base, region.base + region.size - nbytes
             left = left[(left < low) | (left > high)]
         return True
 
@@ -336,9 +345,13 @@ class Trail:
         """Keep what lies where a store is about to be, if another cluster has written it."""
         observer = self.following.observer
         shadow = observer.globals.shadow
-        if shadow.cells:
-            at = np.atleast_1d(np.asarray(touch.addresses, np.int64))
-            self.over += shadow.contested(observer.agent(warp), at, touch.nbytes) or ()
+        if not shadow.cells:
+            return
+        agent, at, holder = observer.agent(warp), touch.addresses, self.following.holder
+        if isinstance(at, int):
+            at, holder = np.array([at]), None
+        if holder is None or shadow.has_others(agent, holder, at - holder.base):
+            self.over += shadow.contested(agent, at, touch.nbytes) or ()
 
     def put_back(self) -> None:
         """The cluster starts again: others' values lie there again."""

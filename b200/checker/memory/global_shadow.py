@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
 UNIT = 2  # bytes of an entry
+NOTHING = (0,)  # the numbers of entries that nobody has written
 # What lies in an allocation: numbers of bytes, and the bytes there.
 Contents = tuple[Region, np.ndarray, np.ndarray]
 
@@ -30,6 +31,17 @@ Contents = tuple[Region, np.ndarray, np.ndarray]
 def upto(count: int) -> np.ndarray:
     """0, 1, ... count - 1."""
     return np.arange(count)
+
+
+def holds(region: Region, addresses: np.ndarray, nbytes: int) -> bool:
+    """Whether accesses of `nbytes` at all the addresses lie in an allocation."""
+    low, high = region.base, region.base + region.size - nbytes
+    return bool(low <= np.minimum.reduce(addresses) and np.maximum.reduce(addresses) <= high)
+
+
+def _contents(region: Region, at: np.ndarray, nbytes: int) -> Contents:
+    places = at[:, None] + upto(nbytes)
+    return region, places, region.u8[places]
 
 
 class GlobalShadow:
@@ -105,10 +117,10 @@ class GlobalShadow:
                 addresses = addresses[1:]  # after a tensor, where nobody writes
                 continue
             region = memory.region(int(addresses[0]), nbytes)
-            low, high = region.base, region.base + region.size - nbytes
-            if low <= np.minimum.reduce(addresses) and np.maximum.reduce(addresses) <= high:
-                yield region, addresses - low
+            if holds(region, addresses, nbytes):
+                yield region, addresses - region.base
                 return
+            low, high = region.base, region.base + region.size - nbytes
             inside = (addresses >= low) & (addresses <= high)
             yield region, addresses[inside] - low
             addresses = addresses[~inside]
@@ -126,14 +138,23 @@ class GlobalShadow:
             if region is None:
                 return None  # whoever writes says so
             at = addresses - region.base
-            inside = (at >= 0) & (at + nbytes <= region.size)
-            at, addresses = at[inside], addresses[~inside]
-            shadow = self.cells.get(region.base)
-            numbers = () if shadow is None else distinct(shadow[at // UNIT])
-            writes = (self.writes[number] for number in numbers)
-            others |= any(w is not None and w.agent is not agent for w in writes)
-            found.append((region, at[:, None] + upto(nbytes)))
-        return [(region, at, region.u8[at]) for region, at in found] if others else None
+            if holds(region, addresses, nbytes):
+                addresses = addresses[:0]
+            else:
+                inside = (at >= 0) & (at + nbytes <= region.size)
+                at, addresses = at[inside], addresses[~inside]
+            others |= self.has_others(agent, region, at)
+            found.append((region, at))
+        return [_contents(region, at, nbytes) for region, at in found] if others else None
+
+    def has_others(self, agent: Agent, region: Region, at: np.ndarray) -> bool:
+        """Whether another warp has written at some offsets in an allocation."""
+        shadow = self.cells.get(region.base)
+        numbers = NOTHING if shadow is None else distinct(shadow[at // UNIT])
+        if numbers == NOTHING:
+            return False
+        writes = (self.writes[number] for number in numbers)
+        return any(w is not None and w.agent is not agent for w in writes)
 
     def write_of(self, agent: Agent, ins: Instr) -> Write:
         """The write that the warp has just made."""

@@ -129,10 +129,14 @@ def test_all_allocations_that_lanes_touch_are_noted(order, way, another):
     for base in bases:
         assert following._touches(another, np.array([base]), 4)
     assert following.in_place == both and following.traces.in_place
-    following.in_place.clear()
-    following.follower = SimpleNamespace()  # the checked cluster kept them apart, this one does not
+    # Here the checked cluster keeps them apart, and the one that follows does not.
+    following = Following(observer, memory, Traces())
+    assert following._touches(way, np.array(places), 4)
+    following.follower = SimpleNamespace()
     for base in bases:
-        assert following._touches(way, np.array([base]), 4) is False
+        apart = base not in both
+        assert following._touches(another, np.array([base]), 4) is apart
+        assert following._touches(way, np.array([base]), 4) is not apart
 
 
 def test_the_odd_cta_of_a_pair_waits_for_the_same_allocation_of_the_even_one():
