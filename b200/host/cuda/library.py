@@ -24,6 +24,7 @@ _HEADERS = ("cuda_runtime_api.h", "cuda.h", "cuda_profiler_api.h")
 _IN_NO_HEADER = ("__cudaRegisterHostVar", "__cudaRegisterUnifiedTable")
 _FUNCTION = re.compile(r"\b(cuda[A-Z]\w+|cu[A-Z]\w+)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(cu[A-Z]\w+)\s*$", re.M)
+_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-w")
 # Built with a compiler of its own libraries, so that a program need not have the same.
 _LINK = ("-shared", "-static-libstdc++", "-static-libgcc", "-Wl,-Bsymbolic")
 
@@ -39,13 +40,9 @@ def make(
     """Build it. work: a folder for what is in between. exported: a version script. flags: of the
     linker.
     """
-    includes = [word for path in toolkit.includes for word in ("-isystem", str(path))]
-    options = ["-std=c++17", "-O1", "-fPIC", "-w", f"-I{FOLDER}", *includes]
 
     def compiled(source: Path) -> str:
-        made = work / f"{source.stem}.o"
-        check_run([toolkit.cxx, *options, "-c", str(source), "-o", str(made)], work)
-        return str(made)
+        return stand_in.kept(source, _FLAGS, toolkit, work)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sources))

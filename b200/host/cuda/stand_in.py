@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from b200.host.cuda.cache import cache_folder, digest_of, locked
@@ -32,18 +33,25 @@ _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 
 def compiled(name: str, toolkit: Toolkit, work: Path) -> str:
     """A file of shim/ as an object, compiled once for each content and compiler."""
-    part, cache = FOLDER / name, cache_folder()
-    texts = [path.read_text() for path in (part, *sorted(part.parent.glob("*.h")))]
-    key = digest_of(*_FLAGS, *texts, toolkit.build, toolkit.cxx_version)
-    kept = cache / f"shim-{part.stem}-{key}.o"
-    with locked(kept.with_suffix(".lock")):
-        if not kept.is_file():
-            out = work / kept.name
+    return kept(FOLDER / name, _FLAGS, toolkit, work)
+
+
+def kept(part: Path, flags: Sequence[str], toolkit: Toolkit, work: Path) -> str:
+    """A source that includes headers beside it, of shim/ and of CUDA, as an object of the cache.
+    work: a folder for what is in between.
+    """
+    headers = [path for folder in {part.parent, FOLDER} for path in folder.glob("*.h")]
+    texts = [path.read_text() for path in (part, *sorted(headers))]
+    cache, key = cache_folder(), digest_of(*flags, *texts, toolkit.build, toolkit.cxx_version)
+    made = cache / f"shim-{part.stem}-{key}.o"
+    with locked(made.with_suffix(".lock")):
+        if not made.is_file():
+            out = work / made.name
             includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
-            command = [toolkit.cxx, *_FLAGS, *includes, "-c", str(part), "-o", str(out)]
-            check_run(command, work)
-            os.replace(out, kept)
-    return str(kept)
+            looked = [f"-I{FOLDER}", *includes]
+            check_run([toolkit.cxx, *flags, *looked, "-c", str(part), "-o", str(out)], work)
+            os.replace(out, made)
+    return str(made)
 
 
 def missing(symbols: str) -> list[str]:
