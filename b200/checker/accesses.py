@@ -275,6 +275,8 @@ class ClusterState:
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
         # (CTA rank, first column) -> the CTA's parts of a pair's allocations there, in order
         self.pairs: dict[tuple[int, int], list[Record]] = {}
+        # (rank of the CTA, collector buffer) -> the operand that it holds, the MMA that filled it
+        self.collected: dict[tuple[int, str], tuple[Any, Record]] = {}
         self.meetings: dict[tuple, Meeting] = {}  # (what, generation) -> meeting
         self.flags = SharedFlags()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}

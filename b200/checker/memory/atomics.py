@@ -12,14 +12,15 @@ from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.memory.sent import tells
 from b200.checker.scopes import GPU, distance, scope_of
+from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
 
-STRONG = ("atomic", "strong")  # no conflict among themselves
-COVERS = (*STRONG, "red.async")  # likewise, each kind by itself
+# No conflict among themselves. red.async is a relaxed one of cluster scope (PTX ISA 9.7.13.7).
+STRONG = ("atomic", "strong", "red.async")
 
 
 def reach(new: Record, old: Record) -> bool:
@@ -49,7 +50,7 @@ def observed(agent: Agent, old: Record) -> bool:
 
 class Atomics:
     """The strong writes of one CTA's shared memory. words: word -> the record of the weak write
-    beneath them, then theirs, of each warp the latest one.
+    beneath them, then theirs, of each warp the latest one, of its red.async one an mbarrier.
     """
 
     def __init__(self, state: ClusterState):
@@ -62,9 +63,9 @@ class Atomics:
         for word, number in zip(_numbers(index), stored.tolist()):
             before = records[number] if number else None
             others = self.words.get(word, ())
-            if before is None or before.kind not in COVERS:
+            if before is None or before.kind not in STRONG:
                 others = () if before is None else (before,)
-            kept = (r for r in others if r.kind not in COVERS or r.agent is not new.agent)
+            kept = (r for r in others if r.kind not in STRONG or not _implies(new, r))
             self.words[word] = [*kept, new]
 
     def also(self, numbers: tuple, index: np.ndarray | slice, stored: np.ndarray) -> tuple:
@@ -74,7 +75,7 @@ class Atomics:
         if not self.words:
             return numbers
         records = self.state.records
-        strong = {n for n in numbers if n and records[n].kind in COVERS}
+        strong = {n for n in numbers if n and records[n].kind in STRONG}
         if not strong:
             return numbers
         found = dict.fromkeys(numbers)
@@ -84,15 +85,22 @@ class Atomics:
         return tuple(found)
 
     def received(self, new: Record, numbers: tuple) -> None:
-        """A strong read receives strong writes of other warps."""
+        """A strong read receives strong writes of other warps that are there."""
         if not tells(new.ins):
             return
         for number in numbers:
             old: Record | None = self.state.records[number] if number else None
             if old is None or old.kind not in STRONG or old.agent is new.agent:
                 continue
+            if old.step == NEVER:
+                continue
             if reach(new, old) and all(r.agent is not new.agent for r in old.readers):
                 old.readers.append(new)
+
+
+def _implies(new: Record, old: Record) -> bool:
+    """Whether a strong write of a word is complete no earlier than one before it."""
+    return new.agent is old.agent and new.component == old.component
 
 
 def _numbers(index: np.ndarray | slice) -> list[int]:

@@ -23,7 +23,7 @@ from b200.checker.memory import (
     shared_unwritten,
     weak_order,
 )
-from b200.checker.memory.atomics import COVERS, STRONG, Atomics
+from b200.checker.memory.atomics import STRONG, Atomics
 from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.words import place
 
@@ -111,9 +111,7 @@ class SharedRules:
     @staticmethod
     def commute(new: Record, old: Record) -> bool:
         """Whether two accesses do not conflict: both are strong, and their scopes reach."""
-        if new.kind in STRONG:
-            return old.kind in STRONG and atomics.reach(new, old)
-        return new.kind == old.kind == "red.async"
+        return new.kind in STRONG and old.kind in STRONG and atomics.reach(new, old)
 
     def _one_lane(
         self,
@@ -335,7 +333,7 @@ class SharedRules:
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
             shared_unwritten.reads(self, new, index, shadow.stored[index], at)
-        if new.kind in COVERS:
+        if new.kind in STRONG:
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]

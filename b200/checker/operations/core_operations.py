@@ -15,6 +15,7 @@ from b200.checker.finding import PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.streams import NEVER
+from b200.checker.tensor import collectors
 from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip import operations as ops
@@ -54,6 +55,7 @@ class CoreOperations:
             if isinstance(operand, SharedOperand):
                 observer.descriptors.see(record, name, operand.matrix, not operand.mn_major)
                 observer.versions.see(record, name, operand.matrix)
+        collectors.multiplied(observer, record, record.ins.effect, op, members)
         observer.products.multiplied(record, members[0], op)
         if observer.stores is not None:
             observer.stores.mma(op.d.m, op.d.n, len(members))

@@ -19,6 +19,7 @@ from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
 from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
 from b200.checker.streams import NEVER
+from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
@@ -142,6 +143,10 @@ class TensorRules:
         number = int(self.shadow.freed[columns].max(initial=0))
         if number:
             old = self.state.records[number]
+            if old.agent.cta is not self.cta:
+                if new.kind in pairs.MOVES:
+                    pairs.frees_in_use(self, old, new, columns)
+                return False
             self.report(
                 "lifetime",
                 f"{words.thing(new)} uses tensor memory that is deallocated",
