@@ -29,7 +29,8 @@ class Record:
     barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
     places: the bytes of each of its latest executions, if these leave out bytes of their words.
     lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
-    the strong reads of other warps that have received this strong write.
+    the strong reads of other warps that have received this strong write. sum: the accumulator of an
+    MMA: its place and shape.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Record:
         "start",
         "lanes",
         "readers",
+        "sum",
     )
 
     def __init__(
@@ -74,6 +76,7 @@ class Record:
         self.turn = agent.turn
         self.lanes = 0
         self.readers: list[Record] = []
+        self.sum: Any = None
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load

@@ -4,9 +4,9 @@
     tcgen05.mma.cta_group.kind.block_scale [d], a, b-desc, idesc, [sfa], [sfb], enable-d
     tcgen05.mma.ws.cta_group::1.kind       [d], a, b-desc, idesc, enable-d{, zero-column-mask}
 
-where a is a descriptor or [tensor-memory address]. The emulator reads A and B from memory,
-whatever the collector buffers hold. A pair (cta_group::2) reads the same descriptors in both CTAs: each gives half of the rows
-of A and of B, and keeps its half of the rows of D.
+where a is a descriptor or [tensor-memory address]. The emulator reads A and B from memory, whatever
+the collector buffers hold. A pair (cta_group::2) reads the same descriptors in both CTAs: each
+gives half of the rows of A and of B, and keeps its half of the rows of D.
 """
 
 from __future__ import annotations
