@@ -74,19 +74,18 @@ def _latest(observer: Observer, operand: Operand, cta: CTA) -> int:
 def _found(observer: Observer, record: Record, effect: Multiplies, fill: Record | None) -> None:
     name = "A" if effect.buffer == "a" else "B"
     buffer = f".collector::{effect.buffer}"
-    holds = (
-        f"that holds another {name}"
-        if fill is not None
-        else f"that no MMA before has filled with that {name}"
-    )
+    if fill is not None:
+        holds = f"from a collector buffer that holds another {name}"
+    else:
+        holds = f"from a collector buffer that no MMA before has filled with this {name}"
     observer.found(
         "product",
-        f"{words.thing(record)} may take {name} from a collector buffer {holds}",
+        f"{words.thing(record)} may take {name} {holds}",
         (
             f"this access: {words.act(record)}, with {buffer}::{effect.usage}",
             f"filled by: {words.act(fill)}" if fill is not None else "filled by: nothing",
-            f"missing: {buffer}::fill of the MMA before that reads the same {name}, and no write "
-            "to it in between",
+            f"missing: {buffer}::fill for an MMA before that reads this {name}, and no write to it "
+            "in between",
         ),
         record.ins,
         fill.ins if fill is not None else None,
