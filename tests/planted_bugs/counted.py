@@ -118,12 +118,14 @@ def reduced(how: str, bug: bool) -> Source:
 
 
 def summed_beside(how: str, bug: bool) -> Source:
-    """CTA 1 adds to words of CTA 0 twice, each time with an mbarrier of its own. how: the bug reads
-    behind one of the two only ("one"); or CTA 0 adds, too, with an atomic, in the bug with a plain
-    store ("plain").
+    """CTA 1 adds to words of CTA 0 twice, each time with an mbarrier of its own, by red.async or, with
+    "bulk", by bulk reductions. how: the bug reads behind one of the two only ("one", "bulk"); or
+    CTA 0 adds, too, with an atomic, in the bug with a plain store ("plain").
     """
     k = cluster_start(32)
     k("st.shared.u32 [%r3], 0;")
+    k("st.shared.u32 [%r3+3072], 1;")
+    k("fence.proxy.async.shared::cta;")
 
     def init():
         for at in (BARRIER, BARRIER + 8):
@@ -138,6 +140,14 @@ def summed_beside(how: str, bug: bool) -> Source:
     for at in (BARRIER, BARRIER + 8):
         k(f"add.u32 %r22, %r1, {at};")
         k("mapa.shared::cluster.u32 %r22, %r22, 0;")
+        if how == "bulk":
+            k("add.u32 %r23, %r1, 3072;")
+            add = (
+                "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+                ".add.u32 [%r52], [%r23], 128, [%r22];"
+            )
+            k.only(0, lambda add=add: k(add, "sum"))
+            continue
         k(
             "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 "
             "[%r52], 1, [%r22];",
@@ -151,8 +161,9 @@ def summed_beside(how: str, bug: bool) -> Source:
         k("st.shared.u32 [%r3], %r5;", "own")
     elif how == "plain":
         k("atom.shared.add.u32 %r5, [%r3], 1;", "own")
-    k.wait(f"%r1+{BARRIER}", 0)
-    if how == "plain" or not bug:
+    if how != "bulk" or not bug:
+        k.wait(f"%r1+{BARRIER}", 0)
+    if how != "one" or not bug:
         k.wait(f"%r1+{BARRIER + 8}", 0)
     k("ld.shared.u32 %r5, [%r3];", "own")
     k("DONE: mov.u32 %r6, 0;")
@@ -233,6 +244,17 @@ PLANTED = [
         lambda bug: summed_beside("one", bug),
         "race",
         ("ld.shared reads shared memory before the red.async into it has landed",),
+        ("sum", "own"),
+        ints(64),
+        ranked_twice,
+        **PAIR,
+    ),
+    PlantedBug(
+        "bulk_sums_behind_one_of_two_barriers",
+        "words are read behind one of the two mbarriers of the bulk reductions that add to them",
+        lambda bug: summed_beside("bulk", bug),
+        "race",
+        ("ld.shared reads shared memory before the bulk reduction into it has landed",),
         ("sum", "own"),
         ints(64),
         ranked_twice,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # No conflict among themselves. red.async is a relaxed one of cluster scope (PTX ISA 9.7.13.7).
 STRONG = ("atomic", "strong", "red.async")
+# Nor do these: each addition of cp.reduce.async.bulk is a relaxed one (9.7.9.25.4.2).
+REDUCES = ("bulk_reduce",)
 
 
 def reach(new: Record, old: Record) -> bool:
@@ -49,37 +51,38 @@ def observed(agent: Agent, old: Record) -> bool:
 
 
 class Atomics:
-    """The strong writes of one CTA's shared memory. words: word -> the record of the weak write
-    beneath them, then theirs, of each warp the latest one, of its red.async one an mbarrier.
+    """The writes of one CTA's shared memory that do not conflict among themselves. kinds: of these.
+    words: word, or granule, -> the record of another write beneath them, then theirs, of each warp
+    the latest one, of its asynchronous ones one an mbarrier.
     """
 
-    def __init__(self, state: ClusterState):
-        self.state = state
+    def __init__(self, state: ClusterState, kinds: tuple[str, ...]):
+        self.state, self.kinds = state, kinds
         self.words: dict[int, list[Record]] = {}
 
     def add(self, new: Record, index: np.ndarray | slice, stored: np.ndarray) -> None:
-        """A strong write of some words. stored: the records of the latest writes there."""
+        """A write of these kinds. stored: the records of the latest writes there."""
         records = self.state.records
-        for word, number in zip(_numbers(index), stored.tolist()):
+        for word, number in zip(_numbers(index), stored.reshape(-1).tolist()):
             before = records[number] if number else None
             others = self.words.get(word, ())
-            if before is None or before.kind not in STRONG:
+            if before is None or before.kind not in self.kinds:
                 others = () if before is None else (before,)
-            kept = (r for r in others if r.kind not in STRONG or not _implies(new, r))
+            kept = (r for r in others if r.kind not in self.kinds or not _implies(new, r))
             self.words[word] = [*kept, new]
 
     def also(self, numbers: tuple, index: np.ndarray | slice, stored: np.ndarray) -> tuple:
-        """The numbers of the latest writes of some words, and where those are strong, of all that
-        lie beneath them.
+        """The numbers of the latest writes of some words, and where those are of these kinds, of
+        all that lie beneath them.
         """
         if not self.words:
             return numbers
         records = self.state.records
-        strong = {n for n in numbers if n and records[n].kind in STRONG}
+        strong = {n for n in numbers if n and records[n].kind in self.kinds}
         if not strong:
             return numbers
         found = dict.fromkeys(numbers)
-        for word, number in zip(_numbers(index), stored.tolist()):
+        for word, number in zip(_numbers(index), stored.reshape(-1).tolist()):
             if number in strong:
                 found.update((r.number, None) for r in self.words.get(word, ()))
         return tuple(found)
@@ -104,4 +107,6 @@ def _implies(new: Record, old: Record) -> bool:
 
 
 def _numbers(index: np.ndarray | slice) -> list[int]:
-    return list(range(index.start, index.stop)) if isinstance(index, slice) else index.tolist()
+    if isinstance(index, slice):
+        return list(range(index.start, index.stop))
+    return index.reshape(-1).tolist()
