@@ -29,7 +29,8 @@ class Record:
     barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
     places: the bytes of each of its latest executions, if these leave out bytes of their words.
     lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
-    the strong reads of other warps that have received this strong write.
+    the strong reads of other warps that have received this strong write. sum: the accumulator of an
+    MMA: its place and shape.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Record:
         "start",
         "lanes",
         "readers",
+        "sum",
     )
 
     def __init__(
@@ -74,6 +76,7 @@ class Record:
         self.turn = agent.turn
         self.lanes = 0
         self.readers: list[Record] = []
+        self.sum: Any = None
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load
@@ -275,6 +278,8 @@ class ClusterState:
         self.allocations: dict[tuple[int, int], Record] = {}  # (CTA rank, first column) -> alloc
         # (CTA rank, first column) -> the CTA's parts of a pair's allocations there, in order
         self.pairs: dict[tuple[int, int], list[Record]] = {}
+        # (rank of the CTA, collector buffer) -> the operand that it holds, the MMA that filled it
+        self.collected: dict[tuple[int, str], tuple[Any, Record]] = {}
         self.meetings: dict[tuple, Meeting] = {}  # (what, generation) -> meeting
         self.flags = SharedFlags()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}

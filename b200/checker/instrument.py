@@ -128,13 +128,14 @@ def _has_steps(ins: Instr) -> bool:
 
 def _noted(ins: Instr, run: Run, style: str):
     """Observe an instruction that issues an asynchronous operation. `issue` sees what the operation
-    does; here the observer is told which instruction issues it.
+    does; here the observer is told which instruction issues it, and which lane, if it is one.
     """
     one = style == "lane"
 
     def observed(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
-        observer.ins, observer.lane = ins, who if one else None
+        single = who if one else who.bit_length() - 1 if who & (who - 1) == 0 else None
+        observer.ins, observer.lane = ins, single
         return run(warp, who, *args)
 
     return observed

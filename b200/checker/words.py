@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from b200.chip.state import CTA
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
-LOADS = ("tma", "bulk", "cp.async")
+LOADS = ("tma", "bulk", "bulk_reduce", "cp.async")
 CORE = ("mma", "cp", "shift")
 
 
@@ -79,6 +79,7 @@ def thing(record: Record) -> str:
     return {
         "tma": "the TMA load",
         "bulk": "the bulk copy",
+        "bulk_reduce": "the bulk reduction",
         "cp.async": "the cp.async",
         "mma": "tcgen05.mma",
         "cp": "tcgen05.cp",

@@ -86,9 +86,13 @@ class CoreOperation(Effect):
 
 @dataclass(frozen=True, kw_only=True)
 class Multiplies(CoreOperation):
-    """tcgen05.mma (9.7.16.10)."""
+    """tcgen05.mma (9.7.16.10). buffer: the collector of A, "a", or with .ws of B, "b0" to "b3".
+    usage: "fill", "use", "lastuse" or "discard".
+    """
 
     always = Properties(reads=("shared", "tensor"), writes=("tensor",))
+    buffer: str
+    usage: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,61 @@ def reduced(how: str, bug: bool) -> Source:
     return k
 
 
+def summed_beside(how: str, bug: bool) -> Source:
+    """CTA 1 adds to words of CTA 0 twice, each time with an mbarrier of its own, by red.async or, with
+    "bulk", by bulk reductions. how: the bug reads behind one of the two only ("one", "bulk"); or
+    CTA 0 adds, too, with an atomic, in the bug with a plain store ("plain").
+    """
+    k = cluster_start(32)
+    k("st.shared.u32 [%r3], 0;")
+    k("st.shared.u32 [%r3+3072], 1;")
+    k("fence.proxy.async.shared::cta;")
+
+    def init():
+        for at in (BARRIER, BARRIER + 8):
+            k(f"mbarrier.init.shared::cta.b64 [%r1+{at}], 1;")
+            k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+{at}], 128;")
+        k("fence.mbarrier_init.release.cluster;")
+
+    k.only(0, init)
+    cluster_sync(k)
+    k("setp.eq.u32 %p4, %r50, 0;")
+    k("@%p4 bra TAKE;")
+    for at in (BARRIER, BARRIER + 8):
+        k(f"add.u32 %r22, %r1, {at};")
+        k("mapa.shared::cluster.u32 %r22, %r22, 0;")
+        if how == "bulk":
+            k("add.u32 %r23, %r1, 3072;")
+            add = (
+                "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+                ".add.u32 [%r52], [%r23], 128, [%r22];"
+            )
+            k.only(0, lambda add=add: k(add, "sum"))
+            continue
+        k(
+            "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 "
+            "[%r52], 1, [%r22];",
+            "sum",
+        )
+    k("bra DONE;")
+    k("TAKE: mov.u32 %r6, 0;")
+    if how == "plain" and bug:
+        k("ld.shared.u32 %r5, [%r3];")
+        k("add.u32 %r5, %r5, 1;")
+        k("st.shared.u32 [%r3], %r5;", "own")
+    elif how == "plain":
+        k("atom.shared.add.u32 %r5, [%r3], 1;", "own")
+    if how != "bulk" or not bug:
+        k.wait(f"%r1+{BARRIER}", 0)
+    if how != "one" or not bug:
+        k.wait(f"%r1+{BARRIER + 8}", 0)
+    k("ld.shared.u32 %r5, [%r3];", "own")
+    k("DONE: mov.u32 %r6, 0;")
+    store_ranked(k, "%r53")
+    cluster_sync(k)
+    return k
+
+
 def numbers() -> list[torch.Tensor]:
     return [torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)]
 
@@ -127,6 +182,10 @@ def swapped(args) -> torch.Tensor:
 
 def ranked(args) -> torch.Tensor:
     return torch.arange(32, dtype=torch.int32).repeat(2)
+
+
+def ranked_twice(args) -> torch.Tensor:
+    return torch.arange(64, dtype=torch.int32)
 
 
 UNWRITTEN = "reads shared memory that nothing has written"
@@ -178,5 +237,38 @@ PLANTED = [
             **PAIR,
         )
         for name, how in (("async", "red.async"), ("bulk", "bulk"))
+    ),
+    PlantedBug(
+        "sums_behind_one_of_two_barriers",
+        "a word is read behind one of the two mbarriers of the red.async that add to it",
+        lambda bug: summed_beside("one", bug),
+        "race",
+        ("ld.shared reads shared memory before the red.async into it has landed",),
+        ("sum", "own"),
+        ints(64),
+        ranked_twice,
+        **PAIR,
+    ),
+    PlantedBug(
+        "bulk_sums_behind_one_of_two_barriers",
+        "words are read behind one of the two mbarriers of the bulk reductions that add to them",
+        lambda bug: summed_beside("bulk", bug),
+        "race",
+        ("ld.shared reads shared memory before the bulk reduction into it has landed",),
+        ("sum", "own"),
+        ints(64),
+        ranked_twice,
+        **PAIR,
+    ),
+    PlantedBug(
+        "plain_sum_beside_a_red_async",
+        "a word is added to by red.async and by a plain load and store",
+        lambda bug: summed_beside("plain", bug),
+        "race",
+        ("red.async",),
+        ("sum", "own"),
+        ints(64),
+        ranked_twice,
+        **PAIR,
     ),
 ]

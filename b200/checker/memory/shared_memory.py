@@ -23,7 +23,7 @@ from b200.checker.memory import (
     shared_unwritten,
     weak_order,
 )
-from b200.checker.memory.atomics import COVERS, STRONG, Atomics
+from b200.checker.memory.atomics import REDUCES, STRONG, Atomics
 from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
 from b200.checker.words import place
 
@@ -56,7 +56,7 @@ class SharedRules:
         self.cta, self.state, self.report = cta, state, report
         self.shadow, self.products = shadow, products
         self.strict = False
-        self.atomics = Atomics(state)
+        self.atomics, self.sums = Atomics(state, STRONG), Atomics(state, REDUCES)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
         self.out_of_phase: dict[int, Record] = {}
         # (instruction, first and last granule) -> such a read by the asynchronous proxy of what
@@ -110,10 +110,12 @@ class SharedRules:
 
     @staticmethod
     def commute(new: Record, old: Record) -> bool:
-        """Whether two accesses do not conflict: both are strong, and their scopes reach."""
-        if new.kind in STRONG:
-            return old.kind in STRONG and atomics.reach(new, old)
-        return new.kind == old.kind == "red.async"
+        """Whether two accesses do not conflict: both are strong, and their scopes reach; or both
+        are bulk reductions.
+        """
+        if new.kind in REDUCES:
+            return old.kind in REDUCES
+        return new.kind in STRONG and old.kind in STRONG and atomics.reach(new, old)
 
     def _one_lane(
         self,
@@ -152,7 +154,8 @@ class SharedRules:
         """
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
-        numbers = distinct(shadow.written[index])
+        written = shadow.written[index]
+        numbers = self.sums.also(distinct(written), index, written)
         self._conflict(new, numbers, at, "read")
         self._stale(new, numbers, at)
         if self.strict and new.kind in words.CORE:
@@ -198,6 +201,8 @@ class SharedRules:
         ):
             if blocks.meet(first, last):
                 numbers = distinct(cells[index])
+                if cells is shadow.written:
+                    numbers = self.sums.also(numbers, index, cells[index])
                 self._conflict(new, numbers, at, how)
                 if cells is shadow.written:
                     for number in numbers:
@@ -224,6 +229,8 @@ class SharedRules:
             self._one_lane(new, numbers, loaded[index], reader, index, at)
             shared_proxy.refill(self, new, numbers, at)
             loaded[index] = 0
+        if new.kind in REDUCES:
+            self.sums.add(new, index, shadow.written[index] if replaced is None else replaced)
         shadow.written[index] = new.number
         shadow.written_in.add(first, last)
         self._over_barrier(new, first, last + 1)
@@ -272,7 +279,7 @@ class SharedRules:
             lane_release_rule.unheard(self, new, numbers, stored, lanes, at)
         by_copies = None
         if shadow.written_in.meet(first, last):
-            by_copies = distinct(shadow.written[granules(index)])
+            by_copies = self._copies(index)
             self._conflict(new, by_copies, at, "read")
             if deaf:
                 words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
@@ -307,7 +314,9 @@ class SharedRules:
             (shadow.copied, shadow.copied_in, "write"),
         ):
             if blocks.meet(first, last):
-                self._conflict(new, distinct(cells[granules(index)]), at, how)
+                copied = cells is shadow.written
+                numbers = self._copies(index) if copied else distinct(cells[granules(index)])
+                self._conflict(new, numbers, at, how)
         if shadow.stored_in.meet(first, last):
             stored = shadow.stored[index]
             same = self._same_values(new, index, stored)
@@ -335,12 +344,18 @@ class SharedRules:
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
             shared_unwritten.reads(self, new, index, shadow.stored[index], at)
-        if new.kind in COVERS:
+        if new.kind in STRONG:
             self.atomics.add(new, index, shadow.stored[index])
         shadow.stored[index] = new.number
         shadow.values[index] = self.cta.smem.u32[index]
         shadow.lane[index] = lanes
         shadow.stored_in.add(first, last)
+
+    def _copies(self, index: np.ndarray | slice) -> tuple:
+        """The numbers of the copies that have written some words."""
+        at = granules(index)
+        written = self.shadow.written[at]
+        return self.sums.also(distinct(written), at, written)
 
     def _rewrites(self, new: Record, numbers: tuple, same: Callable) -> bool:
         """Whether a store leaves what the warp itself has stored there before, by the same

@@ -179,16 +179,17 @@ class CopyOperations:
         self, agent: Agent, copy: ops.BulkToPeer | ops.BulkReduceToPeer, apply: ops.Action
     ):
         observer, n, place = self.observer, copy.nbytes, copy.place
-        text = f"copies {n} bytes to shared memory of another CTA"
+        reduces = isinstance(copy, ops.BulkReduceToPeer)
+        text = f"{'reduces' if reduces else 'copies'} {n} bytes to shared memory of another CTA"
         observed = self._landing(
             agent,
             apply,
             (place,),
             n,
-            "bulk",
+            "bulk_reduce" if reduces else "bulk",
             text,
             lambda at: _granules(at, n),
-            updates=isinstance(copy, ops.BulkReduceToPeer),
+            updates=reduces,
         )
         offset = copy.source & OFFSET_MASK
         barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)

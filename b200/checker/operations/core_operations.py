@@ -13,8 +13,10 @@ from b200.checker.agent import Agent
 from b200.checker.barriers.signals import Signals
 from b200.checker.finding import PORTABILITY
 from b200.checker.launches import lifetime
+from b200.checker.memory.shadow import HALVES
 from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.streams import NEVER
+from b200.checker.tensor import collectors
 from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip import operations as ops
@@ -50,14 +52,16 @@ class CoreOperations:
         observer, op, members = self.observer, operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
+        record.sum = op.acc
         for name, operand in (("A", op.a), ("B", op.b)):
             if isinstance(operand, SharedOperand):
                 observer.descriptors.see(record, name, operand.matrix, not operand.mn_major)
                 observer.versions.see(record, name, operand.matrix)
+        collectors.multiplied(observer, record, record.ins.effect, op, members)
         observer.products.multiplied(record, members[0], op)
         if observer.stores is not None:
             observer.stores.mma(op.d.m, op.d.n, len(members))
-        for cta in members:
+        for i, cta in enumerate(members):
             for operand in (op.a, op.b):
                 self._read_operand(record, cta, operand, members)
             tensor = observer.tensor(cta)
@@ -66,6 +70,9 @@ class CoreOperations:
                     self._read_scales(record, tensor, sf)
             row, column = split(op.acc.taddr)
             halves = slice(row // 16, 8, 2) if op.acc.half else ALL
+            if op.disabled is not None:  # lanes that keep what they had
+                kept = op.disabled[i].reshape(HALVES, -1).all(axis=1)
+                halves = np.setdiff1d(np.arange(HALVES)[halves], np.flatnonzero(kept))
             columns = slice(column, column + op.acc.columns // op.acc.parts)
             if op.accumulate:
                 tensor.accumulate(record, halves, columns)

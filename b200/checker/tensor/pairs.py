@@ -4,6 +4,8 @@
 the peer has been launched. The odd CTA's alloc waits for the even CTA's alloc, but not the other
 way round. So the even CTA's dealloc must be ordered after the odd CTA's alloc (CUTLASS #3435:
 otherwise the launch fails on a B300). Order of execution, without memory, is enough for both.
+What the peer's warps load and store in tensor memory must come before, too: they have stopped when
+either CTA frees (9.7.16.7; CUTLASS and the DSL let the CTAs meet there). No chip was asked.
 """
 
 from __future__ import annotations
@@ -11,13 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from b200.checker import words
-from b200.checker.accesses import Record
+from b200.checker.accesses import Record, issued_before
 from b200.checker.agent import Agent
+from b200.checker.finding import PORTABILITY
+from b200.checker.memory.shadow import distinct
 from b200.checker.vector_clocks import ORDER
 from b200.chip.state import CTA
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.checker.tensor.tensor_memory import TensorRules
+
+MOVES = ("load", "store")  # kinds of records: tcgen05.ld and tcgen05.st
 
 
 def peer_of(cta: CTA) -> CTA:
@@ -86,4 +93,37 @@ def frees(observer: Observer, record: Record, first: int) -> None:
         ),
         record.ins,
         other.ins if other is not None else None,
+    )
+
+
+def uses(observer: Observer, record: Record, columns: slice) -> None:
+    """A warp frees a pair's columns: the peer's warps must have used them before."""
+    rules = observer.tensor(peer_of(record.agent.cta))
+    shadow, records = rules.shadow, rules.state.records
+    numbers = {*distinct(shadow.written[:, columns]), *distinct(shadow.loaded[:, :, columns])}
+    for old in (records[number] for number in numbers if number):
+        if old.kind in MOVES and not issued_before(record.agent, old):
+            frees_in_use(rules, record, old, columns)
+    freed = shadow.freed[columns]
+    freed[freed == 0] = record.number
+
+
+def frees_in_use(rules: TensorRules, new: Record, old: Record, columns: slice) -> None:
+    """Report dealloc `new` of a pair, which is not known to come after what a warp of the peer
+    CTA loads or stores.
+    """
+    rules.report(
+        "lifetime",
+        f"tensor memory of a CTA pair is deallocated before {words.thing(old)} of the peer CTA is "
+        "known to have used it",
+        (
+            f"this access: {words.act(new)}",
+            f"used by: {words.act(old)}",
+            f"in {rules.place(columns)}",
+            "missing: barrier.cluster.arrive and barrier.cluster.wait, or a wait for an arrival of "
+            "the peer's warps, before this dealloc",
+        ),
+        new,
+        old,
+        PORTABILITY,
     )

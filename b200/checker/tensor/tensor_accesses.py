@@ -88,9 +88,11 @@ def _freed(observer: Observer, warp: Fragment, first: int, columns: int, pair: b
     record = Record(agent, observer.ins, agent.component, 0, "dealloc", text)
     record.step = record.epoch
     agent.state.add(record)
+    place = slice(first, first + columns)
     if pair:
         pairs.frees(observer, record, first)
-    observer.tensor(cta).freed(record, slice(first, first + columns))
+        pairs.uses(observer, record, place)
+    observer.tensor(cta).freed(record, place)
 
 
 def _place_of_tensor_access(ins: Instr):

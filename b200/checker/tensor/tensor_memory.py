@@ -19,6 +19,7 @@ from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
 from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
 from b200.checker.streams import NEVER
+from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
@@ -37,6 +38,14 @@ MANY = 64  # loads of partly written cells that are remembered, and sums over un
 def halves_of(row: int, height: int) -> slice:
     """The half quarters that lanes [row, row + height) lie in."""
     return slice(row // 16, -(-(row + height) // 16))
+
+
+def _pipelined(new: Record, old: Record, how: str) -> bool:
+    """Whether operations of one queue end in order. Two MMAs do if they have one accumulator and
+    one shape (9.7.16.6.2). What an MMA only reads, a later one may overwrite: attention kernels do
+    so with P, which PTX does not list either.
+    """
+    return how == "write" or not new.kind == old.kind == "mma" or new.sum == old.sum
 
 
 class TensorRules:
@@ -142,6 +151,10 @@ class TensorRules:
         number = int(self.shadow.freed[columns].max(initial=0))
         if number:
             old = self.state.records[number]
+            if old.agent.cta is not self.cta:
+                if new.kind in pairs.MOVES:
+                    pairs.frees_in_use(self, old, new, columns)
+                return False
             self.report(
                 "lifetime",
                 f"{words.thing(new)} uses tensor memory that is deallocated",
@@ -201,6 +214,9 @@ class TensorRules:
                 if old.agent.cta is not agent.cta and not known(agent, old):
                     self._narrow(new, old, columns)
                 continue
+            if old.agent is agent and old.kind in words.CORE and new.kind in words.CORE:
+                self._out_of_order(new, old, columns)
+                continue
             executed = weak_order.executed(agent, old)
             if how == "free" and old.kind in ("load", "store") and not executed:
                 if agent.knows(HB, old.agent.component, old.epoch):
@@ -255,7 +271,7 @@ class TensorRules:
     def _ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
         handed_over = old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
         if old.agent is agent:
-            if old.kind in words.CORE and new.kind in words.CORE:
+            if old.kind in words.CORE and new.kind in words.CORE and _pipelined(new, old, how):
                 return True
             if how == "free" and old.kind in ("load", "store"):
                 return True
@@ -344,6 +360,21 @@ class TensorRules:
                 f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
                 "barrier, or "
                 f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} after it",
+            ),
+            new,
+            old,
+            PORTABILITY,
+        )
+
+    def _out_of_order(self, new: Record, old: Record, columns: slice):
+        """Report an MMA that relies on one before it to end first, which PTX does not promise."""
+        self.report(
+            "race",
+            f"{words.thing(new)} uses the sum of {words.thing(old)} before it in the queue, with "
+            "another accumulator or shape",
+            (
+                *words.conflict(new, old, self.place(columns)),
+                "missing: tcgen05.commit behind the first, and a wait for its mbarrier",
             ),
             new,
             old,

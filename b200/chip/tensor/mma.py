@@ -4,9 +4,9 @@
     tcgen05.mma.cta_group.kind.block_scale [d], a, b-desc, idesc, [sfa], [sfb], enable-d
     tcgen05.mma.ws.cta_group::1.kind       [d], a, b-desc, idesc, enable-d{, zero-column-mask}
 
-where a is a descriptor or [tensor-memory address]. Collector hints change no result and are
-ignored. A pair (cta_group::2) reads the same descriptors in both CTAs: each gives half of the rows
-of A and of B, and keeps its half of the rows of D.
+where a is a descriptor or [tensor-memory address]. The emulator reads A and B from memory, whatever
+the collector buffers hold. A pair (cta_group::2) reads the same descriptors in both CTAs: each
+gives half of the rows of A and of B, and keeps its half of the rows of D.
 """
 
 from __future__ import annotations
@@ -291,7 +291,11 @@ def _scale_d(value: int, form: Form) -> int:
 
 
 def _multiplies(ins: Instr) -> Multiplies:
-    return Multiplies(pair=group_of(ins) == 2)
+    """PTX ISA 9.7.16.10.9 has the collector buffers."""
+    default = "collector::b0::discard" if ins.has("ws") else "collector::a::discard"
+    collector = next((mod for mod in ins.mods if mod.startswith("collector::")), default)
+    _, buffer, usage = collector.split("::")
+    return Multiplies(pair=group_of(ins) == 2, buffer=buffer, usage=usage)
 
 
 @lane("tcgen05.mma", "tcgen05.mma.ws", states=_multiplies)

@@ -222,3 +222,29 @@ def stored_boxes(source: str, times: int, wait: str) -> list[tuple[str, str]]:
 )
 def test_a_box_that_every_lane_of_a_warp_stores(source, times, wait, wanted):
     assert stored_boxes(source, times, wait) == wanted
+
+
+BOX_STORE = "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group"
+BOX_ADD = "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group"
+
+
+@pytest.mark.parametrize("name", [BOX_STORE, BOX_ADD])
+@pytest.mark.parametrize("waits, wanted", [(0, []), (1, [("race", "error")])])
+def test_groups_of_boxes_are_each_lanes_own(name, waits, wanted):
+    """Lanes 0 and 1 store a box each; lane `waits` waits, and lane 0's source is written anew."""
+    k = Source(".param .align 64 .b8 map[128], .param .u64 out", 32)
+    k(f"mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; {FENCE}")
+    k("st.shared.u32 [%r3], %r0; st.shared.u32 [%r3+128], %r0; fence.proxy.async.shared::cta;")
+    k("bar.sync 0; mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1;")
+    for lane, at in ((0, ""), (1, "+128")):
+        k.only(lane, lambda lane=lane, at=at: k(f"{name} [%rd1, {{{32 * lane}}}], [%r1{at}];"))
+        k.only(lane, lambda: k(COMMIT))
+    k.only(waits, lambda: k("cp.async.bulk.wait_group.read 0;"))
+    k("bar.warp.sync -1; st.shared.u32 [%r3], 7;")
+    k.only(0, lambda: k("cp.async.bulk.wait_group 0;"), 1)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    out = torch.zeros(64, dtype=torch.int32)
+    box = TensorMap(out.data_ptr(), 2, (64,), (), (32,)).encode()
+    launch = gpu.launch(k.text("k"), None, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (box, out))
+    assert [(finding.kind, finding.severity) for finding in launch.findings or ()] == wanted

@@ -206,11 +206,22 @@ CASES: list[tuple[str, e.Effect]] = [
     # --- the tensor core and tensor memory
     (
         "tcgen05.mma.cta_group::2.kind::f16 [%r1], %d1, %d2, %r2, %p1;",
-        e.Multiplies(pair=True),
+        e.Multiplies(pair=True, buffer="a", usage="discard"),
     ),
     ("tcgen05.cp.cta_group::1.128x256b [%r1], %d1;", e.CopiesToTensor(pair=False)),
     ("tcgen05.cp.cta_group::2.128x256b [%r1], %d1;", e.CopiesToTensor(pair=True)),
-    ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, %p1;", e.Multiplies(pair=False)),
+    (
+        "tcgen05.mma.cta_group::1.kind::f16.collector::a::fill [%r1], %d1, %d2, %r2, %p1;",
+        e.Multiplies(pair=False, buffer="a", usage="fill"),
+    ),
+    (
+        "tcgen05.mma.ws.cta_group::1.kind::f16.collector::b3::use [%r1], %d1, %d2, %r2, %p1;",
+        e.Multiplies(pair=False, buffer="b3", usage="use"),
+    ),
+    (
+        "tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, %p1;",
+        e.Multiplies(pair=False, buffer="b0", usage="discard"),
+    ),
     ("tcgen05.shift.cta_group::1.down [%r1];", e.ShiftsRows(pair=False)),
     ("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r1, %r2;", e.FreesTensor(pair=True)),
     (
