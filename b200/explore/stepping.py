@@ -2,9 +2,9 @@
 
 A step is what a fragment does from one visible instruction to the next, or an asynchronous
 operation that takes effect. Visible is what others may see or may decide over: synchronisation, the
-end of lanes, atomics, and reads and writes of memory, if a value from memory decides over a step
-anywhere in the kernel. The kernel is translated anew, with a block cut in front of each visible
-instruction.
+end of lanes, atomics, strong stores, and all reads and writes of memory, if a value from memory
+decides over a step anywhere in the kernel. The kernel is translated anew, with a block cut in front
+of each visible instruction.
 """
 
 from __future__ import annotations
@@ -17,8 +17,17 @@ from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
-from b200.effects import CallsSystem, CopiesToTensor, Jumps, Multiplies, RequestsWork, ShiftsRows
+from b200.effects import (
+    CallsSystem,
+    CopiesToTensor,
+    Jumps,
+    Multiplies,
+    RequestsWork,
+    ShiftsRows,
+    Stores,
+)
 from b200.explore.control import MOVING, deciding_reads
+from b200.explore.touches import TouchingWriter
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
@@ -58,7 +67,7 @@ def steppable(code: Translated) -> Steppable:
         if isinstance(item, Instr) and item.key in seen:
             body.append(Label(f"$step.{len(body)}"))
         body.append(item)
-    cut = translate(code.program, replace(code.kernel, body=body))
+    cut = translate(code.program, replace(code.kernel, body=body), TouchingWriter)
     first = {block.index: block.ops[0].ins for block in cut.structure}
     visible = {index: ins for index, ins in first.items() if ins.key in seen}
     far = frozenset(index for index, ins in visible.items() if _is_far(ins))
@@ -77,8 +86,8 @@ def _is_visible(ins: Instr, reads: bool) -> bool:
     if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
         return True
     if asked.lanes:
-        changes = bool(asked.reads and asked.writes)
-        return changes or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
+        tells = bool(asked.reads and asked.writes) or isinstance(effect, Stores) and effect.strong
+        return tells or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
     return bool(OF_OTHERS & {*asked.reads, *asked.writes})
 
 

@@ -89,7 +89,8 @@ class Explorer(Recording):
         else:
             found = [f for trace in different.values() if (f := self._explore(trace, orders))]
         for finding in found:
-            orders.kind = DEADLOCK
+            if finding.kind not in UNORDERED:
+                orders.kind = DEADLOCK
             if launch.findings.new(finding.kind, finding.loc, finding.other):
                 launch.findings.append(finding)
         launch.findings.arrange()
@@ -113,13 +114,17 @@ class Explorer(Recording):
         if walked.bad is not None:
             orders.reasons.clear()
             return [walked_words.finding(walked)]
+        found = []
+        if walked.race is not None and not racy:
+            found.append(walked_words.racing(walked.race))
+            racy = True
         if walked.declined:
             orders.reasons.append(f"its orders are not carried out one by one: {walked.declined}")
         elif not racy:
             orders.reasons.clear()
         if racy:
             orders.reasons.append("the findings of this launch come first: they unorder its reads")
-        return []
+        return found
 
     @staticmethod
     def _tokens(trace: Trace) -> list[str]:
