@@ -38,7 +38,7 @@ class Taken(NamedTuple):
         """What is accessed behind it, by weak accesses up to the first strong one: a strong load
         may find another value where these come later.
         """
-        rest = self.touched[len(self.own) :]
+        rest = () if self.name else (t for t in self.touched if t.ins.key != self.ins.key)
         return tuple(takewhile(lambda touch: not touch.strong, rest))
 
 

@@ -20,6 +20,7 @@ from b200.chip.sync.barriers import NamedBarrier
 from b200.effects import (
     CallsSystem,
     CopiesToTensor,
+    FencesMemory,
     Jumps,
     Multiplies,
     RequestsWork,
@@ -27,11 +28,12 @@ from b200.effects import (
     Stores,
 )
 from b200.explore.control import MOVING, deciding_reads
-from b200.explore.touches import TouchingWriter
+from b200.explore.touches import Pending, Touches
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
+from b200.program.writer import Writer
 from b200.registry import FULL, Blocked
 
 OF_OTHERS = {"shared", "global", "tensor"}  # memories that several warps see
@@ -53,8 +55,8 @@ class Steppable(NamedTuple):
     far: frozenset[int]
 
 
-def steppable(code: Translated) -> Steppable:
-    """A kernel cut into steps. Raises Declined."""
+def steppable(code: Translated, writer: type[Writer] | None, fences: bool) -> Steppable:
+    """A kernel cut into steps. fences: whether those of memory are visible. Raises Declined."""
     instructions = [item for item in code.kernel.body if isinstance(item, Instr)]
     for ins in instructions:
         clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in MOVING]
@@ -63,11 +65,13 @@ def steppable(code: Translated) -> Steppable:
     reads = bool(deciding_reads(code.structure))
     body: list = []
     seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
+    if fences:
+        seen |= {ins.key for ins in instructions if isinstance(ins.effect, FencesMemory)}
     for item in code.kernel.body:
         if isinstance(item, Instr) and item.key in seen:
             body.append(Label(f"$step.{len(body)}"))
         body.append(item)
-    cut = translate(code.program, replace(code.kernel, body=body), TouchingWriter)
+    cut = translate(code.program, replace(code.kernel, body=body), writer)
     first = {block.index: block.ops[0].ins for block in cut.structure}
     visible = {index: ins for index, ins in first.items() if ins.key in seen}
     far = frozenset(index for index, ins in visible.items() if _is_far(ins))
@@ -91,24 +95,14 @@ def _is_visible(ins: Instr, reads: bool) -> bool:
     return bool(OF_OTHERS & {*asked.reads, *asked.writes})
 
 
-class Pending(NamedTuple):
-    """An asynchronous operation under way. queue: operations of one queue keep their order."""
-
-    name: str
-    fragment: Fragment
-    ins: Instr
-    queue: object
-    apply: Action
-
-
 class Steps:
     """Who can take a step in a launch, and the taking of one.
 
     queue: fragments that can run. pending: operations under way, in order of issue.
     """
 
-    def __init__(self, machine: Machine, cut: Steppable):
-        self.machine, self.cut = machine, cut
+    def __init__(self, machine: Machine, cut: Steppable, touches: Touches):
+        self.machine, self.cut, self.touches = machine, cut, touches
         names = machine.code.kernel.registers
         self.register = {name: i for i, name in enumerate(names)}
         self.queue: list[Fragment] = []
@@ -129,7 +123,7 @@ class Steps:
             if self.is_quiet(fragment):
                 return [fragment], []
         first = {pending.queue: pending for pending in reversed(self.pending)}
-        every = [*self.queue, *reversed(first.values())]
+        every = [*self.queue, *filter(self.touches.may_come, reversed(first.values()))]
         far = {p.fragment.cta.cluster for p in self.pending}
         far |= {f.cta.cluster for f in self.queue if f.pc in self.cut.far}
         near = next((f.cta.cluster for f in self.queue if f.cta.cluster not in far), None)
@@ -159,6 +153,8 @@ class Steps:
             who.apply()
             return
         self.queue.remove(who)
+        if (ins := self.cut.visible.get(who.pc)) is not None:
+            self.touches.starts(who, ins.effect)
         who.queued = False
         who.spin = None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from b200.chip.memory.addressing import ranges, space_of
 from b200.chip.operations import Action, Operation
 from b200.chip.state import CTA
 from b200.chip.watcher import Watcher
-from b200.effects import Access, Fills, Stores
+from b200.effects import Access, Effect, Fills, Stores
 from b200.explore.addresses import Span, accessed, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
@@ -58,16 +59,30 @@ class Touch:
         return other.read and self.changed is not None and bool(self.changed[which].any())
 
 
+class Pending(NamedTuple):
+    """An asynchronous operation under way. queue: operations of one queue keep their order."""
+
+    name: str
+    fragment: Fragment
+    ins: Instr
+    queue: Any
+    apply: Action
+
+
 class TouchingWriter(Writer):
     """Translates a kernel so that what it accesses is noted."""
 
     def _op(self, op: Op):
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, Access) and not effect.private:
-            op = replace(op, made=_access(op.ins, effect, op.made))
+            op = replace(op, made=self.noted(op.ins, effect, op.made))
         elif op.entry is not None and isinstance(effect, Fills):
             op = replace(op, made=_fill(op.ins, op.made))
         super()._op(op)
+
+    def noted(self, ins: Instr, effect: Access, run: Run) -> Run:
+        """The run function of an access of lanes, noted."""
+        return _access(ins, effect, run)
 
 
 class Touches(Watcher):
@@ -79,6 +94,13 @@ class Touches(Watcher):
         self.step: list[Touch] = []
         self.known: dict[tuple, Touch] = {}
         self.running: Instr | None = None
+
+    def starts(self, warp: Fragment, effect: Effect) -> None:
+        """A step begins with an instruction."""
+
+    def may_come(self, pending: Pending) -> bool:
+        """Whether an operation under way may take effect now."""
+        return True
 
     def issued(self, operation: Operation, warp: Fragment, apply: Action) -> Action:
         ins = self.machine.code.structure[warp.pc].ops[0].ins

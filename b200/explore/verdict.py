@@ -17,7 +17,7 @@ from b200.explore.search import LIMIT, Search, Stuck
 from b200.explore.settle import Settled, Why, settle
 from b200.explore.trace import Place, Step, Trace
 from b200.explore.walk import LIMIT as WALKED
-from b200.explore.walk import walk
+from b200.explore.walk import Walked, walk
 from b200.program.translated import Translated
 
 FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
@@ -106,11 +106,7 @@ class Explorer(Recording):
         if self.unkept or machine.workspace:
             orders.reasons.append("memory as before the launch is not known")
             return []
-        walked = walk(
-            *(machine.memory, machine.code, arguments, self.before, machine.symbols),
-            limit=min(self.limit, WALKED),
-        )
-        orders.states += walked.states
+        walked = self._walk(orders, arguments)
         if walked.bad is not None:
             orders.reasons.clear()
             return [walked_words.finding(walked)]
@@ -118,6 +114,13 @@ class Explorer(Recording):
         if walked.race is not None and not racy:
             found.append(walked_words.racing(walked.race))
             racy = True
+        elif walked.speaks and not racy and not walked.declined:
+            walked = self._walk(orders, arguments, late=True)
+            if walked.bad is not None:
+                walked.declined = walked_words.late(walked)
+            elif walked.race is not None:
+                found.append(walked_words.racing(walked.race))
+                racy = True
         if walked.declined:
             orders.reasons.append(f"its orders are not carried out one by one: {walked.declined}")
         elif not racy:
@@ -125,6 +128,16 @@ class Explorer(Recording):
         if racy:
             orders.reasons.append("the findings of this launch come first: they unorder its reads")
         return found
+
+    def _walk(self, orders: Orders, arguments: Arguments, late: bool = False) -> Walked:
+        machine = self.machine
+        walked = walk(
+            *(machine.memory, machine.code, arguments, self.before, machine.symbols),
+            limit=min(self.limit, WALKED),
+            late=late,
+        )
+        orders.states += walked.states
+        return walked
 
     @staticmethod
     def _tokens(trace: Trace) -> list[str]:

@@ -24,6 +24,7 @@ from b200.chip.placement import Placement
 from b200.chip.state import Cluster
 from b200.effects import WaitsForPhase
 from b200.errors import EmulatorError, Fault
+from b200.explore.late_stores import LateStores, speak
 from b200.explore.races import Race, race
 from b200.explore.snapshot import Camera, Snapshot, Unlisted
 from b200.explore.states import Standing, State, Taken, shortest, way
@@ -43,7 +44,8 @@ SHARED = 1 << 22  # bytes of shared memory of all CTAs, at most: each state hold
 class Walked:
     """The result. states: how many were seen. bad: the steps of a bad order, None if there is none.
     fault: what it breaks, "" if it hangs. standing: who waits for ever. race: two accesses of an
-    order that does not hang. declined: why not all orders were carried out, "" if they were.
+    order that does not hang. speaks: whether late stores may matter. declined: why not all orders
+    were carried out, "" if they were.
     """
 
     states: int = 0
@@ -51,6 +53,7 @@ class Walked:
     fault: str = ""
     standing: list[Standing] = field(default_factory=list)
     race: Race | None = None
+    speaks: bool = False
     declined: str = ""
 
 
@@ -74,21 +77,24 @@ def walk(
     before: list[tuple[Region, np.ndarray]],
     symbols: dict[str, int],
     limit: int = LIMIT,
+    late: bool = False,
 ) -> Walked:
     """Carry out all orders of a launch, or as many as `limit` states allow. before: the allocations
-    that it has written, with what they contained. Global memory is as before the call afterwards.
+    that it has written, with what they contained. late: strong stores may come late
+    (late_stores.py). Global memory is as before the call afterwards.
     """
     if sum(old.size for _, old in before) > BYTES:
         return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
     after = Contents(region for region, _ in before)
     rest = [r for r in memory.known() if all(r.base != w.base for w, _ in before)]
     others = Contents(r for r in rest if r.size <= KEPT and not r.behind)
-    order = _Walk([region.u8 for region, _ in before], limit)
+    touches = LateStores() if late else Touches()
+    order = _Walk([region.u8 for region, _ in before], limit, touches)
     try:
         for region, old in before:
             region.u8[:] = old
-        order.cut = steppable(code)
-        machine = Machine(memory, order, (order.touches,))
+        order.cut = steppable(code, touches.writer_type, late)
+        machine = Machine(memory, order, (touches,))
         machine.symbols = symbols
         machine.launch(order.cut.code, *arguments)
         if not others.unchanged():
@@ -110,12 +116,12 @@ class _Walk(InOrder):
     by_thread = True
     cut: Steppable
 
-    def __init__(self, far: list[np.ndarray], limit: int):
+    def __init__(self, far: list[np.ndarray], limit: int, touches: Touches):
         super().__init__()
         self.far, self.limit, self.count = far, limit, 0
         self.states: dict[tuple, State] = {}
         self.complete = True
-        self.touches = Touches()
+        self.touches = touches
 
     # --- what the machine asks --------------------------------------------------------------------
     def enqueue(self, warp: Fragment) -> None:
@@ -132,7 +138,9 @@ class _Walk(InOrder):
     # --- the walk ---------------------------------------------------------------------------------
     def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
         machine = self.machine
-        self.steps = Steps(machine, self.cut)
+        self.steps = Steps(machine, self.cut, self.touches)
+        if isinstance(self.touches, LateStores):
+            self.touches.steps = self.steps
         placement = Placement()
         machine.next_cluster = next(waiting, None)
         while machine.next_cluster is not None:
@@ -252,7 +260,8 @@ class _Walk(InOrder):
         if last is not None:
             return Walked(self.count, way(came, last), last.fault, last.standing)
         bound = "" if self.complete else f"stopped at the bound of {self.limit:,} states"
-        return Walked(self.count, race=race(self.first), declined=bound)
+        speaks = speak(taken for state in came for taken, _ in state.steps)
+        return Walked(self.count, race=race(self.first), speaks=speaks, declined=bound)
 
     @staticmethod
     def _lead_to_the_end(states: Iterable[State]) -> set[int]:

@@ -17,6 +17,17 @@ TOLD = 16  # turns of an order that are told
 FULL = (1 << 32) - 1
 
 
+def late(walked: Walked) -> str:
+    """An order that ends badly, in which a strong store comes late."""
+    assert walked.bad is not None
+    store = next((t for t in reversed(walked.bad) if t.name), walked.bad[-1])
+    how = walked.fault or "a warp waits for ever"
+    return (
+        f"where {mnemonic(store.ins)} at {line(store.ins)} is seen later than what its thread does "
+        f"behind it (PTX ISA 8.10), {how}"
+    )
+
+
 def racing(race: Race) -> Finding:
     """The finding of an order that has a race."""
     mine, its = race.touches
