@@ -2,9 +2,9 @@
 
 A step is what a fragment does from one visible instruction to the next, or an asynchronous
 operation that takes effect. Visible is what others may see or may decide over: synchronisation, the
-end of lanes, atomics, and reads and writes of memory, if a value from memory decides over a step
-anywhere in the kernel. The kernel is translated anew, with a block cut in front of each visible
-instruction.
+end of lanes, atomics, strong stores, and all reads and writes of memory, if a value from memory
+decides over a step anywhere in the kernel. The kernel is translated anew, with a block cut in front
+of each visible instruction.
 """
 
 from __future__ import annotations
@@ -17,12 +17,23 @@ from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
-from b200.effects import CallsSystem, CopiesToTensor, Jumps, Multiplies, RequestsWork, ShiftsRows
+from b200.effects import (
+    CallsSystem,
+    CopiesToTensor,
+    FencesMemory,
+    Jumps,
+    Multiplies,
+    RequestsWork,
+    ShiftsRows,
+    Stores,
+)
 from b200.explore.control import MOVING, OF_OTHERS, memory_decides
+from b200.explore.touches import Pending, Touches
 from b200.program.analysis import EXIT
 from b200.program.module import Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
+from b200.program.writer import Writer
 from b200.registry import FULL, Blocked
 
 BLOCKS = 20_000  # of one step, at most
@@ -43,8 +54,8 @@ class Steppable(NamedTuple):
     far: frozenset[int]
 
 
-def steppable(code: Translated) -> Steppable:
-    """A kernel cut into steps. Raises Declined."""
+def steppable(code: Translated, writer: type[Writer] | None, fences: bool) -> Steppable:
+    """A kernel cut into steps. fences: whether those of memory are visible. Raises Declined."""
     instructions = [item for item in code.kernel.body if isinstance(item, Instr)]
     for ins in instructions:
         clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in MOVING]
@@ -53,11 +64,13 @@ def steppable(code: Translated) -> Steppable:
     reads = memory_decides(code.structure)
     body: list = []
     seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
+    if fences:
+        seen |= {ins.key for ins in instructions if isinstance(ins.effect, FencesMemory)}
     for item in code.kernel.body:
         if isinstance(item, Instr) and item.key in seen:
             body.append(Label(f"$step.{len(body)}"))
         body.append(item)
-    cut = translate(code.program, replace(code.kernel, body=body))
+    cut = translate(code.program, replace(code.kernel, body=body), writer)
     first = {block.index: block.ops[0].ins for block in cut.structure}
     visible = {index: ins for index, ins in first.items() if ins.key in seen}
     far = frozenset(index for index, ins in visible.items() if _is_far(ins))
@@ -76,19 +89,9 @@ def _is_visible(ins: Instr, reads: bool) -> bool:
     if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
         return True
     if asked.lanes:
-        changes = bool(asked.reads and asked.writes)
-        return changes or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
+        tells = bool(asked.reads and asked.writes) or isinstance(effect, Stores) and effect.strong
+        return tells or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
     return bool(OF_OTHERS & {*asked.reads, *asked.writes})
-
-
-class Pending(NamedTuple):
-    """An asynchronous operation under way. queue: operations of one queue keep their order."""
-
-    name: str
-    fragment: Fragment
-    ins: Instr
-    queue: object
-    apply: Action
 
 
 class Steps:
@@ -97,8 +100,8 @@ class Steps:
     queue: fragments that can run. pending: operations under way, in order of issue.
     """
 
-    def __init__(self, machine: Machine, cut: Steppable):
-        self.machine, self.cut = machine, cut
+    def __init__(self, machine: Machine, cut: Steppable, touches: Touches):
+        self.machine, self.cut, self.touches = machine, cut, touches
         names = machine.code.kernel.registers
         self.register = {name: i for i, name in enumerate(names)}
         self.queue: list[Fragment] = []
@@ -119,7 +122,7 @@ class Steps:
             if self.is_quiet(fragment):
                 return [fragment], []
         first = {pending.queue: pending for pending in reversed(self.pending)}
-        every = [*self.queue, *reversed(first.values())]
+        every = [*self.queue, *filter(self.touches.may_come, reversed(first.values()))]
         far = {p.fragment.cta.cluster for p in self.pending}
         far |= {f.cta.cluster for f in self.queue if f.pc in self.cut.far}
         near = next((f.cta.cluster for f in self.queue if f.cta.cluster not in far), None)
@@ -149,6 +152,8 @@ class Steps:
             who.apply()
             return
         self.queue.remove(who)
+        if (ins := self.cut.visible.get(who.pc)) is not None:
+            self.touches.starts(who, ins.effect)
         who.queued = False
         who.spin = None
         try:

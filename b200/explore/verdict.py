@@ -18,7 +18,7 @@ from b200.explore.search import LIMIT, Search, Stuck
 from b200.explore.settle import Settled, settle
 from b200.explore.trace import Place, Step, Trace
 from b200.explore.walk import LIMIT as WALKED
-from b200.explore.walk import walk
+from b200.explore.walk import Walked, walk
 from b200.program.translated import Translated
 
 FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
@@ -90,7 +90,8 @@ class Explorer(Recording):
         else:
             found = [f for trace in different.values() if (f := self._explore(trace, orders))]
         for finding in found:
-            orders.kind = DEADLOCK
+            if finding.kind not in UNORDERED:
+                orders.kind = DEADLOCK
             if launch.findings.new(finding.kind, finding.loc, finding.other):
                 launch.findings.append(finding)
         launch.findings.arrange()
@@ -106,21 +107,38 @@ class Explorer(Recording):
         if self.unkept or machine.workspace:
             orders.reasons.append("memory as before the launch is not known")
             return []
-        walked = walk(
-            *(machine.memory, machine.code, arguments, self.before, machine.symbols),
-            limit=min(self.limit, WALKED),
-        )
-        orders.states += walked.states
+        walked = self._walk(orders, arguments)
         if walked.bad is not None:
             orders.reasons.clear()
             return [walked_words.finding(walked)]
+        found = []
+        if walked.race is not None and not racy:
+            found.append(walked_words.racing(walked.race))
+            racy = True
+        elif walked.speaks and not racy and not walked.declined:
+            walked = self._walk(orders, arguments, late=True)
+            if walked.bad is not None:
+                walked.declined = walked_words.late(walked)
+            elif walked.race is not None:
+                found.append(walked_words.racing(walked.race))
+                racy = True
         if walked.declined:
             orders.reasons.append(f"its orders are not carried out one by one: {walked.declined}")
         elif not racy:
             orders.reasons.clear()
         if racy:
             orders.reasons.append("the findings of this launch come first: they unorder its reads")
-        return []
+        return found
+
+    def _walk(self, orders: Orders, arguments: Arguments, late: bool = False) -> Walked:
+        machine = self.machine
+        walked = walk(
+            *(machine.memory, machine.code, arguments, self.before, machine.symbols),
+            limit=min(self.limit, WALKED),
+            late=late,
+        )
+        orders.states += walked.states
+        return walked
 
     @staticmethod
     def _tokens(trace: Trace) -> list[str]:

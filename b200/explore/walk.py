@@ -8,10 +8,8 @@ from which no order leads to the end of the launch.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,9 +24,12 @@ from b200.chip.placement import Placement
 from b200.chip.state import Cluster
 from b200.effects import WaitsForPhase
 from b200.errors import EmulatorError, Fault
+from b200.explore.late_stores import LateStores, speak
+from b200.explore.races import Race, race
 from b200.explore.snapshot import Camera, Snapshot, Unlisted
+from b200.explore.states import Standing, State, Taken, shortest, way
 from b200.explore.stepping import Declined, Pending, Steppable, Steps, steppable
-from b200.program.module import Instr
+from b200.explore.touches import Touches
 from b200.program.translated import Translated
 
 LIMIT = 20_000  # states
@@ -39,48 +40,21 @@ BYTES = 1 << 18  # of global memory that the launch writes, at most
 SHARED = 1 << 22  # bytes of shared memory of all CTAs, at most: each state holds them
 
 
-class Taken(NamedTuple):
-    """A step. who: CTA (its number in the grid), warp, lanes. name: of an asynchronous operation,
-    else "". ins: the instruction that it begins with. quiet: nobody else can tell it.
-    """
-
-    cta: tuple[int, int, int]
-    warp: int
-    lanes: int
-    name: str
-    ins: Instr
-    quiet: bool
-
-
-class Standing(NamedTuple):
-    """A fragment that waits for ever. what: for what, in words."""
-
-    at: Taken
-    what: str
-
-
 @dataclass
 class Walked:
     """The result. states: how many were seen. bad: the steps of a bad order, None if there is none.
-    fault: what it breaks, "" if it hangs. standing: who waits for ever. declined: why not all
-    orders were carried out, "" if they were.
+    fault: what it breaks, "" if it hangs. standing: who waits for ever. race: two accesses of an
+    order that does not hang. speaks: whether late stores may matter. declined: why not all orders
+    were carried out, "" if they were.
     """
 
     states: int = 0
     bad: list[Taken] | None = None
     fault: str = ""
     standing: list[Standing] = field(default_factory=list)
+    race: Race | None = None
+    speaks: bool = False
     declined: str = ""
-
-
-@dataclass(eq=False)
-class State:
-    """A state of the walk. steps: those that lead on, each with the state after it."""
-
-    steps: list[tuple[Taken, State]] = field(default_factory=list)
-    ended: bool = False
-    fault: str = ""
-    standing: list[Standing] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -103,21 +77,24 @@ def walk(
     before: list[tuple[Region, np.ndarray]],
     symbols: dict[str, int],
     limit: int = LIMIT,
+    late: bool = False,
 ) -> Walked:
     """Carry out all orders of a launch, or as many as `limit` states allow. before: the allocations
-    that it has written, with what they contained. Global memory is as before the call afterwards.
+    that it has written, with what they contained. late: strong stores may come late
+    (late_stores.py). Global memory is as before the call afterwards.
     """
     if sum(old.size for _, old in before) > BYTES:
         return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
     after = Contents(region for region, _ in before)
     rest = [r for r in memory.known() if all(r.base != w.base for w, _ in before)]
     others = Contents(r for r in rest if r.size <= KEPT and not r.behind)
-    order = _Walk([region.u8 for region, _ in before], limit)
+    touches = LateStores() if late else Touches()
+    order = _Walk([region.u8 for region, _ in before], limit, touches)
     try:
         for region, old in before:
             region.u8[:] = old
-        order.cut = steppable(code)
-        machine = Machine(memory, order)
+        order.cut = steppable(code, touches.writer_type, late)
+        machine = Machine(memory, order, (touches,))
         machine.symbols = symbols
         machine.launch(order.cut.code, *arguments)
         if not others.unchanged():
@@ -139,11 +116,12 @@ class _Walk(InOrder):
     by_thread = True
     cut: Steppable
 
-    def __init__(self, far: list[np.ndarray], limit: int):
+    def __init__(self, far: list[np.ndarray], limit: int, touches: Touches):
         super().__init__()
         self.far, self.limit, self.count = far, limit, 0
         self.states: dict[tuple, State] = {}
         self.complete = True
+        self.touches = touches
 
     # --- what the machine asks --------------------------------------------------------------------
     def enqueue(self, warp: Fragment) -> None:
@@ -160,7 +138,9 @@ class _Walk(InOrder):
     # --- the walk ---------------------------------------------------------------------------------
     def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
         machine = self.machine
-        self.steps = Steps(machine, self.cut)
+        self.steps = Steps(machine, self.cut, self.touches)
+        if isinstance(self.touches, LateStores):
+            self.touches.steps = self.steps
         placement = Placement()
         machine.next_cluster = next(waiting, None)
         while machine.next_cluster is not None:
@@ -221,13 +201,14 @@ class _Walk(InOrder):
     def _step(self, state: State, who: Fragment | Pending) -> tuple[Snapshot, State] | None:
         """Take one of the steps that can be taken. Returns a state that is new."""
         taken = self._taken(who)
+        self.touches.step = []
         try:
             self.steps.take(who)
         except Fault as fault:
             state.steps.append((taken, State(fault=str(fault))))
             self._enough()
             return None
-        return self._goes_on(state, taken)
+        return self._goes_on(state, taken._replace(touched=tuple(self.touches.step)))
 
     def _goes_on(self, state: State, taken: Taken) -> tuple[Snapshot, State] | None:
         snapshot, after, new = self._look()
@@ -271,32 +252,16 @@ class _Walk(InOrder):
 
     # --- the result -------------------------------------------------------------------------------
     def result(self) -> Walked:
-        came = self._shortest()
+        came = shortest(self.first)
         last = next((s for s in came if s.fault or s.standing), None)
-        if last is None and not self.complete:
-            return Walked(self.count, declined=f"stopped at the bound of {self.limit:,} states")
-        if last is None:
+        if last is None and self.complete:
             ends = self._lead_to_the_end(came)
             last = next((s for s in came if id(s) not in ends), None)
-        if last is None:
-            return Walked(self.count)
-        order, state = [], last
-        while (before := came[state]) is not None:
-            state, taken = before
-            order.insert(0, taken)
-        return Walked(self.count, order, last.fault, last.standing)
-
-    def _shortest(self) -> dict[State, tuple[State, Taken] | None]:
-        """Each state with the step that leads there on a shortest way, nearest states first."""
-        found: dict[State, tuple[State, Taken] | None] = {self.first: None}
-        work = deque([self.first])
-        while work:
-            state = work.popleft()
-            for taken, after in state.steps:
-                if after not in found:
-                    found[after] = state, taken
-                    work.append(after)
-        return found
+        if last is not None:
+            return Walked(self.count, way(came, last), last.fault, last.standing)
+        bound = "" if self.complete else f"stopped at the bound of {self.limit:,} states"
+        speaks = speak(taken for state in came for taken, _ in state.steps)
+        return Walked(self.count, race=race(self.first), speaks=speaks, declined=bound)
 
     @staticmethod
     def _lead_to_the_end(states: Iterable[State]) -> set[int]:

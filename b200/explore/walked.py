@@ -7,25 +7,61 @@ from itertools import groupby
 from b200.checker.finding import Finding
 from b200.checker.words import line
 from b200.chip.describe import mnemonic
-from b200.explore.walk import Taken, Walked
+from b200.explore.races import Race
+from b200.explore.states import Taken
+from b200.explore.touches import Touch
+from b200.explore.walk import Walked
 from b200.registry import lanes_text
 
 TOLD = 16  # turns of an order that are told
 FULL = (1 << 32) - 1
 
 
+def late(walked: Walked) -> str:
+    """An order that ends badly, in which a strong store comes late."""
+    assert walked.bad is not None
+    store = next((t for t in reversed(walked.bad) if t.name), walked.bad[-1])
+    how = walked.fault or "a warp waits for ever"
+    return (
+        f"where {mnemonic(store.ins)} at {line(store.ins)} is seen later than what its thread does "
+        f"behind it (PTX ISA 8.10), {how}"
+    )
+
+
+def racing(race: Race) -> Finding:
+    """The finding of an order that has a race."""
+    mine, its = race.touches
+    where = "shared" if its.cta is not None else "global"
+    diagnosis = (
+        f"another order of the warps has a race: {_access(race.earlier, mine)}, and "
+        f"{_access(race.later, its)}, the same {where} memory with nothing between them"
+    )
+    kind = "race" if its.cta is not None else "global"
+    return Finding(kind, diagnosis, tuple(_told(race.order)), line(its.ins), line(mine.ins))
+
+
+def _access(taken: Taken, touch: Touch) -> str:
+    does = "reads" if touch.now is None else "updates" if touch.read else "writes"
+    return f"{_who(taken)} {does} by {mnemonic(touch.ins)} at {line(touch.ins)}"
+
+
+def _told(order: list[Taken]) -> list[str]:
+    """The steps of an order."""
+    telling = [taken for taken in order if not taken.quiet]
+    turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(telling)]
+    earlier = len(turns) - TOLD
+    left_out = len(order) - len(telling)
+    which = f" ({left_out} that nobody else can tell are left out)" if left_out else ""
+    details = [f"the shortest order found takes {len(order)} steps{which}:"]
+    if earlier > 0:
+        details.append(f"  ... {earlier} earlier turns")
+    return details + [f"  {n}. {turn}" for n, turn in enumerate(turns, 1) if n > earlier]
+
+
 def finding(walked: Walked) -> Finding:
     """The finding of a bad order."""
     assert walked.bad is not None
-    telling = [taken for taken in walked.bad if not taken.quiet]
-    turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(telling)]
-    earlier = len(turns) - TOLD
-    left_out = len(walked.bad) - len(telling)
-    which = f" ({left_out} that nobody else can tell are left out)" if left_out else ""
-    details = [f"the shortest order found takes {len(walked.bad)} steps{which}:"]
-    if earlier > 0:
-        details.append(f"  ... {earlier} earlier turns")
-    details += [f"  {n}. {turn}" for n, turn in enumerate(turns, 1) if n > earlier]
+    details = _told(walked.bad)
     if walked.fault:
         last = walked.bad[-1]
         diagnosis = f"another order of the warps breaks a rule: {_who(last)}: {walked.fault}"

@@ -24,11 +24,9 @@ import numpy as np
 from b200.chip import operations as ops
 from b200.chip.fragment import WarpState
 from b200.chip.state import CTA
-from b200.effects import Access, MatrixLoads, MatrixStores, Stores
-from b200.hardware import OFFSET_MASK, RANK_SHIFT
+from b200.effects import Access, MatrixStores, Stores
+from b200.explore.addresses import accessed, sources, targets
 from b200.program.module import Instr
-from b200.registry import active, lanes
-from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 
 NOBODY, SEVERAL = -1, -2
 WORD = 4  # bytes
-ROW = 16  # bytes of a matrix row
-FROM_SHARED = (ops.BulkToPeer, ops.BulkReduceToPeer, ops.BulkStore, ops.BulkReduce)
 
 
 @dataclass(eq=False)
@@ -110,11 +106,11 @@ class Words:
 
     def issued(self, operation: ops.Operation, warp: Fragment, ins: Instr | None) -> None:
         """A warp has issued an asynchronous operation."""
-        for address, nbytes, cta in _sources(operation, warp.cta):
+        for address, nbytes, cta in sources(operation, warp.cta):
             for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
                 self._note(ins, memory, warp.state, words)
         strong = isinstance(operation, (ops.StAsync, ops.RedAsync))
-        for address, nbytes, cta in _targets(operation, warp.cta):
+        for address, nbytes, cta in targets(operation, warp.cta):
             for memory, words in self._span(warp, address, nbytes, cta) if nbytes else ():
                 self._write(memory, words, warp.state, ins, strong)
 
@@ -175,31 +171,8 @@ class Words:
         self, warp: RecordedFragment, mask: int, address: int | np.ndarray, effect: Access
     ) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
-        matrix = isinstance(effect, (MatrixLoads, MatrixStores))
-        chosen = active(mask & (1 << effect.addresses) - 1) if matrix else active(mask)
-        if effect.private or not chosen:
-            return
-        at = lanes(address, np.uint64)[chosen]
-        nbytes = ROW if matrix else effect.nbytes
-        near = np.full(at.shape, effect.space.startswith("shared"))
-        if effect.space == "generic":
-            window = at & np.uint64(WINDOW_MASK ^ (1 << 64) - 1)
-            near = window == np.uint64(SHARED_WINDOW)
-            at = at[near | (window == 0)] & np.uint64(WINDOW_MASK)
-            near = near[near | (window == 0)]
-        at = at.astype(np.int64)
-        if near.any():
-            yield from self._of_cluster(warp, at[near], nbytes, effect.space)
-        yield from self._global(warp, at[~near], nbytes)
-
-    def _of_cluster(
-        self, warp: RecordedFragment, at: np.ndarray, nbytes: int, space: str
-    ) -> Iterator[tuple]:
-        ranks = (at & (1 << 32) - 1) >> RANK_SHIFT
-        for rank in np.unique(ranks):
-            own = rank == 0 and space not in ("shared::cluster", "generic")
-            cta = warp.cta if own else warp.cta.cluster.ctas[int(rank)]
-            yield self._shared(cta), _words(at[ranks == rank] & OFFSET_MASK, nbytes)
+        for at, nbytes, cta in accessed(warp, mask, address, effect):
+            yield from self._span(warp, at, nbytes, cta)
 
     def _shared(self, cta: CTA) -> Memory:
         if cta not in self.memories:
@@ -221,36 +194,3 @@ def _words(at: np.ndarray, nbytes: int) -> np.ndarray:
     first = at // WORD
     count = int(((at + nbytes - 1) // WORD - first).max()) + 1
     return np.unique(first[:, None] + np.arange(count)) if count > 1 else np.unique(first)
-
-
-def _sources(operation: ops.Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
-    """(addresses, bytes at each, CTA or None for global memory) that an operation reads."""
-    if isinstance(operation, ops.TmaLoad):
-        yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
-    elif isinstance(operation, ops.BulkLoad) and operation.nbytes:
-        yield np.array([operation.source]), operation.nbytes, None
-    elif isinstance(operation, ops.CpAsync) and operation.nbytes:
-        yield operation.sources, operation.nbytes, None
-    elif isinstance(operation, FROM_SHARED):
-        yield np.array([operation.source & OFFSET_MASK]), operation.nbytes, own
-    elif isinstance(operation, (ops.TmaStore, ops.TmaReduce)):
-        yield np.array([operation.offset]), operation.access.smem_bytes, own
-
-
-def _targets(operation: ops.Operation, own: CTA) -> Iterator[tuple[np.ndarray, int, CTA | None]]:
-    """Likewise, what it writes."""
-    if isinstance(operation, (ops.StAsync, ops.RedAsync)):
-        yield operation.offsets, operation.each, operation.place.cta
-    elif isinstance(operation, (ops.TmaStore, ops.TmaReduce)):
-        yield from ((at, nbytes, None) for at, nbytes in operation.access.spans())
-    elif isinstance(operation, (ops.BulkStore, ops.BulkReduce)):
-        yield np.array([operation.destination]), operation.nbytes, None
-    elif isinstance(operation, (ops.BulkToPeer, ops.BulkReduceToPeer)):
-        yield np.array([operation.place.offset]), operation.nbytes, operation.place.cta
-    elif isinstance(operation, ops.CpAsync):
-        yield operation.destinations & OFFSET_MASK, operation.size, own
-    elif isinstance(operation, (ops.TmaLoad, ops.BulkLoad)):
-        tma = isinstance(operation, ops.TmaLoad)
-        nbytes = operation.access.smem_bytes if tma else operation.nbytes
-        for place in operation.places:
-            yield np.array([place.offset]), nbytes, place.cta

@@ -279,6 +279,14 @@ PLANTED = [
         {"poll": "ld.acquire.sys.global.u32 %r20, [%rd1];"},
     ),
     flagged(
+        "flag_polled_by_half",
+        "a flag of four bytes is polled by loads of two",
+        ("global (portability)", "16 and 32 bits meet", "missing: one width for the flag"),
+        {"poll": "ld.acquire.gpu.global.u16 %r20, [%rd1];"},
+        {},
+        marks=("poll", "signal"),
+    ),
+    flagged(
         "flag_stored_weakly",
         "a flag is set with a plain store and polled with volatile loads",
         ("global (portability)", "missing: .relaxed or .release for the st"),

@@ -18,6 +18,7 @@ from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER
 from b200.chip.describe import mnemonic
+from b200.effects import Access as EachAccess
 from b200.effects import Copies, Loads
 from b200.program.module import Instr
 
@@ -79,6 +80,11 @@ def is_bulk(ins: Instr) -> bool:
     return isinstance(ins.effect, Copies) and ins.effect.bulk
 
 
+def width(ins: Instr) -> int:
+    """Bits of an element that lanes access; 0 for what is no access of lanes."""
+    return ins.effect.bits if isinstance(ins.effect, EachAccess) else 0
+
+
 class GlobalConflicts:
     """Decides what a conflict is, for the rules of one launch (global_memory.py). writes: number ->
     the write that has it; None for no write, or for one that does not count.
@@ -94,6 +100,33 @@ class GlobalConflicts:
                 if agent.lane_acquires is not None and access.kind == WEAK:
                     access = access._replace(lanes=lanes_at(cells, number, agent.lanes))
                 self._against(agent, old, access, region)
+
+    def check_widths(self, agent: Agent, cells: np.ndarray, access: Access, region: Region) -> None:
+        """Check a strong access, before it receives a signal: strong writes of another width."""
+        for number in distinct(cells):
+            old = self.writes[number]
+            if old is not None and old.kind in MORAL and old.agent is not agent:
+                if not self.order.known(agent, old.agent, old.component, old.step):
+                    self._mixed(agent, old, access, region)
+
+    def _mixed(self, agent: Agent, old: Write | Read, access: Access, region: Region):
+        """Two strong accesses are morally strong only if they overlap completely, and the axioms
+        say nothing of a race of mixed size (8.7.1).
+        """
+        mine, its = width(access.ins), width(old.ins)
+        if mine and its and mine != its:
+            self._found(
+                "global",
+                f"strong accesses of {min(mine, its)} and {max(mine, its)} bits meet, and one "
+                "covers a part of the other",
+                agent,
+                old,
+                access,
+                region,
+                "missing: one width for the flag; PTX orders strong accesses that overlap "
+                "completely",
+                PORTABILITY,
+            )
 
     def check_adds(
         self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region: Region
@@ -183,7 +216,7 @@ class GlobalConflicts:
         if self.order.known(agent, read.agent, read.component, read.step):
             return
         if read.strong and access.kind in MORAL and min(read.scope, access.scope) >= far:
-            return
+            return self._mixed(agent, read, access, region)
         executed = read.agent.state is agent.state and agent.knows(ORDER, read.component, read.step)
         executed = (
             executed or not read.by_copy and self.order.received_from(agent, read) is not None
@@ -344,13 +377,14 @@ class GlobalConflicts:
         kind: str,
         diagnosis: str,
         agent: Agent,
-        old: Write,
+        old: Write | Read,
         access: Access,
         region: Region,
         missing: str,
         severity: str = ERROR,
     ):
-        done = "written before" if access.writes else "written"
+        done = "written" if isinstance(old, Write) else "read"
+        done += " before" if access.writes else ""
         self.observer.found(
             kind,
             diagnosis,

@@ -27,6 +27,7 @@ from b200.checker.memory.global_conflicts import (
     GlobalConflicts,
     Write,
     is_bulk,
+    width,
 )
 from b200.checker.memory.global_lanes import GlobalLanes
 from b200.checker.memory.global_order import GlobalOrder
@@ -66,6 +67,7 @@ class GlobalRules:
         self.beneath = Beneath(self.conflicts)
         self.reads = GlobalReads(observer.machine.memory)
         self.lanes = GlobalLanes(observer)
+        self.widths: set[int] = set()  # of strong accesses
         # warp -> what its latest strong read of one address has seen
         self.polled: dict[Agent, tuple] = {}
         self.maps = TensorMaps(observer)
@@ -299,6 +301,18 @@ class GlobalRules:
                 self.conflicts.against_read(agent, read, new, region)
 
     # --- strong accesses ------------------------------------------------------------------------
+    def _check_widths(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access
+    ) -> None:
+        """Check a strong access, before it receives a signal, against those of other widths."""
+        self.widths.add(width(access.ins))
+        if len(self.widths) == 1:
+            return
+        for region, at in self.shadow.regions(addresses, nbytes):
+            if (shadow := self.shadow.cells.get(region.base)) is not None:
+                cells = shadow[at[:, None] // UNIT + upto(-(-nbytes // UNIT))]
+                self.conflicts.check_widths(agent, cells, access, region)
+
     def strongly_loaded(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
         polled = self.polled.get(agent)
@@ -310,6 +324,7 @@ class GlobalRules:
                     return  # it has seen this before
         self.reads.add(agent, addresses, nbytes, ins, strong=True)
         access = Access(ins, STRONG, scope_of(ins, GPU))
+        self._check_widths(agent, addresses, nbytes, access)
         for region, at in self.shadow.regions(addresses, nbytes):
             if (shadow := self.shadow.cells.get(region.base)) is not None:
                 for offset in set(at.tolist()):
@@ -330,6 +345,7 @@ class GlobalRules:
         if nbytes < UNIT:
             self.shadow.narrow = True
             return
+        self._check_widths(agent, addresses, nbytes, Access(ins, STRONG, writes=True))
         signal = self.order.signal(agent, ins, lanes, addresses)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
         self.shadow.write_of(agent, ins).signal = signal
@@ -340,6 +356,7 @@ class GlobalRules:
     ) -> None:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
+        self._check_widths(agent, addresses, nbytes, Access(ins, ATOMIC))
         for region, at in self.shadow.regions(addresses, nbytes):
             shadow = self.shadow.of(region)
             for offset in set(at.tolist()):

@@ -1,0 +1,127 @@
+"""Races in the orders that a walk has carried out.
+
+Of two accesses by different warps, or by a warp and an operation under way, one is weak and it
+matters which comes first. If nothing lies between them in some order, then nothing has ordered
+them there: a data race (PTX ISA 8.7.1). What a warp has accessed since its latest step may come as
+late as its next one, for until then it has told nobody. So each state has what each warp has
+accessed in its latest step, on any way there, and each step from there is held against that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from b200.explore.states import State, Taken, shortest, way
+from b200.explore.touches import Touch
+
+Actor = tuple  # CTA and warp
+
+
+class Race(NamedTuple):
+    """An order that has a race. order: up to the later access. earlier, later: the steps.
+    touches: the accesses of theirs.
+    """
+
+    order: list[Taken]
+    earlier: Taken
+    later: Taken
+    touches: tuple[Touch, Touch]
+
+
+def race(first: State) -> Race | None:
+    """A race of some order from a state on, with a short way there; None if there is none."""
+    states = list(shortest(first))
+    edges = [(state, taken, after) for state in states for taken, after in state.steps]
+    pairs = _Pairs([taken for _, taken, _ in edges])
+    if not pairs.conflicts:
+        return None
+    open_steps = _latest(first, pairs)
+    for state, taken, _ in edges:
+        if found := pairs.conflicts.get(_what(taken), 0) & open_steps[state]:
+            what = pairs.what[(found & -found).bit_length() - 1]
+            return _told(first, edges, state, taken, what)
+    return None
+
+
+def _actor(taken: Taken) -> Actor | None:
+    """Who takes a step; None: an operation under way, which is nobody's latest step."""
+    return None if taken.name else (taken.cta, taken.warp)
+
+
+def _what(taken: Taken) -> tuple:
+    """What a step is to others."""
+    return _actor(taken), len(taken.own), taken.touched
+
+
+class _Pairs:
+    """Which steps disagree, by what they are. number: a bit of each that disagrees with another;
+    what: its inverse. conflicts: of a later step, the bits of the earlier ones. of: of an actor,
+    the bits of its steps.
+    """
+
+    def __init__(self, steps: list[Taken]):
+        kinds = {_what(taken): taken for taken in steps if taken.touched}
+        self.number: dict[tuple, int] = {}
+        self.what: list[tuple] = []
+        self.conflicts: dict[tuple, int] = {}
+        self.of: dict[Actor, int] = {}
+        for what, earlier in kinds.items():
+            if earlier.name:
+                continue
+            later = [other for other in kinds if other[0] != what[0]]
+            later = [other for other in later if next(_disagree(earlier, kinds[other]), None)]
+            if later:
+                bit = 1 << len(self.what)
+                self.number[what] = bit
+                self.what.append(what)
+                self.of[what[0]] = self.of.get(what[0], 0) | bit
+                for other in later:
+                    self.conflicts[other] = self.conflicts.get(other, 0) | bit
+
+    def after(self, taken: Taken, before: int) -> int:
+        """The latest steps behind a step."""
+        actor = _actor(taken)
+        if actor is None:
+            return before
+        return before & ~self.of.get(actor, 0) | self.number.get(_what(taken), 0)
+
+
+def _disagree(earlier: Taken, later: Taken) -> Iterator[tuple[Touch, Touch]]:
+    """Accesses of two steps that a race has. The first of a step may tell others, or be told by
+    them: what lies behind it in the later step is not held against a strong first one.
+    """
+    for mine in (*earlier.own, *earlier.behind):
+        for its in later.own if mine.strong else (*later.own, *later.behind):
+            if mine.disagrees(its):
+                yield mine, its
+
+
+def _latest(first: State, pairs: _Pairs) -> dict[State, int]:
+    """For each state, the latest steps of all warps on any way there, as bits."""
+    found = {first: 0}
+    work = deque([first])
+    while work:
+        state = work.popleft()
+        for taken, after in state.steps:
+            known = found.get(after)
+            new = pairs.after(taken, found[state]) | (known or 0)
+            if new != known:
+                found[after] = new
+                work.append(after)
+    return found
+
+
+def _told(first: State, edges: list, last: State, later: Taken, what: tuple) -> Race:
+    """An order with the race: to a step that is `what`, and from there to a later one of `last`
+    without another of the same warp.
+    """
+    came = shortest(first)
+    for state, earlier, after in edges:
+        if _what(earlier) == what:
+            ways = shortest(after, lambda taken: _actor(taken) != what[0])
+            if last in ways:
+                order = [*way(came, state), earlier, *way(ways, last), later]
+                return Race(order, earlier, later, next(_disagree(earlier, later)))
+    raise AssertionError("no way leads to a race that was found")

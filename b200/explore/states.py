@@ -1,0 +1,86 @@
+"""The states of a launch and the steps between them, as a graph."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple
+
+from b200.explore.touches import Touch
+from b200.program.module import Instr
+
+
+class Taken(NamedTuple):
+    """A step. who: CTA (its number in the grid), warp, lanes. name: of an asynchronous operation,
+    else "". ins: the instruction that it begins with. quiet: nobody else can tell it. touched:
+    what it accesses.
+    """
+
+    cta: tuple[int, int, int]
+    warp: int
+    lanes: int
+    name: str
+    ins: Instr
+    quiet: bool
+    touched: tuple[Touch, ...] = ()
+
+    @property
+    def own(self) -> Sequence[Touch]:
+        """What the instruction that it begins with accesses, or the operation."""
+        if self.name:
+            return self.touched
+        return [touch for touch in self.touched if touch.ins.key == self.ins.key]
+
+    @property
+    def behind(self) -> Sequence[Touch]:
+        """What is accessed behind it, by weak accesses up to the first strong one: a strong load
+        may find another value where these come later.
+        """
+        rest = () if self.name else (t for t in self.touched if t.ins.key != self.ins.key)
+        return tuple(takewhile(lambda touch: not touch.strong, rest))
+
+
+class Standing(NamedTuple):
+    """A fragment that waits for ever. what: for what, in words."""
+
+    at: Taken
+    what: str
+
+
+@dataclass(eq=False)
+class State:
+    """A state of the walk. steps: those that lead on, each with the state after it."""
+
+    steps: list[tuple[Taken, State]] = field(default_factory=list)
+    ended: bool = False
+    fault: str = ""
+    standing: list[Standing] = field(default_factory=list)
+
+
+Ways = dict[State, tuple[State, Taken] | None]
+
+
+def shortest(first: State, goes: Callable[[Taken], bool] = lambda taken: True) -> Ways:
+    """Each state that some steps reach, with the step that leads there on a shortest way, nearest
+    states first.
+    """
+    found: Ways = {first: None}
+    work = deque([first])
+    while work:
+        state = work.popleft()
+        for taken, after in state.steps:
+            if after not in found and goes(taken):
+                found[after] = state, taken
+                work.append(after)
+    return found
+
+
+def way(came: Ways, last: State) -> list[Taken]:
+    """The steps to a state."""
+    order, state = [], last
+    while (before := came[state]) is not None:
+        state, taken = before
+        order.append(taken)
+    return order[::-1]

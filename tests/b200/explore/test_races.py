@@ -1,0 +1,175 @@
+"""Races, and strong stores that come late, in orders that `--schedule all` carries out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import b200
+from b200.chip.gpu import Gpu
+from b200.chip.launch import Launch
+from b200.errors import EmulatorError
+from b200.explore import FREE, INCOMPLETE
+from b200.program.module import Program as Module
+from b200.program.parse import parse
+from tests.b200.explore import every_order
+from tests.b200.explore.against_force import verdict
+from tests.b200.explore.test_every_order import program
+
+HEAD = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 words)
+.reqntid {threads}, 1, 1
+{{
+ .reg .pred %p<9>, %q; .reg .b32 %r<40>; .reg .b64 %rd<9>; .shared .align 16 .b8 sm[64];
+ ld.param.u64 %rd0, [words]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; shr.u32 %r2, %r0, 5;
+ mad.lo.u32 %r2, %r1, {warps}, %r2;
+ and.b32 %r3, %r0, 31; setp.ne.u32 %q, %r3, 0; @%q ret; setp.ne.u32 %p0, %r2, 0; @%p0 bra OTHER;
+ {first}
+ ret;
+OTHER:
+ {other}
+ ret;
+}}
+"""
+
+
+def module(first: str, other: str, ctas: int = 2) -> Module:
+    """Warp 0 executes `first`, the other warp `other`. Words of memory are 0 at the start."""
+    warps = 2 // ctas
+    return parse(HEAD.format(first=first, other=other, threads=32 * warps, warps=warps))
+
+
+def explored(code: Module, ctas: int = 2) -> Launch:
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, schedule="all")
+    words = torch.zeros(64, dtype=torch.int32)
+    return gpu.launch(code, "k", (ctas, 1, 1), (64 // ctas, 1, 1), args=[words])
+
+
+def ring(ahead: int) -> tuple[str, str]:
+    """A ring of two slots behind words 2 and 3. Its writer goes on while it is at most `ahead`
+    numbers in front of the reader. Word 0: numbers written, word 1: numbers read.
+    """
+    writer = f"""
+ mov.u32 %r4, 0;
+W: ld.acquire.gpu.u32 %r5, [%rd0+4]; sub.u32 %r6, %r4, %r5;
+ setp.gt.u32 %p1, %r6, {ahead}; @%p1 bra W;
+ and.b32 %r7, %r4, 1; mul.wide.u32 %rd1, %r7, 4; add.u64 %rd1, %rd1, %rd0;
+ add.u32 %r4, %r4, 1; st.u32 [%rd1+8], %r4; st.release.gpu.u32 [%rd0], %r4;
+ setp.lt.u32 %p2, %r4, 4; @%p2 bra W;"""
+    reader = """
+ mov.u32 %r4, 0;
+R: ld.acquire.gpu.u32 %r5, [%rd0]; setp.le.u32 %p1, %r5, %r4; @%p1 bra R;
+ and.b32 %r7, %r4, 1; mul.wide.u32 %rd1, %r7, 4; add.u64 %rd1, %rd1, %rd0;
+ ld.u32 %r8, [%rd1+8]; add.u32 %r4, %r4, 1;
+ mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd2, %rd0; st.u32 [%rd2+64], %r8;
+ st.release.gpu.u32 [%rd0+4], %r4; setp.lt.u32 %p2, %r4, 4; @%p2 bra R;"""
+    return writer, reader
+
+
+def node(again: int) -> tuple[str, str]:
+    """A node at bytes 16 or 32 that a word points to. It is written once more while a reader may
+    hold it, if `again` is 16.
+    """
+    publishes = "mov.u32 %r4, {0}; st.u32 [%rd0+{0}], 7; st.release.gpu.u32 [%rd0], %r4;"
+    writer = f"{publishes.format(16)} {publishes.format(32)} st.u32 [%rd0+{again}], 9;"
+    reader = """
+R: ld.acquire.gpu.u32 %r5, [%rd0]; setp.eq.u32 %p1, %r5, 0; @%p1 bra R;
+ cvt.u64.u32 %rd1, %r5; add.u64 %rd1, %rd1, %rd0; ld.u32 %r6, [%rd1]; st.u32 [%rd0+128], %r6;"""
+    return writer, reader
+
+
+def once(checked: bool) -> tuple[str, str]:
+    """A flag that is asked once: the data is read whatever is found, or where the flag is set."""
+    guard = "@%p1 " if checked else ""
+    reader = f"""
+ ld.acquire.gpu.u32 %r5, [%rd0]; setp.ne.u32 %p1, %r5, 0; @!%p1 st.u32 [%rd0+64], %r5;
+ {guard}ld.u32 %r6, [%rd0+4]; setp.eq.u32 %p2, %r5, 5; @%p2 bar.sync 3, 64;"""
+    return "st.u32 [%rd0+4], 7; st.release.gpu.u32 [%rd0], 1;", reader
+
+
+RACES = {
+    "a ring whose writer goes one slot too far": (ring(2), ring(1)),
+    "a node that is written while a reader may hold it": (node(16), node(48)),
+    "data that is read whatever the flag is": (once(False), once(True)),
+}
+
+
+@pytest.mark.parametrize("what", RACES)
+def test_a_race_of_another_order_is_an_error_with_the_order(what):
+    crime, twin = RACES[what]
+    launch = explored(module(*crime))
+    found, *more = list(launch.findings or [])
+    assert not more and "another order of the warps has a race" in str(found)
+    assert any("executes" in step for step in found.details)
+    assert launch.orders.kind == INCOMPLETE
+    launch = explored(module(*twin))
+    assert (launch.findings, launch.orders.kind) == ([], FREE), launch.orders.reasons
+
+
+WRITES = "st.u32 [%rd0+4], {value}; {fence} atom.relaxed.gpu.add.u32 %r5, [%rd0], 1;"
+
+
+@pytest.mark.parametrize("value, races", [("7", 0), ("%r2", 1)])
+def test_it_matters_which_value_is_last(value, races):
+    """Two plain stores of one value need no order; of two values they do."""
+    text = WRITES.format(value=value, fence="") + "setp.gt.u32 %p1, %r5, 1; @%p1 bar.sync 3, 64;"
+    launch = explored(module(text, text))
+    told = [f for f in launch.findings or () if f.severity == "error"]
+    assert bool(told) == bool(races)
+    assert (launch.orders.kind == FREE) == (not races)
+
+
+def test_strong_stores_are_steps_where_only_atomics_decide():
+    """Another warp may come between an atomic and the store behind it, and then hangs."""
+    first = "atom.relaxed.gpu.add.u32 %r4, [%rd0], 1; st.relaxed.gpu.u32 [%rd0+4], 1;"
+    other = """
+ atom.relaxed.gpu.add.u32 %r4, [%rd0], 0; atom.relaxed.gpu.add.u32 %r5, [%rd0+4], 0;
+ setp.eq.u32 %p1, %r4, 1; setp.eq.u32 %p2, %r5, {}; and.pred %p1, %p1, %p2;
+ @%p1 bar.sync 3, 64;"""
+    assert explored(module(first, other.format(0), 1), 1).orders.kind == "deadlock"
+    assert explored(module(first, other.format(2), 1), 1).orders.kind == FREE
+
+
+def test_a_kernel_that_was_run_before_is_cut_into_steps():
+    """A run without the checker has translated it whole. Its order hangs."""
+    ticket = "atom.relaxed.gpu.add.u32 %r4, [%rd0], 1; setp.eq.u32 %p1, %r4, {};"
+    meets = "@%p1 bar.sync 3, 64;"
+    code = module(ticket.format(1) + meets, ticket.format(9) + meets, 1)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, check=False, schedule="early")
+    with pytest.raises(EmulatorError, match="deadlock"):
+        gpu.launch(code, "k", (1, 1, 1), (64, 1, 1), args=[torch.zeros(64, dtype=torch.int32)])
+    assert explored(code, 1).orders.kind == "deadlock"
+
+
+MEET = ("sync", 2, 64)
+LAST = [("sync", 0, 0), ("read", "s0"), ("skip", "ne", 2), ("sync", 1, 64)]
+
+
+def _stale(word: str, other: str, between: list[tuple]) -> list[tuple]:
+    asks = [("read", other), ("skip", "ne", 0), ("add", "s0", 1)]
+    return [("store", word, 1), *between, *asks]
+
+
+WEAK = {
+    "each stores, then reads what the other has stored": lambda between: program(
+        [*_stale("g0", "g1", between), *LAST], [*_stale("g1", "g0", between), LAST[0]]
+    ),
+    "two stores are seen in the other order": lambda between: program(
+        [("store", "g0", 1), *between, ("store", "g1", 1)],
+        [*between, ("poll", "g1", "eq", 1), ("read", "g0"), ("skip", "eq", 1), ("sync", 1, 64)],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WEAK)
+def test_strong_stores_may_come_late(what):
+    """One after the other, all steps end well. PTX promises less."""
+    weak, strong = WEAK[what]([]), WEAK[what]([MEET])
+    assert every_order.truth(weak) == every_order.truth(strong) == every_order.FREE
+    said, why = verdict(weak)
+    assert said == INCOMPLETE and any("8.10" in reason for reason in why), why
+    assert verdict(strong) == (FREE, [])
