@@ -139,8 +139,9 @@ def install(
         _runtime = Runtime(chosen)
         _modules = Modules(_runtime)
         torch, dsl = ([f for f in of if f.real_gpu or not chosen.real] for of in (TORCH, DSL))
-        take_over(torch, _runtime)
-        # To import the DSL takes a second of CPU time, which other programs need not spend.
+        # To import torch and the DSL takes two seconds of CPU time, which programs without them
+        # need not spend.
+        when_imported("torch", lambda _: take_over(torch, _runtime))
         when_imported("cutlass", lambda _: take_over(dsl, _runtime))
         take_over(() if chosen.real else CUDA_PYTHON, _modules)
         _extensions = cuda.install(_modules)

@@ -135,7 +135,6 @@ def test_what_cannot_run_here(tmp_path):
 
 
 TESTS = """
-import torch
 def test_right():
     {launches}
 def test_other():

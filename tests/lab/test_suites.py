@@ -13,7 +13,11 @@ from lab.suites.draw import checked, draw
 from lab.suites.rows import Row
 from tests import ROOT
 
-KERNELS = """
+SUITE = """
+import ctypes
+import os
+
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -33,40 +37,25 @@ def beyond(x):
 @triton.jit
 def all_write(x):
     tl.store(x, tl.program_id(0).to(tl.float32))
-"""
-# A process that launches nothing, because it lists the tests or because another has died, does
-# without the imports of the kernels, two CPU seconds.
-SUITE = """
-import os
-
-import pytest
 
 
 def test_passes():
-    from kernels import double, torch
-
     x = torch.ones(32, device="cuda")
     double[(1,)](x, 32, 32)
     assert x.sum().item() == 64
 
 
 def test_is_wrong():
-    from kernels import double, torch
-
     x = torch.ones(32, device="cuda")
     double[(1,)](x, 16, 32)
     assert x.sum().item() == 64
 
 
 def test_has_a_finding():
-    from kernels import all_write, torch
-
     all_write[(2,)](torch.zeros(1, device="cuda"))
 
 
 def test_faults():
-    from kernels import beyond, torch
-
     beyond[(1,)](torch.ones(8, device="cuda"))
 
 
@@ -115,7 +104,6 @@ def run(folder, out, *more):
 def ended(tmp_path_factory):
     """The suite's folder, where its rows lie, and what the command said."""
     folder, out = tmp_path_factory.mktemp("suite"), tmp_path_factory.mktemp("out")
-    (folder / "kernels.py").write_text(KERNELS)
     (folder / "test_ends.py").write_text(SUITE)
     (folder / "test_unread.py").write_text("import a_package_that_is_not_there\n")
     said = run(

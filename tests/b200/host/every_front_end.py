@@ -12,7 +12,9 @@ import torch
 from cuda.bindings import driver, nvrtc, runtime
 from torch.utils.cpp_extension import load_inline
 
-ROOT = Path(__file__).parents[3]
+import b200
+
+ROOT = Path(b200.__file__).parents[1]
 CUDA = """
 #include <cuda_runtime.h>
 __global__ void tripled(const float* x, float* y, int n) {

@@ -20,10 +20,10 @@ from tests.b200.host.cuda.support import needs_nvcc
 PROGRAM = Path(__file__).with_name("every_front_end.py")
 # A torch that has CUDA and says so, as far as this project asks it.
 WITH_CUDA = "import torch; torch.cuda.is_available = lambda: True\n"
-RUN = f"""
+RUN = """
 import sys
 from b200.__main__ import main
-sys.exit(main(["run", "--strict", {str(PROGRAM)!r}]))
+sys.exit(main(["run", "--strict", sys.argv[1]]))
 """
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -36,8 +36,8 @@ def environment(tmp_path_factory) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "0"}
 
 
-def run(environment: dict[str, str], program: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program]
+def run(environment: dict[str, str], program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *words]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -50,8 +50,10 @@ def test_the_stub_is_reached_by_who_calls_the_driver(environment):
 @needs_cc
 @needs_nvcc
 @pytest.mark.parametrize("torch", ["", WITH_CUDA], ids=["torch as it is", "torch with CUDA"])
-def test_every_front_end_runs_beside_a_gpu(environment, torch):
-    done = run(environment, torch + RUN)
+def test_every_front_end_runs_beside_a_gpu(environment, torch, tmp_path):
+    """In a folder of its own: beside it here are tests in a folder called `torch`."""
+    program = shutil.copy(PROGRAM, tmp_path)
+    done = run(environment, torch + RUN, program)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["right in every way"]), (
         done.stderr
     )
