@@ -13,6 +13,9 @@ import importlib.util, sys
 importlib.util.find_spec("pip")  # turns setuptools' own distutils off, and so its import
 import b200
 b200.install()
+assert not {"torch", "cutlass", "triton"} & set(sys.modules)
+import torch
+assert torch.cuda.is_available()  # taken over by now
 assert not {"torch.utils.cpp_extension", "cutlass", "triton"} & set(sys.modules)
 import cutlass
 assert "b200.host.dsl.engine" in sys.modules  # taken over by now
@@ -20,8 +23,8 @@ assert "b200.host.dsl.engine" in sys.modules  # taken over by now
 
 
 def test_installing_imports_no_build_tools_and_no_compiler():
-    """setuptools, which torch's extensions need, cannot be imported in every process; the DSL takes a
-    second.
+    """setuptools, which torch's extensions need, cannot be imported in every process; torch and the
+    DSL take a second each.
     """
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
