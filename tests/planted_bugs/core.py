@@ -37,15 +37,15 @@ def commit(k: Source, number: int):
 
 
 def one_warp(body, lanes: int = 32) -> Source:
-    """A warp fills A (two tiles of 128 rows, %rd20 and %rd21) and B (16 rows, %rd22) with ones; its
+    """A warp fills A (two tiles of 128 rows, %rd20 and %rd21) and B (64 rows, %rd22) with ones; its
     first lane carries out `body`, and commits. The first `lanes` lanes store a column of D.
     """
     k = start(32)
-    k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+16448], 32;")
+    k("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+16448], 128;")
     k("shl.b32 %r6, %r0, 4;")
     k("add.u32 %r6, %r6, %r1;")
     k("mov.u32 %r7, 0x3c003c00;")
-    for i in range(17):  # 272 rows of 32 bytes
+    for i in range(20):  # 320 rows of 32 bytes
         k(f"st.shared.v4.u32 [%r6+{512 * i}], {{%r7, %r7, %r7, %r7}};")
     for number in range(2):
         at = f"%r1+{BARRIER + 8 * number}"
@@ -70,7 +70,7 @@ def one_warp(body, lanes: int = 32) -> Source:
     k("tcgen05.fence::after_thread_sync;")
     k("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r4];", "load")
     k("tcgen05.wait::ld.sync.aligned;")
-    k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;")
+    k("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 128;")
     k(f"setp.ge.u32 %p6, %r0, {lanes};")
     k("selp.b32 %r5, 0, %r5, %p6;")
     store_own(k, "%r5")
@@ -105,6 +105,34 @@ def rewritten_beside(k: Source):
     k.wait(f"%r1+{BARRIER + 8}", 0)
     k("st.shared.u32 [%r1+12288], 0;")
     k("fence.proxy.async.shared::cta;")
+
+
+def rewritten_by_a_copy(k: Source):
+    """As rewritten, by a bulk copy of 16 bytes."""
+    commit(k, 1)
+    k.wait(f"%r1+{BARRIER + 8}", 0)
+    k(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+{BARRIER + 8}], 16;")
+    k(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+        f"[%r1], [%rd0], 16, [%r1+{BARRIER + 8}];"
+    )
+    k.wait(f"%r1+{BARRIER + 8}", 1)
+
+
+def collected_b(bug: bool) -> Source:
+    """Two MMAs of .ws with one B, or with the bug with two, and a collector buffer of B."""
+
+    def body(k: Source):
+        instruction = 1 << 4 | 64 >> 3 << 17 | 128 >> 4 << 24
+        for d, b, usage in ((0, 22, "fill"), (64, 21 if bug else 22, "use")):
+            k(f"add.u32 %r13, %r4, {d};")
+            k(
+                f"tcgen05.mma.ws.cta_group::1.kind::f16.collector::b1::{usage} [%r13], %rd20, "
+                f"%rd{b}, {instruction}, %p5;",
+                usage,
+            )
+
+    return one_warp(body)
 
 
 def in_queue(chained: bool, bug: bool) -> Source:
@@ -174,6 +202,22 @@ def sums_of_half(args) -> torch.Tensor:
     return torch.where(torch.arange(32) < 16, sums(args), 0)
 
 
+def stores_behind_both(bug: bool) -> Source:
+    """A pair allocates and frees; with the bug, both CTAs store behind that."""
+    k = cluster_start()
+    cluster_sync(k, relaxed=True)
+    pair_alloc(k)
+    cluster_sync(k)
+    k("ld.shared.b32 %r4, [%r1+8192];")
+    pair_dealloc(k)
+    cluster_sync(k)
+    if bug:
+        k("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r53};", "late")
+        k("tcgen05.wait::st.sync.aligned;")
+    store_ranked(k, "%r53")
+    return k
+
+
 def planted(name, title, build, kind, words, marks, expected=sums) -> PlantedBug:
     return PlantedBug(name, title, build, kind, words, marks, ints(32), expected)
 
@@ -210,6 +254,30 @@ PLANTED = [
         "product",
         (ANOTHER, "::use\n  filled by: "),
         ("first", "second"),
+    ),
+    planted(
+        "collector_of_bytes_before_a_copy",
+        "a bulk copy writes A between the MMA that fills the collector buffer and one that uses it",
+        lambda bug: collected("fill", "use", rewritten_by_a_copy if bug else None),
+        "product",
+        (ANOTHER,),
+        ("first", "second"),
+    ),
+    planted(
+        "collector_of_another_b",
+        "an MMA of .ws takes B from a collector buffer that holds another B",
+        collected_b,
+        "product",
+        ("may take B from a collector buffer that holds another B", ".collector::b1::use"),
+        ("fill", "use"),
+    ),
+    planted(
+        "collector_beneath_another_mma",
+        "a collector buffer is used behind an MMA that names none, which discards it",
+        lambda bug: collected("fill", "use", (lambda k: multiply(k, 16)) if bug else None),
+        "product",
+        ("product (portability)", UNFILLED),
+        ("second",),
     ),
     planted(
         "collector_that_is_not_filled",

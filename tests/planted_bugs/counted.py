@@ -117,10 +117,14 @@ def reduced(how: str, bug: bool) -> Source:
     return k
 
 
+ALL_DONE = "cp.async.bulk.wait_group 0;"
+
+
 def summed_beside(how: str, bug: bool) -> Source:
     """CTA 1 adds to words of CTA 0 twice, each time with an mbarrier of its own, by red.async or, with
     "bulk", by bulk reductions. how: the bug reads behind one of the two only ("one", "bulk"); or
-    CTA 0 adds, too, with an atomic, in the bug with a plain store ("plain").
+    CTA 0 adds, too, with an atomic, in the bug with a plain store ("plain"); or it does, and in the
+    bug waits for neither ("neither"). "stored": as "bulk", and the sums are stored by a bulk copy.
     """
     k = cluster_start(32)
     k("st.shared.u32 [%r3], 0;")
@@ -140,7 +144,7 @@ def summed_beside(how: str, bug: bool) -> Source:
     for at in (BARRIER, BARRIER + 8):
         k(f"add.u32 %r22, %r1, {at};")
         k("mapa.shared::cluster.u32 %r22, %r22, 0;")
-        if how == "bulk":
+        if how in ("bulk", "stored"):
             k("add.u32 %r23, %r1, 3072;")
             add = (
                 "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
@@ -159,14 +163,17 @@ def summed_beside(how: str, bug: bool) -> Source:
         k("ld.shared.u32 %r5, [%r3];")
         k("add.u32 %r5, %r5, 1;")
         k("st.shared.u32 [%r3], %r5;", "own")
-    elif how == "plain":
+    elif how in ("plain", "neither"):
         k("atom.shared.add.u32 %r5, [%r3], 1;", "own")
-    if how != "bulk" or not bug:
+    if how not in ("bulk", "stored", "neither") or not bug:
         k.wait(f"%r1+{BARRIER}", 0)
-    if how != "one" or not bug:
+    if how not in ("one", "neither") or not bug:
         k.wait(f"%r1+{BARRIER + 8}", 0)
+    if how == "stored":
+        out = "cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1], 128;"
+        k.only(0, lambda: k(f"{out} cp.async.bulk.commit_group; {ALL_DONE}", "own"))
     k("ld.shared.u32 %r5, [%r3];", "own")
-    k("DONE: mov.u32 %r6, 0;")
+    k("DONE: bar.warp.sync -1;")
     store_ranked(k, "%r53")
     cluster_sync(k)
     return k
@@ -258,6 +265,29 @@ PLANTED = [
         ("sum", "own"),
         ints(64),
         ranked_twice,
+        **PAIR,
+    ),
+    PlantedBug(
+        "bulk_sums_stored_behind_one_of_two",
+        "a bulk copy stores words behind one of the two mbarriers of the reductions to them",
+        lambda bug: summed_beside("stored", bug),
+        "race",
+        ("the bulk store reads shared memory before the bulk reduction into it has landed",),
+        ("sum", "own"),
+        ints(64),
+        ranked_twice,
+        **PAIR,
+    ),
+    PlantedBug(
+        "sum_read_behind_an_atomic_only",
+        "a word is read behind an atomic that has not found the red.async to it",
+        lambda bug: summed_beside("neither", bug),
+        "race",
+        ("ld.shared reads shared memory before the red.async into it has landed",),
+        ("sum", "own"),
+        ints(64),
+        ranked_twice,
+        schedule="late",
         **PAIR,
     ),
     PlantedBug(
