@@ -11,6 +11,8 @@ import b200
 from b200.checker.launches.other_queues import commute
 from b200.chip import repeated
 from b200.chip.gpu import Gpu, pack
+from b200.chip.launch import Shape
+from b200.host.captures import KernelWork
 from b200.host.queues import DEFAULT, HOST
 from b200.host.runtime import Runtime
 from b200.program.module import Instr, Reg
@@ -85,10 +87,8 @@ class Program:
     ):
         program = self.kernels[name]
         params = pack(program.kernels[name], args)
-        one = (1, 1, 1)
-        self.runtime.launch(
-            (program, name, (ctas, 1, 1), (32, 1, 1), one, 1024, params, False, cooperative), queue
-        )
+        shape = Shape((ctas, 1, 1), (32, 1, 1), (1, 1, 1), 1024)
+        self.runtime.launch(KernelWork(program, name, shape, params, cooperative), queue)
 
     def write(self, queue: int):
         self.launch("writes", queue, self.data)
