@@ -173,3 +173,13 @@ def test_strong_stores_may_come_late(what):
     said, why = verdict(weak)
     assert said == INCOMPLETE and any("8.10" in reason for reason in why), why
     assert verdict(strong) == (FREE, [])
+
+
+@pytest.mark.parametrize("fence, kind", [("acq_rel", INCOMPLETE), ("sc", FREE)])
+def test_a_store_is_over_before_a_fence_sc(fence, kind):
+    text = f"""
+ st.relaxed.gpu.u32 [%rd0+{{}}], 1; fence.{fence}.gpu; ld.relaxed.gpu.u32 %r4, [%rd0+{{}}];
+ setp.eq.u32 %p1, %r4, 0; @%p1 red.relaxed.gpu.add.u32 [%rd0+8], 1;
+L{{}}: ld.relaxed.gpu.u32 %r6, [%rd0+8]; setp.eq.u32 %p2, %r6, 2; @%p2 bra L{{}};"""
+    launch = explored(module(text.format(0, 4, 0, 0), text.format(4, 0, 1, 1)))
+    assert (launch.findings, launch.orders.kind) == ([], kind), launch.orders.reasons
