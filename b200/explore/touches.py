@@ -15,7 +15,7 @@ from b200.chip.memory.addressing import ranges, space_of
 from b200.chip.operations import Action, Operation
 from b200.chip.state import CTA
 from b200.chip.watcher import Watcher
-from b200.effects import Access, Effect, Fills, Stores
+from b200.effects import Access, Effect, Stores
 from b200.explore.addresses import Span, accessed, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
@@ -76,8 +76,8 @@ class TouchingWriter(Writer):
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, Access) and not effect.private:
             op = replace(op, made=self.noted(op.ins, effect, op.made))
-        elif op.entry is not None and isinstance(effect, Fills):
-            op = replace(op, made=_fill(op.ins, op.made))
+        elif op.entry is not None and effect.properties.lanes and effect.properties.sized:
+            op = replace(op, made=_ranges(op.ins, op.made))
         super()._op(op)
 
     def noted(self, ins: Instr, effect: Access, run: Run) -> Run:
@@ -183,7 +183,8 @@ def _access(ins: Instr, effect: Access, run: Run) -> Run:
     return noted
 
 
-def _fill(ins: Instr, run: Run) -> Run:
+def _ranges(ins: Instr, run: Run) -> Run:
+    """Likewise of weak stores of as many bytes as an operand says."""
     space = space_of(ins)
 
     def noted(warp: Fragment, mask: int, address, size, *rest):
