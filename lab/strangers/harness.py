@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from lab.strangers import tirx
-from lab.strangers.rows import CUTE_DSL, DSL, OWN
+from lab.strangers import schedules, tirx
+from lab.strangers.rows import CUTE_DSL, DSL, OWN, SGLANG
 
 PACKAGE = "tirx_kernels"
 LEFT_OUT = "tvm"
@@ -102,6 +102,8 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
         tirx.prepare(PACKAGE)
     else:
         sys.meta_path.insert(0, _LeftOut())
+    if implementation == SGLANG:
+        schedules.prepare()
     _hold_nothing()
     runner: Any = importlib.import_module(f"{PACKAGE}.runner")
     found: list[bool] = []

@@ -40,15 +40,15 @@ class Modelled:
     cpu_s: float
 
 
-def modelled(gpu: Gpu, launch: harness.Launch, device: str | None) -> Modelled:
-    """The time of a call. It comes second: the first compiles, and starts what the host code needs.
-    The L2 is full of written lines, as a memset leaves it.
+def modelled(gpu: Gpu, launch: harness.Launch, pilot: parts.Pilot, device: str | None) -> Modelled:
+    """The time of a call. It comes second: the first compiles, and starts what the host code needs,
+    under `pilot`, which ends with it. The L2 is full of written lines, as a memset leaves it.
     """
-    before = len(gpu.launches)
-    with parts.Pilot(gpu) as pilot:
-        launch()
-        torch.cuda.synchronize()
-    device = device or parts.device(gpu.launches[before:], pilot.cpu_s).name
+    before, known = len(gpu.launches), len(pilot.cpu_s)
+    launch()
+    torch.cuda.synchronize()
+    pilot.end()
+    device = device or parts.device(gpu.launches[before:], pilot.cpu_s[known:]).name
     b200.install(check=False, timing=Options(device, dirty_l2=True))
     before, start = len(gpu.launches), time.process_time()
     with Fills() as fills:
@@ -77,10 +77,13 @@ def main(argv: Sequence[str]) -> int:
     kernel, config, implementation, *device = argv
     gpu = b200.install(check=False)
 
-    def measure(launch: harness.Launch) -> None:
-        print(json.dumps(asdict(modelled(gpu, launch, *device or [None]))), flush=True)
+    with parts.Pilot(gpu) as pilot:
 
-    harness.run(kernel, config, implementation, measure)
+        def measure(launch: harness.Launch) -> None:
+            found = modelled(gpu, launch, pilot, *device or [None])
+            print(json.dumps(asdict(found)), flush=True)
+
+        harness.run(kernel, config, implementation, measure)
     return 0
 
 

@@ -1,8 +1,8 @@
 """How much of the chip a call is run on, so that a time costs a minute of CPU time.
 
 A launch whose CTAs come to each SM some times over is like its part on a part of the chip
-(b200/clock/devices.py, `part`). The first call of a kernel runs such launches on the smallest part,
-and what this takes says on which part a timed call can be paid.
+(b200/clock/devices.py, `part`). What runs before the timed call runs such launches on the smallest
+part, and what this takes says on which part a timed call can be paid.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _large(grid: tuple[int, ...]) -> bool:
 
 
 class Pilot:
-    """The first calls of a kernel, in which `gpu` runs large launches on the smallest part. cpu_s:
-    what each launch took of the CPU.
+    """What a benchmark runs before the timed call: its own calls and the first one. While it is
+    entered `gpu` runs large launches on the smallest part. cpu_s: what each launch took of the CPU.
     """
 
     def __init__(self, gpu: Gpu):
@@ -72,6 +72,10 @@ class Pilot:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Launches run as before from here on."""
         self.gpu.execute = self._execute
 
     def _on_a_part(self, execute: Callable[..., Launch]) -> Callable[..., Launch]:

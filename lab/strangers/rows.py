@@ -14,6 +14,7 @@ from pathlib import Path
 PUBLISHED = Path(__file__).with_name("published.csv")
 STEADY = 1.1
 OWN = "tir"  # the project's own kernels
+SGLANG = "sglang_cutedsl"
 CUTE_DSL = "cutedsl"  # how the names of those end that CuTe DSL compiles
 DSL = "4.6.0.dev0"  # with this version, as published.csv says
 KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels begin

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch, Shape
-from lab.strangers import fills, harness, parts, rows, study
+from lab.strangers import fills, harness, parts, rows, schedules, study
 from lab.tables import strangers
 from tests.b200.ptx_support import kernel
 
@@ -256,6 +257,24 @@ def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
             gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1))
     gpu.launch(text, None, (1000, 1, 1), (32, 1, 1))
     assert machines == [whole, "part", whole] and len(pilot.cpu_s) == 2
+
+
+def test_a_pilot_that_has_ended_runs_the_whole_chip(monkeypatch):
+    gpu = Gpu()
+    before = gpu.execute
+    with parts.Pilot(gpu) as pilot:
+        assert gpu.execute != before
+        pilot.end()
+        assert gpu.execute == before
+    assert gpu.execute == before
+
+
+def test_keys_are_dealt_out_to_sms_evenly():
+    """Splits of 256 keys: two of the first query and one of the second, for two SMs and for four."""
+    lengths = torch.tensor([257, 256], dtype=torch.int32)
+    assert schedules.schedule(lengths, 64, 2).tolist() == [[0, 0], [1, 0], [2, 0]]
+    of_four = [[0, 0], [0, 1], [1, 0], [2, 0], [2, 0]]
+    assert schedules.schedule(lengths[:, None], 64, 4).tolist() == of_four
 
 
 def test_records_of_another_clock_are_made_again(tmp_path):
