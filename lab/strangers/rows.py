@@ -39,6 +39,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels beg
     ),
     "FP8 GEMM": ("deepgemm_", "sm100_fp8_fp4"),
 }
+BINARIES = ("cublaslt_nvfp4", "torch-cublas", "deepgemm-cublaslt", "trtllm_gen")
+CUDNN = ("nvfp4_gemm", "flashinfer")  # the file names the runner that was tuned
+EXTENSIONS = ("deepgemm", "deepgemm-bf16", "flashkda_raw", "flashmla")
+ABSENT = ("msa",)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,15 @@ class Row:
             if self.kernel.startswith(beginnings):
                 return kind
         raise KeyError(self.kernel)
+
+    @property
+    def left_out(self) -> str:
+        """Why it has no modelled time, in a word: CPU time where nothing else hinders one."""
+        if self.implementation in BINARIES or (self.kernel, self.implementation) == CUDNN:
+            return "binary without PTX"
+        if self.implementation in EXTENSIONS:
+            return "C++ extension to be built"
+        return "package not to be had" if self.implementation in ABSENT else "CPU time"
 
     @property
     def name(self) -> str:

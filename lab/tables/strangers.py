@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from b200.clock.devices import B200
 from harness.evaluator.ladder import errors as ladder
+from lab.strangers import rows as published
 from lab.tables import markdown
 
+MADE = "modelled"
 DIGITS = 4  # of a clock's digest: rows of another clock than their neighbours' are seen
 
 
@@ -77,11 +80,15 @@ def unsteady(records: Sequence[dict[str, Any]]) -> str:
 
 
 def left_out(records: Sequence[dict[str, Any]]) -> str:
-    """Why rows have no modelled time: a row a reason."""
-    parts = ladder.groups(
-        (r for r in records if "left_out" in r), lambda r: (r["left_out"], r["kernel"])
-    )
-    rows = [
-        (kernel, len(part), reason.replace("|", "\\|")) for (reason, kernel), part in parts.items()
-    ]
-    return markdown.table(("kernel", "rows", "why it has no modelled time"), rows)
+    """A row a kind of all published times: how many have a modelled one, and why others do not."""
+    made = {(r["kernel"], r["config"], r["implementation"]): r.get("left_out") for r in records}
+    rows = []
+    every = published.read()
+    for kind in dict.fromkeys(row.kind for row in every):
+        part = [row for row in every if row.kind == kind]
+        whys = [made.get((r.kernel, r.config, r.implementation), r.left_out) or MADE for r in part]
+        others = Counter(why for why in whys if why != MADE)
+        said = ", ".join(f"{why} ({count})" for why, count in others.most_common())
+        rows.append((kind, len(part), whys.count(MADE), said.replace("|", "\\|")))
+    rows.append(("all", *(sum(row[n] for row in rows) for n in (1, 2)), ""))
+    return markdown.table(("kind", "rows", "modelled", "why not the others"), rows)

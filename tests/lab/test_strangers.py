@@ -210,7 +210,17 @@ def test_tables_count_what_lies_in_the_range():
     points = strangers.points([*found, missing])
     assert "| 4.00 | 3.00 | -25% | 2.50 .. 3.60 |  | 3 | abcd |" in points and "20.29" not in points
     assert "| 9.10 .. 40.65 | 20.29 | 3.00 |" in strangers.unsteady([*found, missing])
-    assert "| k | 1 | ImportError: a\\|b |" in strangers.left_out([*found, missing])
+
+
+def test_each_published_row_has_a_time_or_a_reason():
+    """Of two activations one was made and one failed; of skinny GEMM the one row was not run."""
+    first, second = (vars(row) for row in rows.read() if row.kind == "activation")
+    made, failed = {**first, "modelled_us": 2.0}, {**second, "left_out": "ImportError: a|b"}
+    table = strangers.left_out([made, failed])
+    assert "| activation | 2 | 1 | ImportError: a\\|b (1) |" in table
+    assert "| skinny GEMM | 1 | 0 | CPU time (1) |" in table
+    assert "| all | 118 | 1 |  |" in table
+    assert "| BF16 GEMM | 4 | 0 | binary without PTX (2)" in table
 
 
 def test_a_part_of_the_chip_carries_out_clusters_of_all_of_the_grid():
