@@ -263,10 +263,11 @@ def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
     monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
     text = kernel("", [])
     with parts.Pilot(gpu) as pilot:
-        for ctas in (64, 1000):
+        for ctas in (64, 64, 1000, 1000, 2000):
             gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1))
     gpu.launch(text, None, (1000, 1, 1), (32, 1, 1))
-    assert machines == [whole, "part", whole] and len(pilot.cpu_s) == 2
+    assert machines == [whole, whole, "part", "part", whole]  # 1000 CTAs once, 2000 once
+    assert len(pilot.cpu_s) == 5 and pilot.cpu_s[2] == pilot.cpu_s[3]
 
 
 def test_a_pilot_that_has_ended_runs_the_whole_chip(monkeypatch):
