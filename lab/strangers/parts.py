@@ -23,7 +23,7 @@ from b200.hardware import SM_COUNT
 from b200.program.module import Kernel, Program
 
 ENOUGH = 4  # CTAs for each SM, from which on some of them stand for all
-SECONDS = 8.0  # of CPU time for a timed call
+SECONDS = 15.0  # of CPU time for a timed call
 RUN = 8  # clusters that follow one another, as they may share what they read
 RUNS = 8  # at least so many places of the grid
 T = TypeVar("T")

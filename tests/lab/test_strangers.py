@@ -246,7 +246,7 @@ def _call(grid: int, launches: int = 1) -> list:
 
 
 def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
-    names = [parts.device(_call(1000), [cpu_s]).name for cpu_s in (0.01, 0.5, 2.0, 1000.0)]
+    names = [parts.device(_call(1000), [cpu_s]).name for cpu_s in (0.01, 1.0, 4.0, 1000.0)]
     assert names == [device.name for device in parts.PARTS]
     assert parts.device(_call(148), [1000.0]) is parts.B200  # each SM has one CTA: none to spare
 
