@@ -91,4 +91,4 @@ def left_out(records: Sequence[dict[str, Any]]) -> str:
         said = ", ".join(f"{why} ({count})" for why, count in others.most_common())
         rows.append((kind, len(part), whys.count(MADE), said.replace("|", "\\|")))
     rows.append(("all", *(sum(row[n] for row in rows) for n in (1, 2)), ""))
-    return markdown.table(("kind", "rows", "modelled", "why not the others"), rows)
+    return markdown.table(("kind", "published", "modelled", "why not the others"), rows)
