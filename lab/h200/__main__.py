@@ -1,7 +1,7 @@
 """python -m lab h200 NAME [--out FILE]: a rig of this folder, on an H200.
 
-The names: clusters, dependent, depth, ingest, launch, memory, mixed, sharing, stores, written;
-code_cost, fence_cost, issue_cost, load_cost.
+The names: chain, clusters, dependent, depth, ingest, launch, memory, mixed, sharing, stores,
+written; code_cost, fence_cost, issue_cost, load_cost.
 
 A rig is a module. `measure_all` gives its results, dataclasses; COLUMNS and `rows` make a table of
 them; its docstring says what they are.
@@ -24,7 +24,7 @@ from hopper.this_gpu import describe, made_by
 from lab.tables import markdown
 
 RIGS = (
-    *("clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "sharing"),
+    *("chain", "clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "sharing"),
     *("stores", "written"),
     *("code_cost", "fence_cost", "issue_cost", "load_cost"),
 )

@@ -57,8 +57,18 @@ CALIBRATED = {
 }
 H200 = "an H200"
 RIGS = (
-    *("clusters", "code", "depth", "fences", "ingest", "issue", "last-round", "launch", "loads"),
-    *("memory", "mixed", "outside", "sharing", "stores", "written", "arrives", "dependent"),
+    *("chain", "clusters", "code", "depth", "fences", "ingest", "issue", "last-round", "launch"),
+    *(
+        "loads",
+        "memory",
+        "mixed",
+        "outside",
+        "sharing",
+        "stores",
+        "written",
+        "arrives",
+        "dependent",
+    ),
 )
 FILES: dict[str, File] = {
     "benchmark.jsonl": File(PEERS, ("eval.py", "benchmark", "--device", "emulator", "--json")),

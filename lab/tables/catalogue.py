@@ -328,6 +328,11 @@ TABLES = {
         ("h200-fences.json",),
         runs.fences,
     ),
+    "h200-chain": Table(
+        "python -m lab h200 chain --out docs/results/h200-chain.json  # H200",
+        ("h200-chain.json",),
+        runs.chain,
+    ),
     "h200-loads": Table(
         "python -m lab h200 load_cost --out docs/results/h200-loads.json  # H200",
         ("h200-loads.json",),

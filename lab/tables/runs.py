@@ -107,6 +107,14 @@ def fences(record: dict) -> str:
     )
 
 
+def chain(record: dict) -> str:
+    rows = [
+        (r["page"], r["before"], *(f"{clk:.0f}" for clk in r["cycles"])) for r in record["results"]
+    ]
+    loads = (f"load {n}" for n in range(1, len(rows[0]) - 1))
+    return markdown.table(("page of 2 MB", "before", *loads), rows)
+
+
 def loads(record: dict) -> str:
     found = {(r["nbytes"], r["warps"]): r for r in record["results"]}
     rows = [
