@@ -126,13 +126,21 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
         runner.compile_kernel = NOTHING
         runner.set_external_references_enabled(True)
     module = importlib.import_module(f"{PACKAGE}.registry").load_kernel(kernel, strict=True)
-    left_out = CHECKS if own else (*CHECKS, "get_kernel")
-    for name, value in list(vars(module).items()):
-        if name.startswith(left_out) and callable(value):
-            setattr(module, name, lambda *_args, **_kwargs: None)
+    _leave_out(module, CHECKS if own else (*CHECKS, "get_kernel"))
     module.run_bench(**_arguments(module, config))
     if not found:
         raise LookupError(f"{kernel}: its benchmark has measured nothing")
+
+
+def _leave_out(module: types.ModuleType, names: tuple[str, ...]) -> None:
+    """Functions whose names begin so do nothing, in a kernel's module and in those beside it, of
+    which it has some.
+    """
+    beside = f"{module.__name__.rpartition('.')[0]}."
+    for each in [m for name, m in sys.modules.items() if name.startswith(beside)]:
+        for name, value in list(vars(each).items()):
+            if name.startswith(names) and callable(value):
+                setattr(each, name, lambda *_args, **_kwargs: None)
 
 
 def _look_at_the_dsl() -> None:

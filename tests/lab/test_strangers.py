@@ -44,6 +44,7 @@ def load_kernel(name, *, strict=False):
 """
 KERNEL = """
 import torch
+from tirx_kernels import beside
 from tirx_kernels.runner import bench, compile_kernel
 from tvm.script import tirx as T
 from tvm.tirx.visitors import Visitor
@@ -74,10 +75,15 @@ def run_bench(n):
 
     def build():
         _assert_equal(executable(n), n)
+        beside._assert_close(executable(n))
         assert torch.equal(torch.zeros(1), torch.ones(1))
         return lambda: print("launched", n)
 
     return bench({"tir": executable}, references={"theirs": build})
+"""
+BESIDE = """
+def _assert_close(ours):
+    raise AssertionError("there is no result of ours")
 """
 RUN = """
 from lab.strangers import harness
@@ -130,7 +136,12 @@ def folder(tmp_path):
     """A package with one kernel."""
     package = tmp_path / "tirx_kernels"
     package.mkdir()
-    for name, text in (("__init__", ""), ("runner", RUNNER), ("registry", REGISTRY)):
+    for name, text in (
+        ("__init__", ""),
+        ("runner", RUNNER),
+        ("registry", REGISTRY),
+        ("beside", BESIDE),
+    ):
         (package / f"{name}.py").write_text(text)
     (package / "scaled.py").write_text(KERNEL)
     return tmp_path
