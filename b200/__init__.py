@@ -258,11 +258,14 @@ def unfinished() -> list[str]:
     """
     if _runtime is None:
         return []
-    import torch
-
+    from b200.host import own_gpu, queues
     from b200.program.names import readable
 
-    current = torch.cuda.current_stream().cuda_stream
+    current = queues.DEFAULT
+    if own_gpu.is_replaced():  # else the program does without torch
+        import torch
+
+        current = torch.cuda.current_stream().cuda_stream
     return [
         f"queue {queue:#x}: {readable(kernel)}"
         for queue, kernel in _runtime.queues.unfinished(current)

@@ -156,5 +156,5 @@ def rows(results: list[FenceCost]) -> Iterator[tuple]:
     for r in results:
         c = r.case
         told = f"{c.access} {c.nbytes} B" + ", in flight" * c.in_flight + ", other warp" * c.other
-        times = (r.first, r.second) if r.peer is None else (r.first, r.second, r.peer)
-        yield told, c.ctas, *(f"{clk:.0f}" for clk in times), *[""] * (r.peer is None)
+        peer = "" if r.peer is None else f"{r.peer:.0f}"
+        yield told, c.ctas, f"{r.first:.0f}", f"{r.second:.0f}", peer

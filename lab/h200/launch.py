@@ -67,7 +67,7 @@ def measure(cluster: int, nbytes: int, spun: int) -> list[LaunchTime]:
         image.enqueue(shape, params)
 
     us = graph_us(call), queue_us(call, CALLS), queue_us(call, 1)
-    return [LaunchTime(*of, cluster, nbytes, spun, t) for of, t in zip(zip(HOW), us, strict=True)]
+    return [LaunchTime(how, cluster, nbytes, spun, t) for how, t in zip(HOW, us, strict=True)]
 
 
 def measure_all() -> list[LaunchTime]:

@@ -110,7 +110,7 @@ SOME = [
 
 @pytest.mark.parametrize("of", SOME, ids=str)
 def test_the_h200s_table(of):
-    """Each measured time within 15 %; `python -m lab dependent` prints all of them."""
+    """Each measured time within 15 %; `python -m lab h200_dependent` prints all of them."""
     measured = {m.how: m.us for m in dependent_model.read() if dependent.Asked(*_key(m)) == of}
     assert set(measured) == set(dependent.HOW)
     for how, us in measured.items():

@@ -17,6 +17,7 @@ import importlib.util, sys, threading
 importlib.util.find_spec("pip")  # turns setuptools' own distutils off, and so its import
 import b200
 b200.install()
+assert b200.unfinished() == []
 assert not {"torch", "cutlass", "triton"} & set(sys.modules)
 importlib.util.find_spec("torch")  # as transformers looks for it
 threading.Thread(target=importlib.import_module, args=["torch"]).start()
