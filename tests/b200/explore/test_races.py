@@ -12,6 +12,7 @@ from b200.errors import EmulatorError
 from b200.explore import FREE, INCOMPLETE
 from b200.program.module import Program as Module
 from b200.program.parse import parse
+from tests.b200.checker.checks_page import unexplained
 from tests.b200.explore import every_order
 from tests.b200.explore.against_force import verdict
 from tests.b200.explore.test_every_order import program
@@ -104,6 +105,7 @@ def test_a_race_of_another_order_is_an_error_with_the_order(what):
     found, *more = list(launch.findings or [])
     assert not more and "another order of the warps has a race" in str(found)
     assert any("executes" in step for step in found.details)
+    assert unexplained([found]) == []
     assert launch.orders.kind == INCOMPLETE
     launch = explored(module(*twin))
     assert (launch.findings, launch.orders.kind) == ([], FREE), launch.orders.reasons
