@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from b200.checker.launches.dependent_launch import Footprint, units
 from b200.checker.launches.other_queues import Access, Act, against
 from b200.errors import Fault
+from b200.host.given_back import GivenBack
 from b200.host.queues import HOST
-from b200.host.torch.given_back import GivenBack
 
 if TYPE_CHECKING:
     from b200.host.runtime import Runtime

@@ -13,12 +13,17 @@ from b200.host.imports import when_imported
 from tests import ROOT
 
 PROGRAM = """
-import importlib.util, sys, threading
+import importlib.util, os, sys, threading
 importlib.util.find_spec("pip")  # turns setuptools' own distutils off, and so its import
 import b200
 b200.install()
 assert b200.unfinished() == []
 assert not {"torch", "cutlass", "triton"} & set(sys.modules)
+if (child := os.fork()) == 0:
+    from b200.host.torch.devices import as_cuda  # a part of ours before torch
+    import torch
+    os._exit(not as_cuda(torch.ones(1, device="cuda")).is_cuda)
+assert os.waitpid(child, 0)[1] == 0
 importlib.util.find_spec("torch")  # as transformers looks for it
 threading.Thread(target=importlib.import_module, args=["torch"]).start()
 import torch
