@@ -11,19 +11,19 @@ conformance/   the instruction table beside ptxas
 corpus.py      public programs, run as they are
 emulation/     how fast the emulator is, of two source trees
 evidence/      what the kernel takes for granted, and who has relied on it
-h200/          rigs on an H200 that feed the clock's constants, and its model
 exact_rounding.py  exact rationals rounded to binary formats
+h200/          rigs on an H200 that feed the clock's constants, and its model
 headers/       every function of CUDA's headers as a program of its own
+kernel_cases.py  configurations of the kernel with problems that use them
+limits.py      a limit of CPU time for what a study runs
 mutations/     mutations of the kernel's PTX: how many are caught
 packs/         the kernel's launches in files, for a Hopper GPU
 results/       the files of docs/results: what made them, made again
-tables/        the generated tables of README and docs, their picture and their prose
 strangers/     kernels of other projects beside the times that were published of them
 suites/        tests of other projects, run as they stand
 survey/        what a B200 measures of the candidates, and the table of picks
+tables/        the generated tables of README and docs, their picture and their prose
 tuning/        which configuration is fast
-limits.py      a limit of CPU time for what a study runs
-kernel_cases.py  configurations of the kernel with problems that use them
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ COMMANDS = {  # name -> module that is run, and what it says
     "mutations": ("lab.mutations.study", "mutations of the kernel: how many are caught"),
     "packs": ("lab.packs", "the kernel's launches in files, for a Hopper GPU"),
     "picture": ("lab.tables.picture", "the picture of the README"),
-    "remake": ("lab.results.remake", "files of docs/results that are stale, made again"),
     "prose": ("lab.tables.prose", "sentences and cells of README and docs that are too long"),
-    "strangers": ("lab.strangers.study", "kernels of others beside their published times"),
+    "remake": ("lab.results.remake", "files of docs/results that are stale, made again"),
     "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
+    "strangers": ("lab.strangers.study", "kernels of others beside their published times"),
     "suites": ("lab.suites", "tests of other projects under pytest --b200"),
     "survey": ("lab.survey.make", "survey.py, a paste that tries what could be faster"),
     "tuning": ("lab.tuning.study", "which configuration is fast, modelled"),
