@@ -55,7 +55,7 @@ def gpu() -> Any:
 
 
 def _hands_out(options: argparse.Namespace) -> bool:
-    """Whether this process gives the tests to xdist's workers: it needs no GPU as they do."""
+    """Whether this process gives the tests to xdist's workers, and needs no B200 itself."""
     workers = getattr(options, "numprocesses", None)
     return bool(workers) and "PYTEST_XDIST_WORKER" not in os.environ
 
