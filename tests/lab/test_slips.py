@@ -43,7 +43,7 @@ SLIPS = [
     ("tuning nosuch", "argument what: invalid choice: 'nosuch'"),
     ("tuning floors nosuch", "unknown shapes ['nosuch']; there are"),
     ("verify nosuch", "expected names of"),
-    ("h200 nosuch", "no rig is called nosuch: there are clusters, dependent, depth"),
+    ("h200 nosuch", "no rig is called nosuch: there are chain, clusters, dependent"),
 ]  # fmt: skip
 
 

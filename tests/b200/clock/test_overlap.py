@@ -133,7 +133,7 @@ def test_clusters_that_share_sms_pile_up():
     assert us(132, 16, "none") == pytest.approx(5.6, rel=0.15)
 
 
-def _key(m: dependent.Measured) -> tuple:
+def _key(m: dependent.DependentTime) -> tuple:
     return m.cluster, m.grid, m.smem_kb, m.before, m.work
 
 
