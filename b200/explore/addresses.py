@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 # (addresses, bytes at each, the CTA of shared memory or None for global memory)
 Span = tuple[np.ndarray, int, CTA | None]
+Bytes = tuple[CTA | None, np.ndarray]  # of one memory: each byte once, in order
 ROW = 16  # bytes of a matrix row
 FROM_SHARED = (ops.BulkToPeer, ops.BulkReduceToPeer, ops.BulkStore, ops.BulkReduce)
 
@@ -28,7 +29,10 @@ def accessed(
     chosen = active(mask & (1 << effect.addresses) - 1) if matrix else active(mask)
     if effect.private or not chosen:
         return
-    at = lanes(address, np.uint64)[chosen]
+    if isinstance(address, np.ndarray):
+        at = lanes(address, np.uint64)[chosen]
+    else:
+        at = np.array([address], np.uint64)  # of all lanes
     nbytes = ROW if matrix else effect.nbytes
     near = np.full(at.shape, effect.space.startswith("shared"))
     if effect.space == "generic":
@@ -50,6 +54,17 @@ def _of_cluster(warp: Fragment, at: np.ndarray, nbytes: int, space: str) -> Iter
         ctas = [warp.cta] if own else warp.cta.cluster.ctas
         if rank < len(ctas):  # the instruction itself refuses others
             yield at[ranks == rank] & OFFSET_MASK, nbytes, ctas[int(rank)]
+
+
+def bytes_of(spans: Iterable[Span]) -> list[Bytes]:
+    """The bytes of spans."""
+    return [(cta, _each(at.astype(np.int64), nbytes)) for at, nbytes, cta in spans]
+
+
+def _each(at: np.ndarray, nbytes: int) -> np.ndarray:
+    if at.size == 1:  # most accesses of a walk; np.unique costs more than the rest
+        return np.arange(at[0], at[0] + nbytes)
+    return np.unique(at[:, None] + np.arange(nbytes))
 
 
 def sources(operation: ops.Operation, own: CTA) -> Iterator[Span]:

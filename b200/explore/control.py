@@ -11,12 +11,12 @@ A loop around one wait counts as the wait. A look that decides only whether the 
 left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of its own, with
 both outcomes (trace.py: LOOK). Plain reads are as ordered as the checker found them: if it found a
 race, they count as such values, too. So does a plain read of a word whose last writer another order
-may change (words.py).
+may change (words.py), or one that only another order executes: the checker has not seen that one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -74,19 +74,21 @@ def deciding_reads(blocks: list[Block]) -> set[int]:
     """id() of the reads of memory whose values decide over synchronisation, as far as the code
     tells.
     """
-    reads = {id(op.ins) for block in blocks for op in block.ops if _reads_of_others(op.ins)}
-    control = Control(blocks, Run((), mixed=reads))
-    harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
-    return reads & NONE.union(*harm)
+    return _that_decide(blocks, _reads_of_others)
 
 
 def memory_decides(blocks: list[Block]) -> bool:
     """Whether a value that a load or an atomic finds in memory decides over synchronisation, as far
     as the code tells: then every write of memory may decide, too.
     """
-    reads = {id(op.ins) for b in blocks for op in b.ops if _finds(op.ins)}
-    control = Control(blocks, Run((), mixed=reads))
-    return any(reads & control._harm(block, op) for block in control.blocks for op in block.ops)
+    return bool(_that_decide(blocks, _finds))
+
+
+def _that_decide(blocks: list[Block], reads: Callable[[Instr], bool]) -> set[int]:
+    found = {id(op.ins) for block in blocks for op in block.ops if reads(op.ins)}
+    control = Control(blocks, Run((), mixed=found))
+    harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
+    return found & NONE.union(*harm)
 
 
 ANY = "any store"
@@ -129,8 +131,8 @@ class Control:
         found: dict[str, None] = {}
         for block in self.blocks:
             for op in block.ops if self.run.hits[block.index] else ():
-                for number in sorted(self._harm(block, op)):
-                    cause = self.instructions[number]
+                harm = self._harm(block, op)
+                for cause in (ins for number, ins in self.instructions.items() if number in harm):
                     what = "goes on by" if op.entry is None else "synchronises by"
                     found[
                         f"{place(op.ins)}: {mnemonic(op.ins)} {what} a value that another order "
@@ -144,8 +146,10 @@ class Control:
         while before != (before := self._size()):
             for block in self.blocks:
                 known = dict(self.entry[block.index])
+                inside = self.inside[block.index]
+                left_out = bool(inside and self.run.hits) and not self.run.hits[block.index]
                 for op in block.ops:
-                    self._step(op, known, self.inside[block.index])
+                    self._step(op, known, inside, left_out)
                 for after in block.successors:
                     if after != EXIT:
                         into = self.entry[after]
@@ -185,10 +189,11 @@ class Control:
             sum(map(len, self.decides.values())),
         )
 
-    def _step(self, op: Op, known: dict[str, Causes], inside: Causes):
+    def _step(self, op: Op, known: dict[str, Causes], inside: Causes, left_out: bool):
+        """left_out: whether another order executes it, and the run did not."""
         ins = op.ins
         causes = inside
-        if self._source(ins):
+        if self._source(ins, left_out):
             self.instructions[id(ins)] = ins
             causes |= {id(ins)}
         causes = causes.union(*(self.memory.get(s, NONE) for s in self._found(ins)))
@@ -228,15 +233,12 @@ class Control:
         else:
             yield from spaces
 
-    def _source(self, ins: Instr) -> bool:
-        asked = ins.effect.properties
-        if asked.answers or id(ins) in self.run.mixed:
+    def _source(self, ins: Instr, left_out: bool) -> bool:
+        asked, unordered = ins.effect.properties, self.run.racy or left_out
+        if unordered and asked.gives and OF_OTHERS & set(asked.reads):
             return True
-        if self.run.racy and asked.gives and OF_OTHERS & set(asked.reads):
-            return True
-        return any(
-            isinstance(operand, Special) and operand.name in MOVING for operand in ins.operands
-        )
+        moving = (o for o in ins.operands if isinstance(o, Special) and o.name in MOVING)
+        return asked.answers or id(ins) in self.run.mixed or any(moving)
 
     # --- deciding ---------------------------------------------------------------------------------
     def _harm(self, block: Block, op: Op) -> Causes:

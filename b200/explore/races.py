@@ -4,7 +4,8 @@ Of two accesses by different warps, or by a warp and an operation under way, one
 matters which comes first. If nothing lies between them in some order, then nothing has ordered
 them there: a data race (PTX ISA 8.7.1). What a warp has accessed since its latest step may come as
 late as its next one, for until then it has told nobody. So each state has what each warp has
-accessed in its latest step, on any way there, and each step from there is held against that.
+accessed in its latest step, on any way there, and each step from there is held against that. A
+quiet step tells nobody either, so it does not end what is latest.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Race(NamedTuple):
 def race(first: State) -> Race | None:
     """A race of some order from a state on, with a short way there; None if there is none."""
     states = list(shortest(first))
-    edges = [(state, taken, after) for state in states for taken, after in state.steps]
+    edges = [edge for state in states for edge in _edges(state)]
     pairs = _Pairs([taken for _, taken, _ in edges])
     if not pairs.conflicts:
         return None
@@ -43,6 +44,12 @@ def race(first: State) -> Race | None:
             what = pairs.what[(found & -found).bit_length() - 1]
             return _told(first, edges, state, taken, what)
     return None
+
+
+def _edges(state: State) -> Iterator[tuple[State, Taken, State]]:
+    """The steps from a state. A poll that changes nothing accesses memory, too."""
+    yield from ((state, taken, after) for taken, after in state.steps)
+    yield from ((state, taken, state) for taken in state.polls)
 
 
 def _actor(taken: Taken) -> Actor | None:
@@ -85,7 +92,9 @@ class _Pairs:
         actor = _actor(taken)
         if actor is None:
             return before
-        return before & ~self.of.get(actor, 0) | self.number.get(_what(taken), 0)
+        if not taken.quiet:
+            before &= ~self.of.get(actor, 0)
+        return before | self.number.get(_what(taken), 0)
 
 
 def _disagree(earlier: Taken, later: Taken) -> Iterator[tuple[Touch, Touch]]:
@@ -104,7 +113,7 @@ def _latest(first: State, pairs: _Pairs) -> dict[State, int]:
     work = deque([first])
     while work:
         state = work.popleft()
-        for taken, after in state.steps:
+        for _, taken, after in _edges(state):
             known = found.get(after)
             new = pairs.after(taken, found[state]) | (known or 0)
             if new != known:
@@ -115,12 +124,12 @@ def _latest(first: State, pairs: _Pairs) -> dict[State, int]:
 
 def _told(first: State, edges: list, last: State, later: Taken, what: tuple) -> Race:
     """An order with the race: to a step that is `what`, and from there to a later one of `last`
-    without another of the same warp.
+    without another of the same warp that somebody else can tell.
     """
     came = shortest(first)
     for state, earlier, after in edges:
         if _what(earlier) == what:
-            ways = shortest(after, lambda taken: _actor(taken) != what[0])
+            ways = shortest(after, lambda taken: taken.quiet or _actor(taken) != what[0])
             if last in ways:
                 order = [*way(came, state), earlier, *way(ways, last), later]
                 return Race(order, earlier, later, next(_disagree(earlier, later)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from b200.chip.operations import Action, Operation
 from b200.chip.state import CTA
 from b200.chip.watcher import Watcher
 from b200.effects import Access, Effect, Stores
-from b200.explore.addresses import Span, accessed, sources, targets
+from b200.explore.addresses import Bytes, accessed, bytes_of, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
 from b200.program.writer import Writer
@@ -93,7 +92,6 @@ class Touches(Watcher):
     def __init__(self) -> None:
         self.step: list[Touch] = []
         self.known: dict[tuple, Touch] = {}
-        self.running: Instr | None = None
 
     def starts(self, warp: Fragment, effect: Effect) -> None:
         """A step begins with an instruction."""
@@ -109,37 +107,37 @@ class Touches(Watcher):
         written = list(targets(operation, warp.cta))
 
         def noted() -> None:
-            self.note(ins, read, strong)
-            before = self.before(written)
+            self.note(ins, bytes_of(read), strong)
+            places = bytes_of(written)
+            before = self.contents(places)
             apply()
-            self.note(ins, written, strong, before, False)
+            self.note(ins, places, strong, before, False)
 
         return noted
 
-    def before(self, spans: Iterable[Span]) -> list[np.ndarray]:
-        """What spans contain."""
-        return [self._contents(_each(at, nbytes), cta) for at, nbytes, cta in spans]
+    def contents(self, places: list[Bytes]) -> list[np.ndarray]:
+        """What places contain."""
+        return [self._contents(at, cta) for cta, at in places]
 
     def note(
         self,
         ins: Instr,
-        spans: Iterable[Span],
+        places: list[Bytes],
         strong: bool,
         before: list[np.ndarray] | None = None,
         read: bool = True,
     ) -> None:
         """Note an access. before: what a write has found there."""
-        for number, (at, nbytes, cta) in enumerate(spans):
-            each = _each(at, nbytes)
+        for number, (cta, at) in enumerate(places):
             now = changed = None
             if before is not None:
-                now = self._contents(each, cta)
+                now = self._contents(at, cta)
                 changed = now != before[number]
-            told = (x.tobytes() for x in (each, now, changed) if x is not None)
+            told = (x.tobytes() for x in (at, now, changed) if x is not None)
             key = ins.key, cta, read, strong, *told
             touch = self.known.get(key)
             if touch is None:
-                touch = self.known[key] = Touch(ins, cta, each, read, now, changed, strong)
+                touch = self.known[key] = Touch(ins, cta, at, read, now, changed, strong)
             self.step.append(touch)
 
     def _contents(self, at: np.ndarray, cta: CTA | None) -> np.ndarray:
@@ -159,11 +157,6 @@ class Touches(Watcher):
         return found
 
 
-def _each(at: np.ndarray, nbytes: int) -> np.ndarray:
-    """The bytes of accesses of `nbytes` at some addresses, each once."""
-    return np.unique(at.astype(np.int64)[:, None] + np.arange(nbytes))
-
-
 def _touches(machine: Machine) -> Touches:
     touches = machine.watcher(Touches)
     assert touches is not None
@@ -174,10 +167,10 @@ def _access(ins: Instr, effect: Access, run: Run) -> Run:
     reads, writes = (bool(s) for s in (effect.properties.reads, effect.properties.writes))
 
     def noted(warp: Fragment, mask: int, address: int | np.ndarray, *rest):
-        spans, touches = list(accessed(warp, mask, address, effect)), _touches(warp.machine)
-        before = touches.before(spans) if writes else None
+        places, touches = bytes_of(accessed(warp, mask, address, effect)), _touches(warp.machine)
+        before = touches.contents(places) if writes else None
         result = run(warp, mask, address, *rest)
-        touches.note(ins, spans, effect.strong, before, reads)
+        touches.note(ins, places, effect.strong, before, reads)
         return result
 
     return noted
@@ -192,8 +185,9 @@ def _ranges(ins: Instr, run: Run) -> Run:
         for some, at, nbytes in ranges(mask, address, size):
             store = Stores(order="weak", space=space, nbytes=nbytes, bits=64)
             spans += accessed(warp, some, at, store)
-        before = touches.before(spans)
+        places = bytes_of(spans)
+        before = touches.contents(places)
         run(warp, mask, address, size, *rest)
-        touches.note(ins, spans, False, before, False)
+        touches.note(ins, places, False, before, False)
 
     return noted

@@ -212,7 +212,9 @@ class _Walk(InOrder):
 
     def _goes_on(self, state: State, taken: Taken) -> tuple[Snapshot, State] | None:
         snapshot, after, new = self._look()
-        if after is not state:
+        if after is state:
+            state.polls.append(taken)
+        else:
             state.steps.append((taken, after))
         return (snapshot, after) if new else None
 

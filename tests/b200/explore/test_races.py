@@ -9,7 +9,7 @@ import b200
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
 from b200.errors import EmulatorError
-from b200.explore import FREE, INCOMPLETE
+from b200.explore import DEADLOCK, FREE, INCOMPLETE
 from b200.program.module import Program as Module
 from b200.program.parse import parse
 from tests.b200.checker.checks_page import unexplained
@@ -91,10 +91,18 @@ def once(checked: bool) -> tuple[str, str]:
     return "st.u32 [%rd0+4], 7; st.release.gpu.u32 [%rd0], 1;", reader
 
 
+def quietly(checked: bool) -> tuple[str, str]:
+    """The same, and each access has a barrier behind it that its warp leaves out."""
+    skips = "setp.eq.u32 %p8, %r0, 99; @%p8 bar.sync 4, 64;"
+    writer, reader = once(checked)
+    return writer.replace("7;", f"7; {skips}"), f"{reader} {skips}"
+
+
 RACES = {
     "a ring whose writer goes one slot too far": (ring(2), ring(1)),
     "a node that is written while a reader may hold it": (node(16), node(48)),
     "data that is read whatever the flag is": (once(False), once(True)),
+    "nobody can tell what lies between": (quietly(False), quietly(True)),
 }
 
 
@@ -109,6 +117,34 @@ def test_a_race_of_another_order_is_an_error_with_the_order(what):
     assert launch.orders.kind == INCOMPLETE
     launch = explored(module(*twin))
     assert (launch.findings, launch.orders.kind) == ([], FREE), launch.orders.reasons
+
+
+TICKET = "atom.relaxed.gpu.add.u32 %r4, [%rd0+16], 1;"
+POLL = TICKET + "setp.ne.u32 %p1, %r4, 0; @%p1 bra E; P: {} setp.{}.u32 %p2, %r5, 0; @%p2 bra P; E:"
+
+
+@pytest.mark.parametrize(
+    "load, races", [("ld.u32 %r5, [%rd0];", True), ("ld.acquire.gpu.u32 %r5, [%rd0+32];", False)]
+)
+def test_an_operation_lands_where_another_warp_polls(load, races):
+    """Warp 1 polls if it takes its ticket first, which the usual order does not show: the word of a
+    bulk store, or one that is released behind it.
+    """
+    store = """
+ st.shared.u32 [sm], 1; fence.proxy.async;
+ cp.async.bulk.global.shared::cta.bulk_group [%rd0], [sm], 16; cp.async.bulk.commit_group;
+ cp.async.bulk.wait_group 0; fence.proxy.async; st.release.gpu.u32 [%rd0+32], 1;"""
+    launch = explored(module(TICKET + store, POLL.format(load, "eq"), 1), 1)
+    told = [f for f in launch.findings or () if f.severity == "error"]
+    assert bool(told) == races, (launch.findings, launch.orders)
+    assert all("another order" in str(f) and "BulkStore" in str(f) for f in told), told[0].diagnosis
+
+
+@pytest.mark.parametrize("goes_on, kind", [("eq", DEADLOCK), ("ne", FREE)])
+def test_a_plain_read_that_only_another_order_executes_decides(goes_on, kind):
+    """The word is 0, and nobody writes it."""
+    launch = explored(module(TICKET, POLL.format("ld.u32 %r5, [%rd0];", goes_on), 1), 1)
+    assert launch.orders.kind == kind, launch.orders.reasons
 
 
 WRITES = "st.u32 [%rd0+4], {value}; {fence} atom.relaxed.gpu.add.u32 %r5, [%rd0], 1;"
