@@ -11,7 +11,7 @@ from b200.chip.fragment import Fragment
 from b200.chip.state import CTA
 from b200.effects import Access, MatrixLoads, MatrixStores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
-from b200.registry import active, lanes
+from b200.registry import LaneValues, active, lanes
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 # (addresses, bytes at each, the CTA of shared memory or None for global memory)
@@ -21,9 +21,7 @@ ROW = 16  # bytes of a matrix row
 FROM_SHARED = (ops.BulkToPeer, ops.BulkReduceToPeer, ops.BulkStore, ops.BulkReduce)
 
 
-def accessed(
-    warp: Fragment, mask: int, address: int | np.ndarray, effect: Access
-) -> Iterator[Span]:
+def accessed(warp: Fragment, mask: int, address: LaneValues, effect: Access) -> Iterator[Span]:
     """The memory that lanes of a warp access; nothing of what is their own."""
     matrix = isinstance(effect, (MatrixLoads, MatrixStores))
     chosen = active(mask & (1 << effect.addresses) - 1) if matrix else active(mask)

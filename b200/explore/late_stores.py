@@ -2,8 +2,8 @@
 
 A walk lets each instruction take effect before the next of its thread. PTX promises less (8.10): a
 store may be seen later than what its thread does after it. So a launch whose warps speak through
-several places is walked a second time, and each strong store there is an operation under way, of
-which `Steps` knows as of others. It lands some time before
+places that form a ring is walked a second time, and each strong store there is an operation under
+way, of which `Steps` knows as of others. It lands some time before
 
   * its warp accesses its bytes again, synchronises, or starts an asynchronous operation,
   * a fence.sc of its warp is over,
@@ -24,27 +24,27 @@ import numpy as np
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.operations import Action, Operation
 from b200.effects import Access, Effect, FencesMemory, Stores, Updates
-from b200.explore.addresses import Span, accessed
+from b200.explore.addresses import Bytes, accessed, bytes_of
 from b200.explore.states import Taken
 from b200.explore.stepping import Steps
 from b200.explore.touches import Pending, Touches, TouchingWriter
 from b200.program.analysis import Op
 from b200.program.module import Instr
-from b200.registry import Run
+from b200.registry import LaneValues, Run
 
 NAME = "late store"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateStore(Operation):
-    """A store under way. at: the bytes, each once, of `cta` or of global memory. fenced: a fence of
-    its warp has come after it.
+    """A store under way. fences: how many of its warp have come after it; those with no store
+    between them are one, so that a loop with a fence comes back to the same state.
     """
 
     ins: Instr
-    at: tuple[tuple[object, np.ndarray], ...]
+    places: tuple[Bytes, ...]
     releases: bool
-    fenced: bool = False
+    fences: int = 0
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -52,12 +52,16 @@ class LateStore(Operation):
     def __hash__(self) -> int:
         return id(self)
 
-    def meets(self, spans: Iterable[tuple[object, np.ndarray]]) -> bool:
+    def meets(self, places: Iterable[Bytes]) -> bool:
         return any(
             mine is its and bool(np.isin(some, other).any())
-            for mine, some in self.at
-            for its, other in spans
+            for mine, some in self.places
+            for its, other in places
         )
+
+    def comes_before(self, later: LateStore) -> bool:
+        """Whether it must be over before a store that its warp has made behind it."""
+        return self.fences > later.fences or later.releases or self.meets(later.places)
 
 
 class LateWriter(TouchingWriter):
@@ -86,7 +90,9 @@ class LateStores(Touches):
         return [p for p in self.steps.pending if p.name == NAME and p.fragment.state is state]
 
     def land(self, state: WarpState, which: Callable[[LateStore], bool]) -> None:
-        """Let stores of a warp take effect: those that must be over, and those before them."""
+        """Let stores of a warp take effect: those that must be over, and those before them. Where
+        one of the latter comes later still, the former have landed in steps of their own.
+        """
         mine = self.mine(state)
         last = max((i for i, p in enumerate(mine) if which(p.queue)), default=-1)
         for pending in mine[: last + 1]:
@@ -105,15 +111,17 @@ class LateStores(Touches):
         if pending.name != NAME:
             return True
         mine = self.mine(pending.fragment.state)
-        before = (p.queue for p in mine[: mine.index(pending)])
-        store = pending.queue
-        return not any(b.fenced or store.releases or b.meets(store.at) for b in before)
+        earlier = (p.queue for p in mine[: mine.index(pending)])
+        return not any(store.comes_before(pending.queue) for store in earlier)
 
     def fence(self, state: WarpState) -> None:
-        for number, pending in enumerate(self.steps.pending):
-            if pending.name == NAME and pending.fragment.state is state:
-                fenced = replace(pending.queue, fenced=True)
-                self.steps.pending[number] = pending._replace(queue=fenced)
+        mine = self.mine(state)
+        if all(pending.queue.fences for pending in mine):
+            return
+        for pending in mine:
+            number = self.steps.pending.index(pending)
+            fenced = replace(pending.queue, fences=pending.queue.fences + 1)
+            self.steps.pending[number] = pending._replace(queue=fenced)
 
 
 def _late(warp: Fragment) -> LateStores:
@@ -122,20 +130,15 @@ def _late(warp: Fragment) -> LateStores:
     return late
 
 
-def _places(spans: Iterable[Span]) -> tuple[tuple[object, np.ndarray], ...]:
-    return tuple(
-        (cta, np.unique(at.astype(np.int64)[:, None] + np.arange(nbytes)))
-        for at, nbytes, cta in spans
-    )
-
-
 def _store(ins: Instr, effect: Stores, run: Run) -> Run:
-    def late(warp: Fragment, mask: int, address: int | np.ndarray, *rest):
-        at = _places(accessed(warp, mask, address, effect))
-        near = any(cta is not None for cta, _ in at)
-        if near and effect.order == "volatile" or not at:
-            return run(warp, mask, address, *rest)
-        store = LateStore(ins, at, effect.releases)
+    at_once = _access(effect, run)
+
+    def late(warp: Fragment, mask: int, address: LaneValues, *rest):
+        places = tuple(bytes_of(accessed(warp, mask, address, effect)))
+        near = any(cta is not None for cta, _ in places)
+        if near and effect.order == "volatile" or not places:
+            return at_once(warp, mask, address, *rest)
+        store = LateStore(ins, places, effect.releases)
 
         def lands() -> None:
             run(warp, mask, address, *rest)
@@ -147,23 +150,23 @@ def _store(ins: Instr, effect: Stores, run: Run) -> Run:
 
 def _access(effect: Access, run: Run) -> Run:
     writes = bool(effect.properties.writes)
-    updates_late = isinstance(effect, Updates) and effect.releases
+    releases = isinstance(effect, Updates) and effect.releases
 
-    def noted(warp: Fragment, mask: int, address: int | np.ndarray, *rest):
+    def behind(warp: Fragment, mask: int, address: LaneValues, *rest):
         late = _late(warp)
         if late.mine(warp.state):
-            at = _places(accessed(warp, mask, address, effect))
+            places = bytes_of(accessed(warp, mask, address, effect))
             late.land(
                 warp.state,
-                lambda store: updates_late or writes and store.fenced or store.meets(at),
+                lambda store: releases or writes and store.fences > 0 or store.meets(places),
             )
         return run(warp, mask, address, *rest)
 
-    return noted
+    return behind
 
 
 def _fence(effect: FencesMemory, run: Run) -> Run:
-    def noted(warp: Fragment, *args):
+    def fenced(warp: Fragment, *args):
         result = run(warp, *args)
         late = _late(warp)
         if effect.order == "sc":
@@ -171,22 +174,30 @@ def _fence(effect: FencesMemory, run: Run) -> Run:
         late.fence(warp.state)
         return result
 
-    return noted
+    return fenced
 
 
 def speak(steps: Iterable[Taken]) -> bool:
-    """Whether two warps speak through two places at least, one of which a strong store writes."""
+    """Whether warps speak through places that form a ring, and a strong store writes one of these.
+
+    A ring: from place to place by warps that access both, back to the first. Two warps with two
+    places are one. Without a ring, no warp can find out that a store has come late.
+    """
     places = _Places()
-    for taken in steps:
-        for touch in taken.touched:
-            if touch.strong and not taken.name:
-                stores = touch.now is not None and not touch.read
-                places.add((taken.cta, taken.warp), touch.cta, touch.at // 4, stores)
-    return places.speak()
+    strong = {
+        (taken.cta, taken.warp, touch)
+        for taken in steps
+        for touch in taken.touched
+        if touch.strong and not taken.name
+    }
+    for cta, warp, touch in strong:
+        stores = touch.now is not None and not touch.read
+        places.add((cta, warp), touch.cta, touch.at // 4, stores)
+    return places.ring()
 
 
 class _Places:
-    """The words that are accessed as one, and by whom: place -> warps, warps that store there."""
+    """The words that are accessed as one, and by whom: place -> warps, whether stores write it."""
 
     def __init__(self) -> None:
         self.of: dict[tuple, int] = {}
@@ -209,10 +220,16 @@ class _Places:
         self.by[place].add(who)
         self.stored[place] |= stores
 
-    def speak(self) -> bool:
-        shared = [(by, stored) for by, stored in zip(self.by, self.stored) if len(by) > 1]
-        return any(
-            (one_stored or other_stored) and len(one & other) > 1
-            for i, (one, one_stored) in enumerate(shared)
-            for other, other_stored in shared[:i]
-        )
+    def ring(self) -> bool:
+        """A graph of warps and places that hangs together has a ring if it has as many links as
+        nodes.
+        """
+        parts: list[tuple[set[tuple], int, bool]] = []  # warps, links less places, stored
+        for by, stored in zip(self.by, self.stored):
+            if len(by) > 1:
+                met = [part for part in parts if part[0] & by]
+                parts = [part for part in parts if not part[0] & by]
+                warps = by.union(*(others for others, _, _ in met))
+                links = len(by) - 1 + sum(more for _, more, _ in met)
+                parts.append((warps, links, stored or any(one for _, _, one in met)))
+        return any(stored and links >= len(warps) for warps, links, stored in parts)

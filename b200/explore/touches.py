@@ -19,7 +19,7 @@ from b200.explore.addresses import Bytes, accessed, bytes_of, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
 from b200.program.writer import Writer
-from b200.registry import Run
+from b200.registry import LaneValues, Run
 
 # PTX calls them relaxed: 9.7.9.12, 9.7.13.7, and the reductions of 9.7.9.25 and 9.7.9.27.
 RELAXED = (ops.StAsync, ops.RedAsync, ops.BulkReduce, ops.BulkReduceToPeer, ops.TmaReduce)
@@ -166,7 +166,7 @@ def _touches(machine: Machine) -> Touches:
 def _access(ins: Instr, effect: Access, run: Run) -> Run:
     reads, writes = (bool(s) for s in (effect.properties.reads, effect.properties.writes))
 
-    def noted(warp: Fragment, mask: int, address: int | np.ndarray, *rest):
+    def noted(warp: Fragment, mask: int, address: LaneValues, *rest):
         places, touches = bytes_of(accessed(warp, mask, address, effect)), _touches(warp.machine)
         before = touches.contents(places) if writes else None
         result = run(warp, mask, address, *rest)

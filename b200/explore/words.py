@@ -27,6 +27,7 @@ from b200.chip.state import CTA
 from b200.effects import Access, MatrixStores, Stores
 from b200.explore.addresses import accessed, sources, targets
 from b200.program.module import Instr
+from b200.registry import LaneValues
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -83,7 +84,7 @@ class Words:
         self,
         warp: RecordedFragment,
         mask: int,
-        address: int | np.ndarray,
+        address: LaneValues,
         ins: Instr,
         effect: Access,
     ) -> None:
@@ -96,7 +97,7 @@ class Words:
         self,
         warp: RecordedFragment,
         mask: int,
-        address: int | np.ndarray,
+        address: LaneValues,
         ins: Instr,
         effect: Access,
     ) -> None:
@@ -168,7 +169,7 @@ class Words:
             yield self._shared(cta), _words(address, nbytes)
 
     def _accessed(
-        self, warp: RecordedFragment, mask: int, address: int | np.ndarray, effect: Access
+        self, warp: RecordedFragment, mask: int, address: LaneValues, effect: Access
     ) -> Iterator[tuple]:
         """(memory, words) of an access of lanes."""
         for at, nbytes, cta in accessed(warp, mask, address, effect):

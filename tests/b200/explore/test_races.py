@@ -42,11 +42,11 @@ def module(first: str, other: str, ctas: int = 2) -> Module:
     return parse(HEAD.format(first=first, other=other, threads=32 * warps, warps=warps))
 
 
-def explored(code: Module, ctas: int = 2) -> Launch:
+def explored(code: Module, ctas: int = 2, threads: int = 64) -> Launch:
     gpu = Gpu()
     gpu.machine = b200.machine(gpu.memory, schedule="all")
     words = torch.zeros(64, dtype=torch.int32)
-    return gpu.launch(code, "k", (ctas, 1, 1), (64 // ctas, 1, 1), args=[words])
+    return gpu.launch(code, "k", (ctas, 1, 1), (threads // ctas, 1, 1), args=[words])
 
 
 def ring(ahead: int) -> tuple[str, str]:
@@ -221,3 +221,44 @@ def test_a_store_is_over_before_a_fence_sc(fence, kind):
 L{{}}: ld.relaxed.gpu.u32 %r6, [%rd0+8]; setp.eq.u32 %p2, %r6, 2; @%p2 bra L{{}};"""
     launch = explored(module(text.format(0, 4, 0, 0), text.format(4, 0, 1, 1)))
     assert (launch.findings, launch.orders.kind) == ([], kind), launch.orders.reasons
+
+
+@pytest.mark.parametrize("fence, kind", [("", INCOMPLETE), ("fence.sc.gpu;", FREE)])
+def test_three_warps_in_a_ring(fence, kind):
+    """Each stores a word and reads the next warp's: no two of them share two words."""
+    text = f"""
+ mul.wide.u32 %rd1, %r2, 4; add.u64 %rd1, %rd1, %rd0; add.u32 %r4, %r2, 1;
+ rem.u32 %r4, %r4, 3; mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd2, %rd0;
+ st.relaxed.gpu.u32 [%rd1], 1; {fence} ld.relaxed.gpu.u32 %r5, [%rd2]; st.u32 [%rd1+32], %r5;
+ bar.sync 3, 96; ld.u32 %r6, [%rd0+32]; ld.u32 %r7, [%rd0+36]; ld.u32 %r8, [%rd0+40];
+ or.b32 %r6, %r6, %r7; or.b32 %r6, %r6, %r8; setp.eq.u32 %p1, %r6, 0; @%p1 bar.sync 4, 128;"""
+    code = parse(HEAD.format(first=text, other=text, threads=96, warps=3))
+    launch = explored(code, 1, 96)
+    assert (launch.findings, launch.orders.kind) == ([], kind), launch.orders.reasons
+
+
+@pytest.mark.parametrize("between, kind", [("", INCOMPLETE), ("fence.acq_rel.gpu;", FREE)])
+def test_a_fence_orders_no_two_stores_in_front_of_it(between, kind):
+    """Warp 1 sees the later store alone, after warp 0 has passed its fence."""
+    first = f"""
+ st.relaxed.gpu.u32 [%rd0], 1; {between} st.relaxed.gpu.u32 [%rd0+4], 1; fence.acq_rel.gpu;
+ ld.relaxed.gpu.u32 %r5, [%rd0+8]; st.u32 [%rd0+64], %r5; bar.sync 3, 64;"""
+    other = """
+ st.relaxed.gpu.u32 [%rd0+8], 1; fence.sc.gpu; ld.relaxed.gpu.u32 %r5, [%rd0+4];
+ ld.relaxed.gpu.u32 %r6, [%rd0+4]; ld.relaxed.gpu.u32 %r7, [%rd0];
+ bar.sync 3, 64; ld.u32 %r8, [%rd0+64]; or.b32 %r5, %r5, %r7; or.b32 %r5, %r5, %r8;
+ setp.eq.u32 %p1, %r5, 0; setp.eq.u32 %p2, %r6, 1; and.pred %p1, %p1, %p2; @%p1 bar.sync 4, 64;"""
+    launch = explored(module(first, other, 1), 1)
+    assert (launch.findings, launch.orders.kind) == ([], kind), launch.orders.reasons
+
+
+def test_a_volatile_store_comes_after_a_late_one_to_its_word():
+    """Each byte has the values of a thread in their order."""
+    first = """
+ st.relaxed.cta.shared.u32 [sm], 1; st.volatile.shared.u32 [sm], 2;
+ st.relaxed.cta.shared.u32 [sm+4], 1; bar.sync 3, 64;"""
+    other = """
+ ld.relaxed.cta.shared.u32 %r5, [sm+4]; ld.relaxed.cta.shared.u32 %r6, [sm]; bar.sync 3, 64;
+ ld.relaxed.cta.shared.u32 %r6, [sm]; setp.ne.u32 %p1, %r6, 2; @%p1 bar.sync 4, 64;"""
+    launch = explored(module(first, other, 1), 1)
+    assert launch.orders.kind == FREE, launch.orders.reasons
