@@ -84,7 +84,9 @@ def _is_far(ins: Instr) -> bool:
 
 
 def _is_visible(ins: Instr, reads: bool) -> bool:
-    """reads: whether a value from memory decides over a step."""
+    """reads: whether a value from memory decides over a step. Where none does, an atomic or strong
+    store still tells others what its warp has accessed before: no race is to reach over it.
+    """
     effect, asked = ins.effect, ins.effect.properties
     if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
         return True

@@ -118,8 +118,9 @@ class Explorer(Recording):
         elif walked.speaks and not racy and not walked.declined:
             walked = self._walk(orders, arguments, late=True)
             if walked.bad is not None:
-                walked.declined = walked_words.late(walked)
-            elif walked.race is not None:
+                orders.reasons.append(walked_words.late(walked))
+                return []
+            if walked.race is not None:
                 found.append(walked_words.racing(walked.race))
                 racy = True
         if walked.declined:

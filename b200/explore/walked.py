@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from b200.checker.finding import Finding
 from b200.checker.words import line
 from b200.chip.describe import mnemonic
+from b200.effects import Stores
 from b200.explore.races import Race
 from b200.explore.states import Taken
 from b200.explore.touches import Touch
@@ -20,12 +21,26 @@ FULL = (1 << 32) - 1
 def late(walked: Walked) -> str:
     """An order that ends badly, in which a strong store comes late."""
     assert walked.bad is not None
-    store = next((t for t in reversed(walked.bad) if t.name), walked.bad[-1])
+    store = _latest(walked.bad)
     how = walked.fault or "a warp waits for ever"
     return (
         f"where {mnemonic(store.ins)} at {line(store.ins)} is seen later than what its thread does "
         f"behind it (PTX ISA 8.10), {how}"
     )
+
+
+def _latest(order: list[Taken]) -> Taken:
+    """The strong store that most steps of its warp come before, though they stand behind it."""
+
+    def overtaken(number: int) -> int:
+        store = order[number]
+        key, who = store.ins.key, (store.cta, store.warp)
+        rest = takewhile(lambda t: all(one.ins.key != key for one in t.touched), order[number:])
+        return sum(not t.name and (t.cta, t.warp) == who for t in rest)
+
+    began = ((n, t.ins.effect) for n, t in enumerate(order) if not t.name and not t.quiet)
+    stores = [number for number, e in began if isinstance(e, Stores) and e.strong]
+    return order[max(stores, key=overtaken)]
 
 
 def racing(race: Race) -> Finding:

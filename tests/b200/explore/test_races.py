@@ -171,6 +171,20 @@ def test_strong_stores_are_steps_where_only_atomics_decide():
     assert explored(module(first, other.format(2), 1), 1).orders.kind == FREE
 
 
+def test_a_strong_store_is_a_step_where_no_memory_decides():
+    """It tells others what its warp has written before, and a look decides: data behind a flag."""
+    writer = """
+ mbarrier.init.shared::cta.b64 [sm+32], 1;
+ mbarrier.test_wait.parity.shared::cta.b64 %p5, [sm+32], 0; @%p5 bar.arrive 6, 64;
+ st.u32 [%rd0+4], 7; st.release.gpu.u32 [%rd0], 1;"""
+    reader = """
+ atom.acquire.gpu.or.b32 %r5, [%rd0], 0; setp.ne.u32 %p1, %r5, 0;
+ @%p1 ld.u32 %r6, [%rd0+4]; @%p1 st.u32 [%rd0+64], %r6;"""
+    launch = explored(module(writer, reader, 1), 1)
+    assert (launch.findings, launch.orders.kind) == ([], FREE), launch.orders.reasons
+    assert launch.orders.states > 0
+
+
 def test_a_kernel_that_was_run_before_is_cut_into_steps():
     """A run without the checker has translated it whole. Its order hangs."""
     ticket = "atom.relaxed.gpu.add.u32 %r4, [%rd0], 1; setp.eq.u32 %p1, %r4, {};"
@@ -211,6 +225,15 @@ def test_strong_stores_may_come_late(what):
     said, why = verdict(weak)
     assert said == INCOMPLETE and any("8.10" in reason for reason in why), why
     assert verdict(strong) == (FREE, [])
+
+
+def test_the_store_that_is_named_is_the_late_one():
+    """Another one lands at once, and may be the last to land."""
+    writer = [("store", "g0", 1), ("store", "g1", 1), ("poll", "s0", "eq", 1), ("store", "s1", 1)]
+    reader = [("poll", "g1", "eq", 1), ("read", "g0"), ("store", "s0", 1)]
+    reader += [("skip", "eq", 1), ("sync", 1, 64)]
+    _, why = verdict(program(writer, reader))
+    assert "where st.relaxed at small.ptx:100 is seen later" in why[-1], why
 
 
 @pytest.mark.parametrize("fence, kind", [("acq_rel", INCOMPLETE), ("sc", FREE)])
