@@ -55,8 +55,9 @@ def _of_cluster(warp: Fragment, at: np.ndarray, nbytes: int, space: str) -> Iter
 
 
 def bytes_of(spans: Iterable[Span]) -> list[Bytes]:
-    """The bytes of spans."""
-    return [(cta, _each(at.astype(np.int64), nbytes)) for at, nbytes, cta in spans]
+    """The bytes of spans; nothing of empty ones."""
+    found = ((cta, _each(at.astype(np.int64), nbytes)) for at, nbytes, cta in spans)
+    return [(cta, at) for cta, at in found if at.size]
 
 
 def _each(at: np.ndarray, nbytes: int) -> np.ndarray:

@@ -120,6 +120,7 @@ class _Walk(InOrder):
         super().__init__()
         self.far, self.limit, self.count = far, limit, 0
         self.states: dict[tuple, State] = {}
+        self.present: Snapshot | None = None  # of the machine as it is
         self.complete = True
         self.touches = touches
 
@@ -166,6 +167,7 @@ class _Walk(InOrder):
         """The present state, and whether it is a new one."""
         self.machine.spinning.progress()
         snapshot = self.camera.take(self.here, self.steps.queue, self.steps.pending)
+        self.present = snapshot
         state = self.states.get(snapshot.key)
         if state is not None:
             return snapshot, state, False
@@ -187,7 +189,9 @@ class _Walk(InOrder):
             state = visit.state
             if not visit.now and (not state.steps or visit.round):
                 visit.now, visit.later = visit.later, []
-            visit.snapshot.put_back()
+            if self.present is not visit.snapshot:
+                visit.snapshot.put_back()
+            self.present = None
             if visit.now:
                 found = self._step(state, visit.now.pop())
                 visit.round |= bool(state.steps) and state.steps[-1][1] in under_way
