@@ -53,9 +53,9 @@ class Agent:
     touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
     base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
     lanes together. lane_releases: epoch -> the releases by some lanes that have it
-    (lane_release_rule.py): of a fence's, one for each that it orders. voices: (lanes, instruction)
-    -> the component of these. lane_acquire: the present acquire, None if all lanes acquire.
-    lane_acquires: what such acquires have told (lane_acquires.py).
+    (lane_release_rule.py): of a fence's, one for each that it orders. lane_components: (lanes,
+    instruction) -> the component of these. lane_acquire: the present acquire, None if all lanes
+    acquire. lane_acquires: what such acquires have told (lane_acquires.py).
     looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
     not repeated so far.
     """
@@ -67,7 +67,7 @@ class Agent:
         self.epoch = 1
         self.touched = self.base = self.met = 0
         self.lane_releases: dict[int, list[LaneRelease]] = {}
-        self.voices: dict[tuple[int, Instr | None], int] = {}
+        self.lane_components: dict[tuple[int, Instr | None], int] = {}
         self.lane_acquire: LaneAcquire | None = None
         self.lane_acquires: LaneAcquires | None = None
         self.lanes = FULL  # that execute the present access
@@ -195,9 +195,9 @@ class Agent:
         left, before = self.touched & ~self._met(lanes), self.lane_releases.get(self.epoch)
         if self.snapshot is not None:
             if before is not None and left and before[-1].ins is ins:  # further lanes of it
-                spoken = before[-1]
-                spoken.left, spoken.lanes = spoken.left & left, spoken.lanes | lanes
-                if not spoken.left:
+                release = before[-1]
+                release.left, release.lanes = release.left & left, release.lanes | lanes
+                if not release.left:
                     del self.lane_releases[self.epoch]
                     self.touched, self.base = 0, self.epoch
                 return self.snapshot
@@ -205,20 +205,20 @@ class Agent:
         if not left:
             self.touched, self.base = 0, self.epoch
             return self._snapshot()
-        voice = self.voices.get((lanes, ins))
-        if voice is None:
-            voice = self.voices[lanes, ins] = self.components.new()
-        self._widen(voice)
+        component = self.lane_components.get((lanes, ins))
+        if component is None:
+            component = self.lane_components[lanes, ins] = self.components.new()
+        self._widen(component)
         snapshot = self._snapshot()
-        said = LaneRelease(ins, lanes, voice, left, self.base, self.met)
+        release = LaneRelease(ins, lanes, component, left, self.base, self.met)
         for row in FENCES:  # a fence keeps the epoch before its own for this (fence_release)
             if (fenced := int(snapshot[row, self.component])) > self.base:
-                snapshot[row, self.component] = snapshot[row, voice] = fenced - 1
+                snapshot[row, self.component] = snapshot[row, component] = fenced - 1
                 others = self.lane_releases.setdefault(fenced - 1, [])
-                if said not in others:
-                    others.append(said)
-        snapshot[HB, voice] = self.epoch
-        self.lane_releases[self.epoch] = [said]
+                if release not in others:
+                    others.append(release)
+        snapshot[HB, component] = self.epoch
+        self.lane_releases[self.epoch] = [release]
         return snapshot
 
     def _met(self, lanes: int) -> int:
@@ -297,7 +297,7 @@ class Agent:
         self.weak = released, distance, clock
         return clock
 
-    def hear(self, clock: np.ndarray | None) -> None:
+    def lanes_acquire(self, clock: np.ndarray | None) -> None:
         """Lanes are about to acquire a clock; None for one of another cluster."""
         if self.lane_acquire is None:
             self.lane_acquires = None
@@ -312,19 +312,21 @@ class Agent:
 
     def acquire_own(self, clock: np.ndarray, ins: Instr) -> None:
         """Lanes are about to acquire a clock that others of the warp have released."""
-        hearing, self.lane_acquire = self.lane_acquire, LaneAcquire(self.lanes, ins)
-        self.hear(clock)
-        self.lane_acquire = hearing
-        voices = [voice for voice in self.voices.values() if voice < clock.shape[1]]
-        known = np.maximum(self.clock[HB, voices], clock[HB, voices])
-        if (known > self.clock[HB, voices]).any():  # who hears these lanes next knows it, too
-            self.clock[HB, voices] = known
+        present, self.lane_acquire = self.lane_acquire, LaneAcquire(self.lanes, ins)
+        self.lanes_acquire(clock)
+        self.lane_acquire = present
+        components = [c for c in self.lane_components.values() if c < clock.shape[1]]
+        known = np.maximum(self.clock[HB, components], clock[HB, components])
+        if (
+            known > self.clock[HB, components]
+        ).any():  # who acquires from these lanes knows it, too
+            self.clock[HB, components] = known
             self._changed()
 
     def acquire(self, clock: np.ndarray) -> None:
         """Join a clock that came through an mbarrier: tensor memory included."""
         if self.lane_acquire is not None or self.lane_acquires is not None:
-            self.hear(clock)
+            self.lanes_acquire(clock)
         self.turn += self.lane_acquire is None
         self.clock = join(self.clock, clock)
         self._changed()
@@ -352,7 +354,7 @@ class Agent:
         only at the next tcgen05 fence.
         """
         if self.lane_acquire is not None or self.lane_acquires is not None:
-            self.hear(clock)
+            self.lanes_acquire(clock)
         self.turn += self.lane_acquire is None
         n = clock.shape[1]
         self._widen(n - 1)

@@ -173,9 +173,9 @@ class GlobalConflicts:
         self._through_proxy(agent, old, access, region)
         if access.writes and old.agent.cta is agent.cta:
             return
-        deaf = self.order.deaf(agent, access.lanes, old.agent, old.component, old.step)
-        if deaf:
-            self._deaf(agent, old, access, region, deaf)
+        unaware = self.order.unaware(agent, access.lanes, old.agent, old.component, old.step)
+        if unaware:
+            self._unacquired(agent, old, access, region, unaware)
         if old.lanes and old.agent.lane_releases and old.agent is not agent:
             row = self.order.row(agent, old.agent.state)
             lane_release_rule.of_global(self, agent, old, access, region, row)
@@ -350,9 +350,9 @@ class GlobalConflicts:
             ERROR if kept else PORTABILITY,
         )
 
-    def _deaf(self, agent: Agent, old: Write, access: Access, region, deaf: int):
+    def _unacquired(self, agent: Agent, old: Write, access: Access, region, unaware: int):
         assert agent.lane_acquires is not None  # some lanes have acquired
-        who, missing, severity = agent.lane_acquires.words(deaf, agent.in_step)
+        who, missing, severity = agent.lane_acquires.words(unaware, agent.in_step)
         verb = "written" if access.writes else "read"
         diagnosis = f"global memory that another warp has written is {verb} {who}"
         self._found("global", diagnosis, agent, old, access, region, missing, severity)

@@ -213,7 +213,7 @@ class GlobalOrder:
             agent.acquire_barrier(mine)
         if found:
             if mine is None:
-                agent.hear(None)
+                agent.lanes_acquire(None)
             self._learned(agent).add(agent, [found])
 
     def _known(self, agent: Agent) -> Iterator[Knowledge]:
@@ -265,21 +265,21 @@ class GlobalOrder:
             return component == agent.component or agent.knows(HB, component, step)
         return self.knows(agent, of.state, component, step)
 
-    def deaf(self, agent: Agent, lanes: int, of: Agent, component: int, step: int) -> int:
+    def unaware(self, agent: Agent, lanes: int, of: Agent, component: int, step: int) -> int:
         """Those of some lanes that do not know of a step of warp `of` that their warp knows of
         (lane_acquires.py).
         """
-        heard, learned = agent.lane_acquires, self.learned.get(agent.state)
-        if heard is None:
+        acquires, learned = agent.lane_acquires, self.learned.get(agent.state)
+        if acquires is None:
             return 0
         if of.state is agent.state:
             own = component == agent.component
-            return 0 if own else heard.deaf(lanes, component, step)
-        for knowledge in learned.by(heard.before) if learned is not None else ():
+            return 0 if own else acquires.unaware(lanes, component, step)
+        for knowledge in learned.by(acquires.before) if learned is not None else ():
             clock = knowledge.get(of.state)
             if clock is not None and component < clock.shape[1] and clock[HB, component] >= step:
                 return 0
-        return lanes & ~heard.lanes
+        return lanes & ~acquires.lanes
 
     def row(self, agent: Agent, cluster: ClusterState) -> np.ndarray:
         """What of a cluster is before what `agent` does now: a row of a clock."""

@@ -54,22 +54,22 @@ class LaneAcquires:
         """The lanes that have acquired something."""
         return int(np.bitwise_or.reduce(list(self.rows)))
 
-    def deaf(self, lanes: int, component: int, step: int) -> int:
+    def unaware(self, lanes: int, component: int, step: int) -> int:
         """Those of some lanes that do not know of a step that the warp knows of."""
         for known, row in ((lanes, self.before[HB]), *self.rows.items()):
             if component < row.size and row[component] >= step:
                 lanes &= ~known
         return lanes
 
-    def words(self, deaf: int, in_step: int) -> tuple[str, str, str]:
+    def words(self, unaware: int, in_step: int) -> tuple[str, str, str]:
         """(what a finding says of lanes that do not know, what is missing, its severity). in_step:
         the lanes that have come to the access together.
         """
         what = f"the {mnemonic(self.ins)}" if self.ins is not None else "the wait"
         apart = self.lanes & ~in_step
         return (
-            f"by {lanes_text(deaf)}, and {what} of {lanes_text(self.lanes)} acquires for its own "
-            "lanes only",
+            f"by {lanes_text(unaware)}, and {what} of {lanes_text(self.lanes)} acquires for its "
+            "own lanes only",
             "missing: bar.warp.sync (__syncwarp) after the wait, or a wait by every lane",
             ERROR if apart else PORTABILITY,
         )

@@ -62,31 +62,31 @@ def shared(
         found = left_out(old.agent, old.step, clock[HB]) if old.step <= known else None
         if found is None or new.narrow and old.narrow or rules.commute(new, old):
             continue
-        spoken, left = found
+        release, left = found
         reads = old.text.startswith("reads")
         lanes = {int(lane) for lane in np.unique(by[cells == number])} & set(
             active(left & old.lanes)
         )
-        if not lanes or reads and old.step <= spoken.met or same is not None and same(number, old):
+        if not lanes or reads and old.step <= release.met or same is not None and same(number, old):
             continue
         mask = sum(1 << lane for lane in lanes)
         verb = "writes" if reads else "reads" if new.text.startswith("reads") else "overwrites"
         rules.report(
             "race",
             f"{words.thing(new)} {verb} shared memory that "
-            f"{_written(mask, 'read' if reads else 'written')}, and {_release(spoken)} releases "
+            f"{_written(mask, 'read' if reads else 'written')}, and {_release(release)} releases "
             "its own accesses only",
             (
                 *words.conflict(new, old, words.place(rules.cta, *at)),
-                *_details(old.ins, old.agent, spoken, old.step),
+                *_details(old.ins, old.agent, release, old.step),
             ),
             new,
             old,
-            PORTABILITY if reads else _severity(old.step, spoken),
+            PORTABILITY if reads else _severity(old.step, release),
         )
 
 
-def unheard(
+def unacquired(
     rules: SharedRules, new: Record, numbers: tuple, cells: np.ndarray, by: Any, at: tuple
 ) -> None:
     """Report accesses of others that are before `new` by what some lanes have acquired, where other
@@ -99,10 +99,10 @@ def unheard(
         if old is None or not known(agent, old) or old.agent is agent and old.barrier is None:
             continue
         lanes = lanes_of(by, cells, number, agent.lanes)
-        deaf = agent.lane_acquires.deaf(lanes, old.component, old.step)
-        if not deaf or new.narrow and old.narrow or rules.commute(new, old):
+        unaware = agent.lane_acquires.unaware(lanes, old.component, old.step)
+        if not unaware or new.narrow and old.narrow or rules.commute(new, old):
             continue
-        who, missing, severity = agent.lane_acquires.words(deaf, agent.in_step)
+        who, missing, severity = agent.lane_acquires.words(unaware, agent.in_step)
         reads = old.text.startswith("reads")
         verb = "writes" if reads else "reads" if new.text.startswith("reads") else "overwrites"
         rules.report(
@@ -133,21 +133,21 @@ def of_global(
     found = left_out(old.agent, old.step, row)
     if found is None or not found[1] & old.lanes:
         return
-    spoken, left = found
+    release, left = found
     verb = "overwrites" if access.writes else "reads"
     rules.observer.found(
         "global",
         f"{mnemonic(access.ins)} {verb} global memory that {_written(left & old.lanes)}, and "
-        f"{_release(spoken)} releases its own accesses only",
+        f"{_release(release)} releases its own accesses only",
         (
             f"this access: {words.line(access.ins)}, by {words.name(agent)}",
             f"written: {words.line(old.ins)}, by {words.name(old.agent)}",
             f"in {rules.observer.operand(region.base)}",
-            *_details(old.ins, old.agent, spoken, old.step),
+            *_details(old.ins, old.agent, release, old.step),
         ),
         access.ins,
         old.ins,
-        _severity(old.step, spoken),
+        _severity(old.step, release),
     )
 
 
@@ -156,21 +156,21 @@ def _written(lanes: int, verb: str = "written") -> str:
     return f"{lanes_text(lanes)} of another warp {have} {verb}"
 
 
-def _severity(step: int, spoken: LaneRelease) -> str:
-    return PORTABILITY if step <= spoken.met else ERROR
+def _severity(step: int, release: LaneRelease) -> str:
+    return PORTABILITY if step <= release.met else ERROR
 
 
-def _release(spoken: LaneRelease) -> str:
-    what = mnemonic(spoken.ins) if spoken.ins is not None else "release"
-    return f"the {what} of {lanes_text(spoken.lanes)}"
+def _release(release: LaneRelease) -> str:
+    what = mnemonic(release.ins) if release.ins is not None else "release"
+    return f"the {what} of {lanes_text(release.lanes)}"
 
 
-def _details(ins: Any, agent: Agent, spoken: LaneRelease, step: int) -> tuple[str, ...]:
+def _details(ins: Any, agent: Agent, release: LaneRelease, step: int) -> tuple[str, ...]:
     met = "the lanes have met at a .sync in between, which orders no memory"
     return (
-        f"released by: {words.line(spoken.ins)}, by {lanes_text(spoken.lanes)} of "
+        f"released by: {words.line(release.ins)}, by {lanes_text(release.lanes)} of "
         f"{words.name(agent)}",
-        *((met,) if step <= spoken.met else ()),
+        *((met,) if step <= release.met else ()),
         f"missing: bar.warp.sync (__syncwarp) between the {mnemonic(ins)} and "
-        f"{_release(spoken)}, or an arrival of every lane",
+        f"{_release(release)}, or an arrival of every lane",
     )

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class LaneRelease:
     """A release by some lanes of a warp.
 
-    voice: the component that tells who knows of it; it counts releases by these lanes alone.
+    component: the component that tells who knows of it; it counts releases by these lanes alone.
     left: lanes whose accesses it leaves out. base: accesses up to this epoch are ordered all the
     same. met: accesses up to this epoch were executed before the lanes met at a `.sync`.
     """
 
     ins: Instr | None
     lanes: int
-    voice: int
+    component: int
     left: int
     base: int
     met: int
@@ -37,14 +37,14 @@ def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[LaneRelease, int] |
     row: what is known, a row of a clock.
     """
     known = int(row[of.component]) if of.component < row.size else 0
-    spoken = of.lane_releases.get(known)
-    if spoken is None or step <= spoken[-1].base:
+    releases = of.lane_releases.get(known)
+    if releases is None or step <= releases[-1].base:
         return None
     left = FULL
     for epoch in reversed(of.lane_releases):
         if epoch < step:
             break
         for told in of.lane_releases[epoch]:
-            if told.voice < row.size and row[told.voice] >= epoch:
+            if told.component < row.size and row[told.component] >= epoch:
                 left &= told.left
-    return (spoken[-1], left) if left else None
+    return (releases[-1], left) if left else None

@@ -274,17 +274,17 @@ class SharedRules:
         self._conflict(new, numbers, at, "read")
         shared_lanes.between(self, new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
-        deaf = new.kind == "generic" and new.agent.lane_acquires is not None
-        if deaf:
-            lane_release_rule.unheard(self, new, numbers, stored, lanes, at)
+        by_lanes = new.kind == "generic" and new.agent.lane_acquires is not None
+        if by_lanes:
+            lane_release_rule.unacquired(self, new, numbers, stored, lanes, at)
         by_copies = None
         if shadow.written_in.meet(first, last):
             by_copies = self._copies(index)
             self._conflict(new, by_copies, at, "read")
-            if deaf:
+            if by_lanes:
                 words_ = np.arange(low, high + 1) if isinstance(index, slice) else index
                 cells = shadow.written[words_ >> 2]
-                lane_release_rule.unheard(self, new, by_copies, cells, lanes, at)
+                lane_release_rule.unacquired(self, new, by_copies, cells, lanes, at)
             if self.out_of_phase:
                 for number in self.out_of_phase.keys() & set(by_copies):
                     self.products.out_of_phase(new, self.out_of_phase[number])
@@ -329,7 +329,7 @@ class SharedRules:
                 shared_lanes.between(self, new, numbers, *args)
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
             if new.kind == "generic" and new.agent.lane_acquires is not None:
-                lane_release_rule.unheard(self, new, numbers, stored, lanes, at)
+                lane_release_rule.unacquired(self, new, numbers, stored, lanes, at)
         for slot in shadow.readers(first, last):
             loaded = shadow.loaded[slot][index]
             numbers = distinct(loaded)
@@ -337,7 +337,7 @@ class SharedRules:
                 self._conflict(new, numbers, at, "write")
                 self._one_lane(new, numbers, loaded, shadow.reader, index, at)
                 if new.kind == "generic" and new.agent.lane_acquires is not None:
-                    lane_release_rule.unheard(self, new, numbers, loaded, lanes, at)
+                    lane_release_rule.unacquired(self, new, numbers, loaded, lanes, at)
                 if slot == new.agent.index % GENERIC_READERS:
                     args = shadow.reader, index, lanes, at, "write"
                     shared_lanes.between(self, new, numbers, loaded, *args)
