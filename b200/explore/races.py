@@ -6,14 +6,19 @@ them there: a data race (PTX ISA 8.7.1). What a warp has accessed since its late
 late as its next one, for until then it has told nobody. So each state has what each warp has
 accessed in its latest step, on any way there, and each step from there is held against that. A
 quiet step tells nobody either, so it does not end what is latest.
+
+A walk tries steps that only their cluster can tell before others (Steps.can). To other clusters
+they tell nothing: for those, all that the warps of a cluster have accessed since its latest step
+that others can tell is latest.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from b200.chip.state import Cluster
 from b200.explore.states import State, Taken, shortest, way
 from b200.explore.touches import Touch
 
@@ -40,7 +45,7 @@ def race(first: State) -> Race | None:
         return None
     open_steps = _latest(first, pairs)
     for state, taken, _ in edges:
-        if found := pairs.conflicts.get(_what(taken), 0) & open_steps[state]:
+        if found := pairs.conflicts.get(_what(taken), 0) & open_steps[state].to(taken, pairs):
             what = pairs.what[(found & -found).bit_length() - 1]
             return _told(first, edges, state, taken, what)
     return None
@@ -64,8 +69,8 @@ def _what(taken: Taken) -> tuple:
 
 class _Pairs:
     """Which steps disagree, by what they are. number: a bit of each that disagrees with another;
-    what: its inverse. conflicts: of a later step, the bits of the earlier ones. of: of an actor,
-    the bits of its steps.
+    what: its inverse. conflicts: of a later step, the bits of the earlier ones. of: of an actor, or
+    of a cluster, the bits of its steps.
     """
 
     def __init__(self, steps: list[Taken]):
@@ -73,7 +78,7 @@ class _Pairs:
         self.number: dict[tuple, int] = {}
         self.what: list[tuple] = []
         self.conflicts: dict[tuple, int] = {}
-        self.of: dict[Actor, int] = {}
+        self.of: dict[Actor | Cluster, int] = {}
         for what, earlier in kinds.items():
             if earlier.name:
                 continue
@@ -83,18 +88,38 @@ class _Pairs:
                 bit = 1 << len(self.what)
                 self.number[what] = bit
                 self.what.append(what)
-                self.of[what[0]] = self.of.get(what[0], 0) | bit
+                for who in (what[0], earlier.cluster):
+                    self.of[who] = self.of.get(who, 0) | bit
                 for other in later:
                     self.conflicts[other] = self.conflicts.get(other, 0) | bit
 
-    def after(self, taken: Taken, before: int) -> int:
+
+class _Latest(NamedTuple):
+    """The latest steps at a state, as bits. mine: of each warp. far: of each cluster, those since
+    its latest step that others can tell.
+    """
+
+    mine: int = 0
+    far: int = 0
+
+    def to(self, later: Taken, pairs: _Pairs) -> int:
+        """Those that a later step may conflict with."""
+        return self.mine | self.far & ~pairs.of.get(later.cluster, 0)
+
+    def after(self, taken: Taken, pairs: _Pairs) -> _Latest:
         """The latest steps behind a step."""
         actor = _actor(taken)
         if actor is None:
-            return before
+            return self
+        mine, far, new = *self, pairs.number.get(_what(taken), 0)
         if not taken.quiet:
-            before &= ~self.of.get(actor, 0)
-        return before | self.number.get(_what(taken), 0)
+            mine &= ~pairs.of.get(actor, 0)
+        if not taken.near:
+            far &= ~pairs.of.get(taken.cluster, 0)
+        return _Latest(mine | new, far | new)
+
+    def __or__(self, other: _Latest) -> _Latest:
+        return _Latest(self.mine | other.mine, self.far | other.far)
 
 
 def _disagree(earlier: Taken, later: Taken) -> Iterator[tuple[Touch, Touch]]:
@@ -107,15 +132,15 @@ def _disagree(earlier: Taken, later: Taken) -> Iterator[tuple[Touch, Touch]]:
                 yield mine, its
 
 
-def _latest(first: State, pairs: _Pairs) -> dict[State, int]:
-    """For each state, the latest steps of all warps on any way there, as bits."""
-    found = {first: 0}
+def _latest(first: State, pairs: _Pairs) -> dict[State, _Latest]:
+    """For each state, the latest steps of all warps on any way there."""
+    found = {first: _Latest()}
     work = deque([first])
     while work:
         state = work.popleft()
         for _, taken, after in _edges(state):
             known = found.get(after)
-            new = pairs.after(taken, found[state]) | (known or 0)
+            new = found[state].after(taken, pairs) | (known or _Latest())
             if new != known:
                 found[after] = new
                 work.append(after)
@@ -124,13 +149,21 @@ def _latest(first: State, pairs: _Pairs) -> dict[State, int]:
 
 def _told(first: State, edges: list, last: State, later: Taken, what: tuple) -> Race:
     """An order with the race: to a step that is `what`, and from there to a later one of `last`
-    without another of the same warp that somebody else can tell.
+    without another of the same warp that somebody else can tell, or, where that one is of another
+    cluster, without one of the same cluster that it can tell.
     """
     came = shortest(first)
     for state, earlier, after in edges:
         if _what(earlier) == what:
-            ways = shortest(after, lambda taken: taken.quiet or _actor(taken) != what[0])
-            if last in ways:
-                order = [*way(came, state), earlier, *way(ways, last), later]
-                return Race(order, earlier, later, next(_disagree(earlier, later)))
+            for ways in (shortest(after, tells_nobody) for tells_nobody in _silent(earlier, later)):
+                if last in ways:
+                    order = [*way(came, state), earlier, *way(ways, last), later]
+                    return Race(order, earlier, later, next(_disagree(earlier, later)))
     raise AssertionError("no way leads to a race that was found")
+
+
+def _silent(earlier: Taken, later: Taken) -> Iterator[Callable[[Taken], bool]]:
+    """Which steps between the two tell nobody, or none of the later one's cluster, of the first."""
+    yield lambda taken: taken.quiet or _actor(taken) != _actor(earlier)
+    if earlier.cluster is not later.cluster:
+        yield lambda taken: bool(taken.name) or taken.near or taken.cluster is not earlier.cluster

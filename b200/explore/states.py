@@ -8,22 +8,25 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
+from b200.chip.state import Cluster
 from b200.explore.touches import Touch
 from b200.program.module import Instr
 
 
 class Taken(NamedTuple):
-    """A step. who: CTA (its number in the grid), warp, lanes. name: of an asynchronous operation,
-    else "". ins: the instruction that it begins with. quiet: nobody else can tell it. touched:
-    what it accesses.
+    """A step. who: cluster, CTA (its number in the grid), warp, lanes. name: of an asynchronous
+    operation, else "". ins: the instruction that it begins with. quiet: nobody else can tell it.
+    near: no other cluster can. touched: what it accesses.
     """
 
+    cluster: Cluster
     cta: tuple[int, int, int]
     warp: int
     lanes: int
     name: str
     ins: Instr
     quiet: bool
+    near: bool
     touched: tuple[Touch, ...] = ()
 
     @property

@@ -243,11 +243,12 @@ class _Walk(InOrder):
     # --- words ------------------------------------------------------------------------------------
     def _taken(self, who: Fragment | Pending) -> Taken:
         if isinstance(who, Pending):
-            f, name, ins, quiet = who.fragment, who.name, who.ins, False
+            f, name, ins, quiet, near = who.fragment, who.name, who.ins, False, False
         else:
             f, name, quiet = who, "", self.steps.is_quiet(who)
+            near = quiet or f.pc not in self.cut.far
             ins = self.cut.code.structure[f.pc].ops[0].ins
-        return Taken(f.cta.index, f.index, f.mask, name, ins, quiet)
+        return Taken(f.cta.cluster, f.cta.index, f.index, f.mask, name, ins, quiet, near)
 
     def _waits(self, warp: Fragment) -> str:
         if warp.waits_for is not None:

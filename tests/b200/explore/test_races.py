@@ -147,6 +147,22 @@ def test_a_plain_read_that_only_another_order_executes_decides(goes_on, kind):
     assert launch.orders.kind == kind, launch.orders.reasons
 
 
+@pytest.mark.parametrize("ticket, races", [(0, True), (2, False)])
+def test_a_step_of_its_cluster_alone_writes_what_another_cluster_reads(ticket, races):
+    """The store is between two barriers of its CTA. The other CTA reads if it has this ticket, which
+    it has in no order if it is 2.
+    """
+    meets = "bar.sync 3, 32;"
+    writer = f"""
+ mbarrier.init.shared::cta.b64 [sm+32], 1;
+ mbarrier.test_wait.parity.shared::cta.b64 %p5, [sm+32], 0; @%p5 bar.arrive 6, 64;
+ {meets} st.u32 [%rd0+4], 7; {meets} {TICKET}"""
+    reader = f"{TICKET} setp.eq.u32 %p1, %r4, {ticket}; @%p1 ld.u32 %r6, [%rd0+4];"
+    launch = explored(module(writer, reader))
+    told = [f.diagnosis for f in launch.findings or ()]
+    assert len(told) == races and all("another order" in text for text in told), told
+
+
 WRITES = "st.u32 [%rd0+4], {value}; {fence} atom.relaxed.gpu.add.u32 %r5, [%rd0], 1;"
 
 
