@@ -49,7 +49,7 @@ def racing(race: Race) -> Finding:
     where = "shared" if its.cta is not None else "global"
     diagnosis = (
         f"another order of the warps has a race: {_access(race.earlier, mine)}, and "
-        f"{_access(race.later, its)}, the same {where} memory with nothing between them"
+        f"{_access(race.later, its)}, the same {where} memory with nothing to order the two"
     )
     kind = "race" if its.cta is not None else "global"
     return Finding(kind, diagnosis, tuple(_told(race.order)), line(its.ins), line(mine.ins))
