@@ -10,7 +10,7 @@ with a stubborn set in each state. verdict.py words the result.
 
 Where a value that another order may change decides over a step, one run does not tell. A small
 launch is then carried out in all its orders, step by step (walk.py, stepping.py, snapshot.py), with
-late stores, too (late_stores.py), and two accesses with nothing between them in one of these orders
+late stores, too (late_stores.py), and two accesses that nothing orders in one of these orders
 are a race (races.py). A larger launch is incomplete. What follows is about the first way.
 
 The method relies on the following, and each point says why it is sound. A look is a test_wait or
