@@ -47,15 +47,15 @@ class _Watch(MetaPathFinder):
         finally:
             self._asking.remove(asking)
         if spec is not None and spec.loader is not None:
-            self._follow(spec.loader)
+            self._follow(spec.loader, fullname)
         return spec
 
-    def _follow(self, loader: Loader) -> None:
+    def _follow(self, loader: Loader, name: str) -> None:
+        """name: as it was asked for; cuda.core gives itself another as it is executed."""
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            name = module.__name__
             for then in self.waiting.get(name, ()):
                 then(module)
             self.waiting.pop(name, None)
