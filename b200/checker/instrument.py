@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from b200 import effects as e
 from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
 from b200.checker.barriers import synchronisation as sync
+from b200.checker.barriers.unheeded import unheeded
 from b200.checker.memory import generic, tensormap_accesses  # noqa: F401
 from b200.checker.products.overflows import watched
 from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
@@ -34,6 +35,7 @@ class CheckedWriter(Writer):
 
     def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
+        self.unheeded = unheeded(self.out.structure)
         self.out.without_rule = without_rule(self.out.structure)
         super().write()
 
@@ -56,7 +58,10 @@ class CheckedWriter(Writer):
             which = self._constant(loads)
             self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
-            op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
+            if id(op.ins) in self.unheeded:
+                op = replace(op, made=_stepping(op.ins, op.made, sync.unheeded_look))
+            else:
+                op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
 
 
