@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from b200 import effects as e
 from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
 from b200.checker.barriers import synchronisation as sync
-from b200.checker.barriers.unheeded import unheeded
 from b200.checker.memory import generic, tensormap_accesses  # noqa: F401
 from b200.checker.products.overflows import watched
 from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
 from b200.checker.tensor import tensor_accesses
 from b200.checker.tensor.registers import first_reads
+from b200.checker.unheeded import unheeded
 from b200.program.analysis import Block
 from b200.program.module import Instr
 from b200.program.translated import Translated
@@ -28,6 +28,9 @@ from b200.registry import Run
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
     from b200.program.analysis import Op
+
+# Wrappers of looks whose answer decides nothing
+UNHEEDED = {e.WaitsForPhase: sync.unheeded_look, e.Loads: generic.unheeded_load}
 
 
 class CheckedWriter(Writer):
@@ -59,7 +62,7 @@ class CheckedWriter(Writer):
             self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             if id(op.ins) in self.unheeded:
-                op = replace(op, made=_stepping(op.ins, op.made, sync.unheeded_look))
+                op = replace(op, made=_stepping(op.ins, op.made, UNHEEDED[type(op.ins.effect)]))
             else:
                 op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)

@@ -190,7 +190,7 @@ def unheeded_look(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
         done = run(warp, mask, address, phase, *hint)
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             parity = phase >> shift & 1
-            observer.mbarriers.looked(warp, find(warp, address), parity, heeded=False)
+            observer.mbarriers.looked(warp, find(warp, address), parity, failed=not done)
         return done
 
     return observed

@@ -42,10 +42,10 @@ def halves_of(row: int, height: int) -> slice:
 def _pipelined(new: Record, old: Record, how: str) -> bool:
     """Whether operations of one queue end in order (9.7.16.6.2). Two MMAs do if they have one
     accumulator and one shape. What an MMA only reads, a later one may overwrite: attention kernels
-    do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round; generated
-    code relies on mma before cp, which PTX does not list either. Of cp and shift among themselves
-    only a shift and a cp of 4x256b do, and those with an MMA between them. Two of 4x256b write a
-    lane of each quarter, so mostly not the same one: a halves' shadow does not tell.
+    do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round:
+    generated code relies on mma before cp, which PTX does not list either. Of cp and shift among
+    themselves a shift and a cp of 4x256b do, and those with an MMA between them. Two of 4x256b
+    write one lane of each quarter, mostly not the same one: the shadow's halves do not tell.
     """
     if new.kind == "mma" or old.kind == "mma":
         return how == "write" or new.kind != old.kind or new.sum == old.sum
