@@ -1,5 +1,6 @@
 """Which operations of one tensor-core queue end in order (PTX ISA 9.7.16.6.2): the pairs that it lists,
-mma before cp, which generated code relies on, and what these make of three.
+mma before cp, which generated code relies on, and what these make of three. And one queue has one
+.cta_group.
 """
 
 import pytest
@@ -8,9 +9,17 @@ import torch
 import b200
 from b200.chip.gpu import Gpu
 from tests.b200.checker.checks_page import unexplained
+from tests.planted_bugs.clusters import (
+    cluster_start,
+    cluster_sync,
+    pair_alloc,
+    pair_dealloc,
+    store_ranked,
+)
 from tests.planted_bugs.core import BARRIER, commit, multiply, one_warp
 
 QUEUE = "before it in the queue to end first"
+GROUPS = "tcgen05 instructions of cta_group::1 and of cta_group::2"
 
 
 def wait(k):
@@ -69,3 +78,28 @@ def test_pairs_that_nothing_orders(names):
 )
 def test_their_twins(names):
     assert not findings(*names.split())
+
+
+@pytest.mark.parametrize("group, refused", [(1, True), (2, False)])
+def test_one_cta_group_in_a_kernel(group, refused):
+    """A pair allocates; an arm that no thread executes has a commit of a lone CTA. ptxas says
+    "uses single CTA(.cta_group::1) and CTA pair granularity(.cta_group::2) and that is not allowed".
+    """
+    k = cluster_start(32)
+    cluster_sync(k)
+    pair_alloc(k)
+    cluster_sync(k)
+    k("ld.shared.b32 %r4, [%r1+8192];")
+    k("setp.lt.u32 %p4, %r1, 0;")
+    at = "mbarrier::arrive::one.shared::cluster.b64 [%r1+8200]"
+    k(f"@%p4 tcgen05.commit.cta_group::{group}.{at};")
+    pair_dealloc(k)
+    store_ranked(k, "%r4")
+    cluster_sync(k)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory)
+    words = torch.ones(4096, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (2, 1, 1), (32, 1, 1), (2, 1, 1), 0x8000, (words,))
+    found = [f for f in launch.findings or () if f.severity == "error"]
+    assert not unexplained(found)
+    assert [GROUPS in f.diagnosis for f in found] == [True] * refused, found
