@@ -30,7 +30,8 @@ class Record:
     places: the bytes of each of its latest executions, if these leave out bytes of their words.
     lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
     the strong reads of other warps that have received this strong write. sum: the accumulator of an
-    MMA: its place and shape.
+    MMA: its place and shape. behind: of an operation of the tensor core, the step of the latest MMA
+    before it in its queue; 0 for none.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Record:
         "lanes",
         "readers",
         "sum",
+        "behind",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class Record:
         self.lanes = 0
         self.readers: list[Record] = []
         self.sum: Any = None
+        self.behind = 0
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load

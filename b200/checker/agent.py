@@ -56,8 +56,9 @@ class Agent:
     (lane_release_rule.py): of a fence's, one for each that it orders. lane_components: (lanes,
     instruction) -> the component of these. lane_acquire: the present acquire, None if all lanes
     acquire. lane_acquires: what such acquires have told (lane_acquires.py).
-    looked: mbarrier -> (parity, instruction) of a test_wait or try_wait there that failed and was
-    not repeated so far.
+    looked: mbarrier -> (parity, instruction, failed) of a test_wait or try_wait there that failed
+    and was not repeated so far, or that passed and whose answer nobody heeds. heeds: whether
+    anything depends on what the present access reads (unheeded.py).
     """
 
     def __init__(self, state: ClusterState, warp: WarpState):
@@ -87,6 +88,7 @@ class Agent:
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
         self.looked: dict = {}
+        self.heeds = True
         # (mbarrier, parity, instruction, that of the wait before) of a wait as the one before
         self.again: tuple | None = None
         self.waited: dict = {}  # mbarrier -> waits that have passed

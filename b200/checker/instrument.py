@@ -18,6 +18,7 @@ from b200.checker.products.overflows import watched
 from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
 from b200.checker.tensor import tensor_accesses
 from b200.checker.tensor.registers import first_reads
+from b200.checker.unheeded import unheeded
 from b200.program.analysis import Block
 from b200.program.module import Instr
 from b200.program.translated import Translated
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
     from b200.program.analysis import Op
 
+# Wrappers of looks whose answer decides nothing
+UNHEEDED = {e.WaitsForPhase: sync.unheeded_look, e.Loads: generic.unheeded_load}
+
 
 class CheckedWriter(Writer):
     """Translates a kernel with the observer around every instruction that has state."""
 
     def write(self) -> None:
         self.first_reads = first_reads(self.out.structure)
+        self.unheeded = unheeded(self.out.structure)
         self.out.without_rule = without_rule(self.out.structure)
         super().write()
 
@@ -56,7 +61,10 @@ class CheckedWriter(Writer):
             which = self._constant(loads)
             self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
-            op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
+            if id(op.ins) in self.unheeded:
+                op = replace(op, made=_stepping(op.ins, op.made, UNHEEDED[type(op.ins.effect)]))
+            else:
+                op = replace(op, made=wrap(op.ins, op.made, op.entry.style))
         super()._op(op)
 
 

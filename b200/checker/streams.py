@@ -28,13 +28,14 @@ class Stream:
     marks: the value of `issued` at each commit_group, oldest first. waits: the latest wait_groups,
     oldest first: (groups that it may leave under way, commit_groups before it, instruction, epoch
     of the warp then). told: the latest waits that have told something new, oldest first. lanes:
-    those that have issued operations.
+    those that have issued operations. multiplied: the step of the latest MMA, 0 for none.
     """
 
-    __slots__ = ("component", "issued", "marks", "waits", "told", "lanes")
+    __slots__ = ("component", "issued", "marks", "waits", "told", "lanes", "multiplied")
 
     def __init__(self, component: int):
         self.component, self.issued, self.lanes = component, 0, 0
+        self.multiplied = 0
         self.marks: list[int] = []
         self.waits: deque[tuple[int, int, Instr, int]] = deque(maxlen=16)
         self.told: deque[Told] = deque(maxlen=16)

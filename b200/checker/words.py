@@ -107,10 +107,11 @@ def wait_for_landing(agent: Agent, old: Record) -> str:
     where = f"{barrier.name()}, phase {old.step - 1 if old.step < 1 << 30 else barrier.phases}"
     last = agent.waits.get(barrier)
     if barrier in agent.looked:
-        _, ins = agent.looked[barrier]
+        _, ins, failed = agent.looked[barrier]
+        why = "failed and was not repeated" if failed else "has an answer that nothing depends on"
         return (
             f"missing: a loop around the {mnemonic(ins)} of {name(agent)} at {call(ins)}, which "
-            f"failed and was not repeated: it looks at the {where}, which the copy completes"
+            f"{why}: it looks at the {where}, which the copy completes"
         )
     if last is None:
         return f"missing: {name(agent)} never waited on the {where}, which the copy completes"
@@ -304,11 +305,12 @@ def first_cause(new: Record | None, old: Record | None) -> str:
     about = {record.barrier for record in records if record.barrier is not None}
     for agent in dict.fromkeys(record.agent for record in records):
         looked = agent.looked if agent is records[0].agent else {}  # others may still be waiting
-        for barrier, (parity, ins) in looked.items():
+        for barrier, (parity, ins, failed) in looked.items():
             if barrier in about or not barrier.signalled and agent.waits.get(barrier) is None:
+                how, verb = ("though", "has failed") if failed else ("whatever", "finds")
                 return (
-                    f"{name(agent)} goes on though its {mnemonic(ins)} at {call(ins)}, for parity "
-                    f"{parity} of the {barrier.name()}, has failed: "
+                    f"{name(agent)} goes on {how} its {mnemonic(ins)} at {call(ins)}, for parity "
+                    f"{parity} of the {barrier.name()}, {verb}: "
                 )
         if agent.again is not None:
             barrier, parity, ins, _ = agent.again

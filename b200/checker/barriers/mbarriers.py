@@ -338,11 +338,13 @@ class Mbarriers:
             record.step = record.epoch
             lifetime.reached(self.observer, record, target)
 
-    def looked(self, warp: Fragment, mbarrier: MBarrier, parity: int) -> None:
-        """A try_wait or test_wait has failed: the phase is not over."""
+    def looked(self, warp: Fragment, mbarrier: MBarrier, parity: int, failed: bool = True) -> None:
+        """A try_wait or test_wait has failed: the phase is not over. Or it has passed, but nothing
+        depends on that.
+        """
         barrier = self.known(mbarrier)
         if barrier is not None:
-            self.observer.agent(warp).looked[barrier] = parity, self.observer.ins
+            self.observer.agent(warp).looked[barrier] = parity, self.observer.ins, failed
 
     def waited(
         self, warp: Fragment, mbarrier: MBarrier, parity: int, relaxed: Instr | None

@@ -177,6 +177,25 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     return observed
 
 
+@rule(look=all_operands)
+def unheeded_look(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
+    """Observe a test_wait or try_wait whose answer decides nothing (unheeded.py): it acquires
+    nothing, whatever it finds.
+    """
+    find, shift = barrier_operand(ins), effect.shift
+
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
+        observer = warp.observer
+        observer.ins = ins
+        done = run(warp, mask, address, phase, *hint)
+        if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+            parity = phase >> shift & 1
+            observer.mbarriers.looked(warp, find(warp, address), parity, failed=not done)
+        return done
+
+    return observed
+
+
 # --- barriers of the CTA and of the cluster -----------------------------------------------------
 
 

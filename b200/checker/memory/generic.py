@@ -189,6 +189,22 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
     return observed
 
 
+@rule(look=_look_at_access)
+def unheeded_load(ins: Instr, effect: Loads, run: Run) -> Run:
+    """Observe a strong load whose value decides nothing (unheeded.py): it receives no signal."""
+    observe = access(ins, effect, run)
+
+    def observed(warp: CheckedFragment, mask: int, *args):
+        agent = warp.observer.agent(warp)
+        agent.heeds = False
+        try:
+            return observe(warp, mask, *args)
+        finally:
+            agent.heeds = True
+
+    return observed
+
+
 def _named(ins: Instr, run: Run) -> Run:
     """A load that no rule looks at, but that may read what nothing has written."""
 

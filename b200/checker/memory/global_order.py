@@ -13,7 +13,7 @@ it, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +55,7 @@ class GlobalOrder:
         self._put_off_bytes = 0
         self.learned: dict[ClusterState, Learned] = {}
         self.received: dict[object, list[Pending]] = {}  # CTA -> received by its warps
+        self.unheeded: dict[object, list[Pending]] = {}  # the same of reads that nobody heeds
         # (warp, address) -> its releases there, the latest of each scope
         self.releases: dict[tuple[Agent, int], dict[int, Signal]] = {}
 
@@ -142,13 +143,15 @@ class GlobalOrder:
 
     def receive(self, agent: Agent, signals, ins: Instr, address: int) -> None:
         """A strong read or an atomic receives the signals of an address. An acquire takes over what
-        its warp has received there before, too (PTX ISA 8.8, acquire patterns).
+        was received there before, by its own warp or by one that it is ordered after (PTX ISA 8.8,
+        acquire patterns; 8.10, coherence). That is all of a read that nobody heeds.
         """
         if not tells(ins):
             return
         scope, acquiring, learned = scope_of(ins, GPU), acquires(ins), self._learned(agent)
         if acquiring and learned.pending:
-            here = [p for p in learned.pending if p.agent is agent and p.address == address]
+            there = [p for p in learned.pending if p.address == address]
+            here = [p for p in there if p.agent is agent or p.read_by(agent)]
             self._acquire(agent, here, scope)
         taken = []
         for signal in signals:
@@ -158,6 +161,9 @@ class GlobalOrder:
             learned.seen.add(seen)
             far = distance(agent.cta, signal.agent.cta)
             received = Pending(agent, agent.now(), ins, signal, address, agent.lanes, agent.turn)
+            if not agent.heeds:
+                self.unheeded.setdefault(agent.cta, []).append(received)
+                continue
             signal.readers.append(received)
             self.received.setdefault(agent.cta, []).append(received)
             if acquiring and signal.agent is agent:
@@ -292,8 +298,13 @@ class GlobalOrder:
         """The latest signal sent after the write `old` that the CTA of `agent` has read; None
         without one.
         """
+        return self._sent_after(old, self.received.get(agent.cta, ()))
+
+    @staticmethod
+    def _sent_after(old, reads: Sequence[Pending]) -> Pending | None:
+        """The latest of some reads whose signal was sent after the write `old`."""
         component, step = old.agent.component, old.epoch
-        for received in reversed(self.received.get(agent.cta, ())):
+        for received in reversed(reads):
             signal, clock = received.signal, received.signal.clock
             if clock is None or signal.agent.cta.cluster is not old.agent.cta.cluster:
                 continue
@@ -322,7 +333,11 @@ class GlobalOrder:
         """
         received = self.received_from(agent, old)
         if received is None or received.signal.clock is None:
-            return "", False
+            look = self._sent_after(old, self.unheeded.get(agent.cta, ()))
+            if look is None:
+                return "", False
+            read = f"the {mnemonic(look.ins)} at {words.line(look.ins)}"
+            return f"missing: a loop around {read}: nothing depends on what it finds", False
         return self._why(received.signal, received, received.signal.clock, old)
 
     def _why(self, signal: Signal, pending: Pending, clock, old) -> tuple[str, bool]:

@@ -67,7 +67,7 @@ class SharedFlags:
                 for clock in [clock for far, clock in waiting if far <= scope]:
                     agent.acquire_barrier(clock)
                 self.pending[agent, address] = [entry for entry in waiting if entry[0] > scope]
-            for signal in self.signals[address]:
+            for signal in self.signals[address] if agent.heeds else ():
                 if told(agent, signal):
                     self._receive(agent, signal, ins, effect, scope, address)
 

@@ -42,6 +42,9 @@ class CoreOperations:
         stream = agent.stream("tensor_core")
         stream.lanes |= self.observer.lanes()
         record = Record(agent, self.observer.ins, stream.component, stream.next(), kind, text)
+        record.behind = stream.multiplied
+        if kind == "mma":
+            stream.multiplied = record.step
         agent.state.add(record)
         for cta in members:
             if cta is not agent.cta:

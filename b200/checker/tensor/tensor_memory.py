@@ -1,8 +1,7 @@
 """Rules of tensor memory: check every access against what the shadow remembers of its cells.
 
-PTX ISA 9.7.16.6: operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) are ordered
-among themselves. Generated code also relies on mma before cp, which PTX does not list. Everything
-else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
+PTX ISA 9.7.16.6: some operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) end in
+order (_pipelined). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 """
 
 from __future__ import annotations
@@ -41,11 +40,19 @@ def halves_of(row: int, height: int) -> slice:
 
 
 def _pipelined(new: Record, old: Record, how: str) -> bool:
-    """Whether operations of one queue end in order. Two MMAs do if they have one accumulator and
-    one shape (9.7.16.6.2). What an MMA only reads, a later one may overwrite: attention kernels do
-    so with P, which PTX does not list either.
+    """Whether operations of one queue end in order (9.7.16.6.2). Two MMAs do if they have one
+    accumulator and one shape. What an MMA only reads, a later one may overwrite: attention kernels
+    do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round:
+    generated code relies on mma before cp, which PTX does not list either. Of cp and shift among
+    themselves a shift and a cp of 4x256b do, and those with an MMA between them. Two of 4x256b
+    write one lane of each quarter, mostly not the same one: the shadow's halves do not tell.
     """
-    return how == "write" or not new.kind == old.kind == "mma" or new.sum == old.sum
+    if new.kind == "mma" or old.kind == "mma":
+        return how == "write" or new.kind != old.kind or new.sum == old.sum
+    if new.kind == "cp" and new.ins.has("4x256b"):
+        one_lane = old.kind == "cp" and old.ins.has("4x256b")
+        return one_lane or old.kind == "shift" or old.step < new.behind
+    return old.step < new.behind
 
 
 class TensorRules:
@@ -367,11 +374,19 @@ class TensorRules:
         )
 
     def _out_of_order(self, new: Record, old: Record, columns: slice):
-        """Report an MMA that relies on one before it to end first, which PTX does not promise."""
+        """Report an operation that relies on one before it to end first, which PTX does not
+        promise.
+        """
+        if new.kind == "mma":
+            relies = (
+                f"uses the sum of {words.thing(old)} before it in the queue, with another "
+                "accumulator or shape"
+            )
+        else:
+            relies = f"relies on {words.thing(old)} before it in the queue to end first"
         self.report(
             "race",
-            f"{words.thing(new)} uses the sum of {words.thing(old)} before it in the queue, with "
-            "another accumulator or shape",
+            f"{words.thing(new)} {relies}",
             (
                 *words.conflict(new, old, self.place(columns)),
                 "missing: tcgen05.commit behind the first, and a wait for its mbarrier",

@@ -1,0 +1,126 @@
+"""A look at an mbarrier or a flag whose answer decides nothing is no wait: each crime has a twin."""
+
+import pytest
+import torch
+
+import b200
+from b200.checker.finding import ERROR
+from b200.chip.gpu import Gpu
+from tests.b200.checker.checks_page import unexplained
+from tests.planted_bugs.case import Source
+
+LOOP = "@!%p3 bra AGAIN;"
+TRY = "mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1024], 0;"
+TEST = "mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r1+1024], 0;"
+UNUSED = "selp.u32 %r6, 1, 0, %p3; add.u32 %r7, %r6, 1; xor.b32 %r6, %r7, 3;"
+
+
+def errors(ctas: int, *body: str, schedule: str | None = None) -> list:
+    """The errors of CTAs of 32 threads that execute `body`. %r0: lane, %p0: lane 0, %p1: CTA 0,
+    %rd1: 8 KB of zeros, %rd2: the lane's own word there.
+    """
+    k = Source(".param .u64 memory", 32)
+    for line in (
+        "mov.u32 %r0, %tid.x;",
+        "mov.u32 %r2, %ctaid.x;",
+        "mov.u32 %r1, dyn;",
+        "ld.param.u64 %rd1, [memory];",
+        "mul.wide.u32 %rd3, %r0, 4;",
+        "add.u64 %rd2, %rd1, %rd3;",
+        "shl.b32 %r3, %r0, 2;",
+        "add.u32 %r3, %r3, %r1;",
+        "setp.eq.u32 %p0, %r0, 0;",
+        "setp.eq.u32 %p1, %r2, 0;",
+        *body,
+        "DONE: ret;",
+    ):
+        k(line)
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, schedule=schedule)
+    memory = torch.zeros(2048, dtype=torch.int32)
+    launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (memory,))
+    found = [f for f in launch.findings or () if f.severity == ERROR]
+    assert not unexplained(found)
+    return found
+
+
+def loaded(*waits: str) -> list:
+    """A bulk load, some looks, a pause in which it lands, and reads of what it brings."""
+    return errors(
+        1,
+        "@!%p0 bra READY;",
+        "mbarrier.init.shared::cta.b64 [%r1+1024], 1;",
+        "fence.mbarrier_init.release.cluster;",
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 128;",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%r1], [%rd1], 128, [%r1+1024];",
+        "READY: bar.sync 0;",
+        *waits,
+        "ld.shared.u32 %r5, [%r3];",
+        "st.global.u32 [%rd2+4096], %r5;",
+        f"END: {TRY.replace('%p3', '%p6')}",
+        "@!%p6 bra END;",
+    )
+
+
+@pytest.mark.parametrize("waits", [(TRY,), (TEST,), (TRY, TRY), (TRY, UNUSED)])
+def test_a_look_at_an_mbarrier_is_no_wait(waits):
+    first, *_ = loaded(*waits)
+    assert "goes on whatever its mbarrier." in first.diagnosis and first.kind == "race"
+    assert "has an answer that nothing depends on" in str(first)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        (f"AGAIN: {TRY}", LOOP),
+        (f"AGAIN: {TEST}", "selp.u32 %r6, 1, 0, %p3; setp.eq.u32 %p4, %r6, 0; @%p4 bra AGAIN;"),
+        (TRY, f"AGAIN: {TRY}", LOOP),
+        (f"AGAIN: {TRY}", LOOP, TRY.replace("%p3", "%p5")),
+    ],
+)
+def test_its_twins(waits):
+    assert not loaded(*waits)
+
+
+FOUND = "setp.ne.u32 %p3, %r6, 0;"
+ACQUIRE = "ld.acquire.gpu.global.u32 %r{}, [%rd1+2048];"
+RELAXED = "ld.relaxed.gpu.global.u32 %r{}, [%rd1+2048];"
+FENCE = "fence.acq_rel.gpu;"
+
+
+def flagged(*waits: str) -> list:
+    """CTA 0 stores and sets a flag; CTA 1 looks at it and reads."""
+    return errors(
+        2,
+        "@!%p1 bra READER;",
+        "st.global.u32 [%rd2], %r0;",
+        "bar.warp.sync -1;",
+        "@%p0 st.release.gpu.global.u32 [%rd1+2048], 1;",
+        "bra DONE;",
+        "READER: mov.u32 %r6, 1;",
+        *waits,
+        "ld.global.u32 %r5, [%rd2];",
+        "st.global.u32 [%rd2+4096], %r5;",
+    )
+
+
+@pytest.mark.parametrize("waits", [(ACQUIRE.format(7),), (RELAXED.format(7), FENCE)])
+def test_a_look_at_a_flag_is_no_wait(waits):
+    (found,) = flagged(*waits)
+    assert found.kind == "global"
+    assert "missing: a loop around the ld." in str(found) and "nothing depends on" in str(found)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        (f"AGAIN: {ACQUIRE.format(6)}", FOUND, LOOP),
+        (f"AGAIN: {RELAXED.format(6)}", FOUND, LOOP, FENCE),
+        # By coherence the second look finds what the first has found (8.10)
+        (f"AGAIN: {RELAXED.format(6)}", FOUND, LOOP, ACQUIRE.format(7)),
+        (ACQUIRE.format(6), FOUND, "@!%p3 bra DONE;"),
+    ],
+)
+def test_the_twins_of_a_flag(waits):
+    assert not flagged(*waits)
