@@ -68,6 +68,14 @@ class Works:
                 queue, Act("cudaMemset", self.runtime.queues.place()), self.span(to, nbytes, True)
             )
 
+    def of_allocator(self, name: str, address: int, queue: int) -> None:
+        """Memory is allocated or freed in the order of a queue. It may be used in between (CUDA
+        programming guide, "Stream Ordered Memory Allocator").
+        """
+        if self.looks and (first := self.span(address, 1, True)):
+            act = Act(name, self.runtime.queues.place())
+            self.put(queue, act, self.span(address, first[0].region.size, True))
+
     def span(self, address: int, nbytes: int, write: bool) -> list[Access]:
         """The access of contiguous bytes; none where they are in no allocation: the host's own."""
         try:

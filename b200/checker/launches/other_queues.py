@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from b200.checker.launches.dependent_launch import Footprint
     from b200.checker.observer import Observer
 
+BRANCHES = 1 << 60  # numbers above it are no queues: branches of a graph
+ALLOCATOR = {"cudaMallocAsync": "allocates", "cudaFreeAsync": "frees"}
+
 
 @dataclass
 class Beside:
@@ -59,6 +62,11 @@ class Access(NamedTuple):
     region: Region
     index: Any
     write: bool
+
+
+def named(queue: int) -> str:
+    """The words for a queue."""
+    return f"branch {queue - BRANCHES} of a graph" if queue > BRANCHES else f"queue {queue:#x}"
 
 
 def commute(one: Instr | Act | None, other: Instr | Act | None) -> bool:
@@ -98,8 +106,8 @@ def tell(
     """Report an access that conflicts with one of another queue's work. queue: the other one. how:
     "writes" or "reads".
     """
-    mine, its = f"queue {beside.queue:#x}", f"queue {queue:#x}"
-    kernel = readable(kernel)
+    mine, its = named(beside.queue), named(queue)
+    how, kernel = ALLOCATOR.get(kernel, how), readable(kernel)
     observer.found(
         "global",
         f"global memory is {'written' if write else 'read'} that {kernel}, work of another queue, "
@@ -148,7 +156,8 @@ def _finding(
     how: str,
     why: str,
 ):
-    does, its, name = "writes" if write else "reads", f"queue {other:#x}", readable(name)
+    does, its = "writes" if write else "reads", named(other)
+    does, how, name = ALLOCATOR.get(act.text, does), ALLOCATOR.get(name, how), readable(name)
     if queue is None:
         diagnosis = f"the host {does} memory that {name} {how}, for which it has not waited"
         missing = (
@@ -157,13 +166,13 @@ def _finding(
         )
         mine = "by the host"
     else:
-        mine = f"in queue {queue:#x}"
+        mine = f"in {named(queue)}"
         diagnosis = (
             f"{act.text} {does} memory that {name}, work of another queue, {how}, with no event to "
             "order the two"
         )
         missing = (
-            f"missing: an event that {its} records after {name} and queue {queue:#x} waits for "
+            f"missing: an event that {its} records after {name} and {named(queue)} waits for "
             "before this (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each "
             "queue"
         )
