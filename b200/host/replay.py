@@ -8,7 +8,7 @@ queue to the checker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from b200.host.captures import Work
@@ -20,10 +20,10 @@ Nodes = Mapping[int, tuple[Collection[int], Sequence[Work]]]  # what each comes 
 
 
 class Replay:
-    """The runs of one executable graph."""
+    """The runs of one executable graph. put: carries out a work, or records it, in a queue."""
 
-    def __init__(self, runtime: Runtime):
-        self.runtime = runtime
+    def __init__(self, runtime: Runtime, put: Callable[[Work, int], None]):
+        self.runtime, self.put = runtime, put
         self._reached: dict[int, int] = {}  # by the latest run
         self._branches: list[int] = []
 
@@ -51,7 +51,7 @@ class Replay:
 
     def _put(self, works: Sequence[Work], queue: int) -> None:
         for work in works:
-            self.runtime.put(work, queue)
+            self.put(work, queue)
 
     def _lanes(self, nodes: Nodes, queue: int) -> dict[int, int]:
         """The queue or branch of each node: that of a node just before it which has no other yet,

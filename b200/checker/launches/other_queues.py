@@ -91,6 +91,20 @@ def _combines(effect: Effect) -> bool:
     return isinstance(effect, Updates) or isinstance(effect, Copies) and effect.operation != ""
 
 
+def _missing(other: int, kernel: str, queue: int, what: str) -> str:
+    """What would order work of a queue after that of another one."""
+    if max(other, queue) > BRANCHES:
+        return (
+            f"missing: an edge of the graph from {kernel} to {what}: an event of the capture, "
+            "cudaGraphAddDependencies; or memory of its own for each branch"
+        )
+    return (
+        f"missing: an event that {named(other)} records after {kernel} and {named(queue)} waits "
+        f"for before {what} (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for "
+        "each queue"
+    )
+
+
 def tell(
     observer: Observer,
     agent: Agent,
@@ -117,8 +131,7 @@ def tell(
             f"{kernel} {how} it at {words.line(old)}, in {its}",
             f"in {observer.operand(region.base)}",
             *filter(None, (beside.missed(queue),)),
-            f"missing: an event that {its} records after {kernel} and {mine} waits for before this "
-            "launch (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each queue",
+            _missing(queue, kernel, beside.queue, "this launch"),
         ),
         ins,
         old,
@@ -171,11 +184,7 @@ def _finding(
             f"{act.text} {does} memory that {name}, work of another queue, {how}, with no event to "
             "order the two"
         )
-        missing = (
-            f"missing: an event that {its} records after {name} and {named(queue)} waits for "
-            "before this (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each "
-            "queue"
-        )
+        missing = _missing(other, name, queue, "this")
     return Finding(
         "global",
         diagnosis,

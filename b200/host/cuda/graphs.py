@@ -34,10 +34,12 @@ from b200.host.cuda.graph_works import (
     FILL,
     HOST,
     KERNEL,
+    NAMES,
     HostWork,
     call_of,
     copy_of,
     fill_of,
+    spans,
 )
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules
@@ -125,7 +127,7 @@ class Graphs:
 
     def run(self, executable: int, queue: int) -> None:
         nodes = self.executable(executable)
-        replay = self._replays.setdefault(executable, Replay(self.runtime))
+        replay = self._replays.setdefault(executable, Replay(self.runtime, self._put))
         try:
             if executable in self._frees:
                 for work in (work for node in nodes.values() for work in node.work):
@@ -134,6 +136,11 @@ class Graphs:
         except EmulatorError as error:
             self.modules.note_failure(error)
             raise
+
+    def _put(self, work: Work, queue: int) -> None:
+        if isinstance(work, HostWork) and work.kind in NAMES:
+            self.runtime.works.of_graph(NAMES[work.kind], spans(work), queue)
+        self.runtime.put(work, queue)
 
     def changed(self, graph: Graph, node: int, *work: Work) -> None:
         """A node of a graph, or of an executable one, gets other parameters."""

@@ -57,7 +57,7 @@ def graph_type(runtime: Runtime) -> type:
         def __init__(self, keep_graph: bool = False):
             self.launches: list[Work] = []
             self.kept: list[Any] = []
-            self.runs = Replay(runtime)
+            self.runs = Replay(runtime, runtime.put)
             self.mode: Recording | None = None
             self._pool = _new_pool()
 
@@ -81,7 +81,7 @@ def graph_type(runtime: Runtime) -> type:
             mode, self.mode, runtime.recording = self.mode, None, None
             mode.__exit__(None, None, None)
             self.launches, self.kept = mode.capture.launches, mode.capture.kept
-            self.runs = Replay(runtime)
+            self.runs = Replay(runtime, runtime.put)
             if not self.launches:
                 warnings.warn(EMPTY, stacklevel=3)
 
