@@ -40,23 +40,47 @@ Work = KernelWork | Callable[[], None]
 
 
 class Capture:
-    """What was recorded so far. queues: those that are under capture; None stands for all. kept:
-    what lives as long as the graph, as the memory that was made for it.
+    """What was recorded so far. queues: those that are under capture; None stands for all. after:
+    for each work, what comes before it: numbers of works, or what `ends` was set to. ends: for each
+    queue, what its next work comes after. kept: what lives as long as the graph, as the memory that
+    was made for it.
     """
 
     def __init__(self, queue: int | None = None):
         self.launches: list[Work] = []
+        self.after: list[tuple[int, ...]] = []
         self.kept: list[Any] = []
         self.queues = None if queue is None else {queue}
+        self.ends: dict[int | None, tuple[int, ...]] = {}
+        self._first = queue
+        self._events: dict[int, tuple[int, ...]] = {}
 
     def takes(self, queue: int | None) -> bool:
         """Whether a launch on a queue is recorded; None for one whose queue is not known."""
         return queue is None or self.queues is None or queue in self.queues
 
-    def waits(self, queue: int, other: int) -> None:
-        """A queue waits for what is on another."""
-        if self.queues is not None and other in self.queues:
-            self.queues.add(queue)
+    def take(self, work: Work, queue: int | None) -> None:
+        """Record a work of a queue."""
+        queue = self.known(queue)
+        self.after.append(self.ends.get(queue, ()))
+        self.ends[queue] = (len(self.launches),)
+        self.launches.append(work)
+
+    def known(self, queue: int | None) -> int | None:
+        """The queue that `ends` has something for: the first one for a work that names none."""
+        return self._first if queue is None or self.queues is None else queue
+
+    def recorded(self, event: int, queue: int) -> None:
+        """An event is recorded in a queue."""
+        self._events[event] = self.ends.get(self.known(queue), ())
+
+    def waits(self, queue: int, other: int, event: int | None = None) -> None:
+        """A queue waits for what is on another, up to the latest record of an event."""
+        if self.queues is None or other not in self.queues:
+            return
+        self.queues.add(queue)
+        before = self.ends.get(other, ()) if event is None else self._events.get(event, ())
+        self.ends[queue] = tuple(dict.fromkeys((*self.ends.get(queue, ()), *before)))
 
     def missed(self, launch: Any, queue: int) -> None:
         """A launch has run that the capture did not take."""

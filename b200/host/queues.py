@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from b200.checker.launches.other_queues import BRANCHES
 from b200.host.callers import caller
 
 HOST = -1  # the program itself, as one that waits
@@ -39,12 +40,15 @@ class Queues:
     """A clock for each queue and for the host: how many launches of each queue come before what is
     put there next. Launches of a queue that was not made non-blocking are ordered with those of the
     default queue (CUDA, "Stream synchronization behavior"). follows: told of a queue that waits for
-    another, and of that. place: the line of the program that is being executed.
+    another, of that, and of the event. records: told of an event and its queue. place: the line of
+    the program that is being executed.
     """
 
     def __init__(self) -> None:
         self._non_blocking: set[int] = set()
-        self.follows: Callable[[int, int], None] = lambda queue, other: None
+        self._branches = 0
+        self.follows: Callable[[int, int, int | None], None] = lambda *_: None
+        self.records: Callable[[int, int], None] = lambda *_: None
         self.place: Callable[[], str] = caller
         self.begin()
 
@@ -130,6 +134,7 @@ class Queues:
         queue = _SAME.get(queue, queue)
         self._legacy(queue)
         self._events[event] = dict(self._known[queue])
+        self.records(event, queue)
         records = self._records[event]
         records.append(Record(self._count(event), queue, self.place()))
         del records[:-KEPT_WAITS]
@@ -144,7 +149,7 @@ class Queues:
         waits.append(Wait(event, self._count(event), self.place()))
         del waits[:-KEPT_WAITS]
         if event in self._events:
-            self.follows(queue, self._records[event][-1].queue)
+            self.follows(queue, self._records[event][-1].queue, event)
 
     def forget_event(self, event: int) -> None:
         """An event is gone; another may get its number."""
@@ -190,7 +195,24 @@ class Queues:
         """A queue, or HOST, waits for all that another has so far."""
         self._legacy(_SAME.get(other, other))
         self._learn(_SAME.get(queue, queue), self._known[_SAME.get(other, other)])
-        self.follows(queue, other)
+        self.follows(queue, other, None)
+
+    def branch(self) -> int:
+        """A queue for a branch of a graph, which nothing but the graph orders."""
+        self._branches += 1
+        self.made(BRANCHES + self._branches, non_blocking=True)
+        return BRANCHES + self._branches
+
+    def reached(self, queue: int) -> dict[int, int]:
+        """What comes before whatever is put into a queue next."""
+        queue = _SAME.get(queue, queue)
+        self._learn(queue, self._known[HOST])
+        self._legacy(queue)
+        return dict(self._known[queue])
+
+    def comes_after(self, queue: int, reached: dict[int, int]) -> None:
+        """What is put into a queue next comes after that."""
+        self._learn(_SAME.get(queue, queue), reached)
 
     def finished(self) -> None:
         """The host has waited for everything."""

@@ -70,6 +70,7 @@ class Runtime:
         self.works = Works(self)
         self.told: Callable[[], None] = lambda: None
         self.queues.follows = self._follows
+        self.queues.records = self._records
         self._programs: dict[int, Program] = {}
         self._kernels: dict[int, tuple[Program, str]] = {}
         self._handles = 0x10000
@@ -158,9 +159,13 @@ class Runtime:
         shape = Shape(grid, block, cluster, dynamic, dependent)
         self.launch(KernelWork(program, name, shape, bytes(params), cooperative), queue)
 
-    def _follows(self, queue: int, other: int):
+    def _follows(self, queue: int, other: int, event: int | None):
         if self.recording is not None and queue != HOST:
-            self.recording.waits(queue, other)
+            self.recording.waits(queue, other, event)
+
+    def _records(self, event: int, queue: int):
+        if self.recording is not None:
+            self.recording.recorded(event, queue)
 
     def launch(self, launch: KernelWork, queue: int | None) -> None:
         """Carry out a launch, or record it where a graph is under capture. queue: None where it is
@@ -168,7 +173,7 @@ class Runtime:
         """
         capture = self.recording
         if capture is not None and capture.takes(queue):
-            capture.launches.append(launch)
+            capture.take(launch, queue)
             return
         with ONE_LAUNCH:
             if queue is not None:
@@ -221,7 +226,7 @@ class Runtime:
         capture = self.recording
         if capture is None or not capture.takes(queue):
             return False
-        capture.launches.append(work)
+        capture.take(work, queue)
         return True
 
     def raise_error(self) -> None:

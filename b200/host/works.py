@@ -68,6 +68,20 @@ class Works:
                 queue, Act("cudaMemset", self.runtime.queues.place()), self.span(to, nbytes, True)
             )
 
+    def of_allocator(self, name: str, address: int, queue: int) -> None:
+        """Memory is allocated or freed in the order of a queue. It may be used in between (CUDA
+        programming guide, "Stream Ordered Memory Allocator").
+        """
+        if self.looks and (first := self.span(address, 1, True)):
+            act = Act(name, self.runtime.queues.place())
+            self.put(queue, act, self.span(address, first[0].region.size, True))
+
+    def of_graph(self, name: str, spans: Iterable[tuple[int, int, bool]], queue: int) -> None:
+        """A copy or fill of a graph. spans: address, bytes, whether they are written."""
+        if self.looks:
+            accesses = [access for span in spans for access in self.span(*span)]
+            self.put(queue, Act(name, self.runtime.queues.place()), accesses)
+
     def span(self, address: int, nbytes: int, write: bool) -> list[Access]:
         """The access of contiguous bytes; none where they are in no allocation: the host's own."""
         try:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from b200.checker.launches.dependent_launch import Footprint
     from b200.checker.observer import Observer
 
+BRANCHES = 1 << 60  # numbers above it are no queues: branches of a graph
+ALLOCATOR = {"cudaMallocAsync": "allocates", "cudaFreeAsync": "frees"}
+
 
 @dataclass
 class Beside:
@@ -61,6 +64,11 @@ class Access(NamedTuple):
     write: bool
 
 
+def named(queue: int) -> str:
+    """The words for a queue."""
+    return f"branch {queue - BRANCHES} of a graph" if queue > BRANCHES else f"queue {queue:#x}"
+
+
 def commute(one: Instr | Act | None, other: Instr | Act | None) -> bool:
     """Whether two accesses may meet: both are atomic, or both strong."""
     if not isinstance(one, Instr) or not isinstance(other, Instr):
@@ -83,6 +91,20 @@ def _combines(effect: Effect) -> bool:
     return isinstance(effect, Updates) or isinstance(effect, Copies) and effect.operation != ""
 
 
+def _missing(other: int, kernel: str, queue: int, what: str) -> str:
+    """What would order work of a queue after that of another one."""
+    if max(other, queue) > BRANCHES:
+        return (
+            f"missing: an edge of the graph from {kernel} to {what}: an event of the capture, "
+            "cudaGraphAddDependencies; or memory of its own for each branch"
+        )
+    return (
+        f"missing: an event that {named(other)} records after {kernel} and {named(queue)} waits "
+        f"for before {what} (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for "
+        "each queue"
+    )
+
+
 def tell(
     observer: Observer,
     agent: Agent,
@@ -98,8 +120,8 @@ def tell(
     """Report an access that conflicts with one of another queue's work. queue: the other one. how:
     "writes" or "reads".
     """
-    mine, its = f"queue {beside.queue:#x}", f"queue {queue:#x}"
-    kernel = readable(kernel)
+    mine, its = named(beside.queue), named(queue)
+    how, kernel = ALLOCATOR.get(kernel, how), readable(kernel)
     observer.found(
         "global",
         f"global memory is {'written' if write else 'read'} that {kernel}, work of another queue, "
@@ -109,8 +131,7 @@ def tell(
             f"{kernel} {how} it at {words.line(old)}, in {its}",
             f"in {observer.operand(region.base)}",
             *filter(None, (beside.missed(queue),)),
-            f"missing: an event that {its} records after {kernel} and {mine} waits for before this "
-            "launch (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each queue",
+            _missing(queue, kernel, beside.queue, "this launch"),
         ),
         ins,
         old,
@@ -148,7 +169,8 @@ def _finding(
     how: str,
     why: str,
 ):
-    does, its, name = "writes" if write else "reads", f"queue {other:#x}", readable(name)
+    does, its = "writes" if write else "reads", named(other)
+    does, how, name = ALLOCATOR.get(act.text, does), ALLOCATOR.get(name, how), readable(name)
     if queue is None:
         diagnosis = f"the host {does} memory that {name} {how}, for which it has not waited"
         missing = (
@@ -157,16 +179,12 @@ def _finding(
         )
         mine = "by the host"
     else:
-        mine = f"in queue {queue:#x}"
+        mine = f"in {named(queue)}"
         diagnosis = (
             f"{act.text} {does} memory that {name}, work of another queue, {how}, with no event to "
             "order the two"
         )
-        missing = (
-            f"missing: an event that {its} records after {name} and queue {queue:#x} waits for "
-            "before this (cudaStreamWaitEvent, Stream.wait_stream); or memory of its own for each "
-            "queue"
-        )
+        missing = _missing(other, name, queue, "this")
     return Finding(
         "global",
         diagnosis,

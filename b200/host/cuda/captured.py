@@ -11,25 +11,31 @@ from b200.host.cuda.modules import Modules
 
 @dataclass
 class Captured:
-    """graph: its handle. last: nodes that the next one comes after.
-
-    One order holds for all queues under capture: the graph runs in it, which a GPU may do, too.
+    """graph: its handle. nodes: one for each work of the capture. A node that the program has added
+    itself is a negative number to the capture.
     """
 
     graph: int
-    last: tuple[int, ...] = ()
-    _taken: int = 0
+    nodes: list[int] = field(default_factory=list)
     _shown: ctypes.Array | None = field(default=None, repr=False)
 
-    def new(self, capture: Capture) -> list[Work]:
-        """What was recorded since the last call."""
-        found = capture.launches[self._taken :]
-        self._taken = len(capture.launches)
-        return found
+    def new(self, capture: Capture) -> list[tuple[Work, tuple[int, ...]]]:
+        """What has no node yet, and what it comes after."""
+        first = len(self.nodes)
+        return list(zip(capture.launches[first:], capture.after[first:], strict=True))
 
-    def address(self) -> int:
-        """Where the handles of `last` lie, until the next call."""
-        self._shown = (ctypes.c_uint64 * max(1, len(self.last)))(*self.last)
+    def handles(self, works: tuple[int, ...]) -> tuple[int, ...]:
+        """The nodes of what comes before a work."""
+        return tuple(self.nodes[number] if number >= 0 else -number for number in works)
+
+    def works(self, handles: tuple[int, ...]) -> tuple[int, ...]:
+        """The capture's numbers of nodes."""
+        number = {handle: i for i, handle in enumerate(self.nodes)}
+        return tuple(number.get(handle, -handle) for handle in handles)
+
+    def address(self, handles: tuple[int, ...]) -> int:
+        """Where handles lie, until the next call."""
+        self._shown = (ctypes.c_uint64 * max(1, len(handles)))(*handles)
         return ctypes.addressof(self._shown)
 
 

@@ -254,17 +254,19 @@ class Driver:
         """cudaMallocAsync: now, or a node of the graph under capture."""
         capture = self.runtime.recording
         if capture is not None and capture.takes(queue):
-            capture.launches.append(self.groups["graph"].memory.allocates(nbytes, out))
+            capture.take(self.groups["graph"].memory.allocates(nbytes, out), queue)
         else:
-            poke(out, "<Q", self.modules.reserve(nbytes))
+            address = self.modules.reserve(nbytes)
+            self.runtime.works.of_allocator("cudaMallocAsync", address, queue)
+            poke(out, "<Q", address)
 
     def release_in_queue(self, address: int, queue: int) -> None:
         """cudaFreeAsync, in the same way."""
         capture = self.runtime.recording
         if capture is not None and capture.takes(queue):
-            capture.launches.append(self.groups["graph"].memory.frees(address))
+            capture.take(self.groups["graph"].memory.frees(address), queue)
         else:
-            self.runtime.queues.finished()
+            self.runtime.works.of_allocator("cudaFreeAsync", address, queue)
             self.modules.release(address, "cudaFreeAsync")
 
     def host_register(self, address: int, nbytes: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from b200.host import refusals
@@ -65,6 +66,21 @@ def fill_of(at: int, own: Callable[[int], int]) -> HostWork:
             ctypes.memmove(own(to + y * pitch), row, len(row))
 
     return HostWork(FILL, act, (to, value, size, width, height, pitch))
+
+
+NAMES = {COPY: "cudaMemcpy", FILL: "cudaMemset"}
+
+
+def spans(work: HostWork) -> Iterator[tuple[int, int, bool]]:
+    """What a copy or a fill accesses: address, bytes, whether they are written."""
+    if work.kind == FILL:
+        to, _, size, width, height, pitch = work.words
+        yield from ((to + y * pitch, width * size, True) for y in range(height))
+        return
+    to, source, width, height, depth, *steps = work.words
+    for z, y in itertools.product(range(depth), range(height)):
+        yield source + y * steps[2] + z * steps[3], width, False
+        yield to + y * steps[0] + z * steps[1], width, True
 
 
 def call_of(function: int, data: int) -> HostWork:

@@ -1,7 +1,8 @@
 """CUDA graphs of compiled programs: made node by node, or captured; each call of shim/*graph*.cpp.
 
 A graph that is launched runs its nodes one after the other, in an order that its dependencies
-allow. Arguments of kernels are copied when a node gets them, as the driver does it.
+allow; the checker is told which of them nothing orders (host/replay.py). Arguments of kernels are
+copied when a node gets them, as the driver does it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ from b200.host.cuda.graph_works import (
     FILL,
     HOST,
     KERNEL,
+    NAMES,
     HostWork,
     call_of,
     copy_of,
     fill_of,
+    spans,
 )
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
 from b200.host.refusals import Refused
+from b200.host.replay import Replay
 
 _FREES_FIRST = 1  # of the flags: cudaGraphInstantiateFlagAutoFreeOnLaunch
 _CHANGED, _OF_OTHER_KIND = 2, 3  # CU_GRAPH_EXEC_UPDATE_ERROR_*: TOPOLOGY_, NODE_TYPE_CHANGED
@@ -58,6 +62,7 @@ class Graphs:
         self._executables: dict[int, Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
         self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
+        self._replays: dict[int, Replay] = {}  # of executable graphs that have run
         self._captures: dict[Capture, Captured] = {}  # those that have not ended
         self._arguments: dict[int, Any] = {}  # node -> its kernel's, for programs that ask
         self._frees: set[int] = set()  # executable graphs that free what they have allocated
@@ -94,9 +99,9 @@ class Graphs:
         if capture not in self._captures:
             self._captures[capture] = Captured(self.make())
         found = self._captures[capture]
-        for work in found.new(capture):
+        for work, after in found.new(capture):
             kind = work.kind if isinstance(work, (HostWork, MemoryWork)) else KERNEL
-            found.last = (self.put(found.graph, found.last, kind, work),)
+            found.nodes.append(self.put(found.graph, found.handles(after), kind, work))
         return found
 
     def captured(self, capture: Capture) -> int:
@@ -121,15 +126,21 @@ class Graphs:
         return tuple(work for node in self._flat(graph).values() for work in node.work)
 
     def run(self, executable: int, queue: int) -> None:
-        works = [work for node in self.executable(executable).values() for work in node.work]
+        nodes = self.executable(executable)
+        replay = self._replays.setdefault(executable, Replay(self.runtime, self._put))
         try:
-            for work in works if executable in self._frees else ():
-                self.memory.free_again(work)
-            for work in works:
-                self.runtime.put(work, queue)
+            if executable in self._frees:
+                for work in (work for node in nodes.values() for work in node.work):
+                    self.memory.free_again(work)
+            replay.run({h: (node.after, node.work) for h, node in nodes.items()}, queue)
         except EmulatorError as error:
             self.modules.note_failure(error)
             raise
+
+    def _put(self, work: Work, queue: int) -> None:
+        if isinstance(work, HostWork) and work.kind in NAMES:
+            self.runtime.works.of_graph(NAMES[work.kind], spans(work), queue)
+        self.runtime.put(work, queue)
 
     def changed(self, graph: Graph, node: int, *work: Work) -> None:
         """A node of a graph, or of an executable one, gets other parameters."""
@@ -182,6 +193,7 @@ class Graphs:
     def destroy_executable(self, executable: int) -> None:
         self.executable(executable)
         del self._executables[executable]
+        self._replays.pop(executable, None)
         self._frees.discard(executable)
 
     def add_kernel(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
@@ -357,7 +369,8 @@ class Graphs:
         if capture is None or not capture.takes(queue):
             return poke(out, "<4Q", 0, 0, 0, 0)
         found = self.so_far(capture)
-        poke(out, "<4Q", 1, found.graph, found.address(), len(found.last))
+        last = found.handles(capture.ends.get(capture.known(queue), ()))
+        poke(out, "<4Q", 1, found.graph, found.address(last), len(last))
 
     def capture_after(self, queue: int, nodes: int, count: int, is_set: int) -> None:
         """The next node of a capture comes after these: alone, or as well."""
@@ -366,7 +379,9 @@ class Graphs:
             raise Refused(refusals.ILLEGAL_STATE, "the queue is not under capture")
         found, asked = self.so_far(capture), handles(nodes, count)
         check_known(self.graph(found.graph), asked)
-        found.last = asked if is_set else tuple(dict.fromkeys((*found.last, *asked)))
+        known, works = capture.known(queue), found.works(asked)
+        before = () if is_set else capture.ends.get(known, ())
+        capture.ends[known] = tuple(dict.fromkeys((*before, *works)))
 
     def end_capture(self, out: int) -> None:
         capture, self.runtime.recording = self.runtime.recording, None

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from b200.host.captures import Capture, Work
+from b200.host.replay import Replay
 from b200.host.runtime import Runtime
 from b200.host.torch.recording import Recording
 
@@ -56,6 +57,7 @@ def graph_type(runtime: Runtime) -> type:
         def __init__(self, keep_graph: bool = False):
             self.launches: list[Work] = []
             self.kept: list[Any] = []
+            self.runs = Replay(runtime, runtime.put)
             self.mode: Recording | None = None
             self._pool = _new_pool()
 
@@ -79,6 +81,7 @@ def graph_type(runtime: Runtime) -> type:
             mode, self.mode, runtime.recording = self.mode, None, None
             mode.__exit__(None, None, None)
             self.launches, self.kept = mode.capture.launches, mode.capture.kept
+            self.runs = Replay(runtime, runtime.put)
             if not self.launches:
                 warnings.warn(EMPTY, stacklevel=3)
 
@@ -86,8 +89,10 @@ def graph_type(runtime: Runtime) -> type:
             """A graph can be replayed as it is."""
 
         def replay(self) -> None:
-            for work in self.launches:
-                runtime.put(work, torch.cuda.current_stream().cuda_stream)
+            before = ((), *((number,) for number in range(len(self.launches))))
+            works = ((work,) for work in self.launches)
+            nodes = dict(enumerate(zip(before, works)))  # torch's own go on in the current queue
+            self.runs.run(nodes, torch.cuda.current_stream().cuda_stream)
 
         def reset(self) -> None:
             self.launches, self.kept = [], []

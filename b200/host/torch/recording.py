@@ -66,7 +66,7 @@ class Recording(TorchDispatchMode):
         super().__exit__(*exception)
 
     def record(self, operation: Operation) -> None:
-        self.capture.launches.append(operation)
+        self.capture.take(operation, None)
 
     def _on_gpu(self, args: tuple, kwargs: dict) -> bool:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, _T)]

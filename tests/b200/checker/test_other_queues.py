@@ -14,6 +14,7 @@ from b200.chip.gpu import Gpu, pack
 from b200.chip.launch import Shape
 from b200.host.captures import KernelWork
 from b200.host.queues import DEFAULT, HOST
+from b200.host.replay import Replay
 from b200.host.runtime import Runtime
 from b200.program.module import Instr, Reg
 from b200.program.parse import parse
@@ -215,6 +216,39 @@ def test_the_default_queue_orders_those_that_block():
     program.write(DEFAULT)
     program.read(A)
     assert len(program.findings) == 2  # the data, and what both readers write
+
+
+def runs(program: Program, *graphs: tuple[int, ...]) -> None:
+    """Graphs run that write, read, and write again: once in queue A for each, then in queue B.
+    after: for each graph, how many nodes the second and the third come after.
+    """
+    kinds = ("writes", program.data), ("reads", program.data, program.out), ("writes", program.data)
+    works = []
+    for name, *args in kinds:
+        kernel = program.kernels[name]
+        shape = Shape((1, 1, 1), (32, 1, 1), (1, 1, 1), 1024)
+        works.append(KernelWork(kernel, name, shape, pack(kernel.kernels[name], args)))
+    replays = [Replay(program.runtime, program.runtime.put) for _ in graphs]
+    for queue in (A, B):
+        for replay, after in zip(replays, graphs, strict=True):
+            before = ((), range(after[0]), range(after[1]))
+            nodes = {i: (before[i], (work,)) for i, work in enumerate(works)}
+            replay.run(nodes, queue)
+
+
+@pytest.mark.parametrize(
+    "graphs, findings",
+    [
+        ([(1, 2)], 0),  # one after the other; one graph in two queues
+        ([(0, 2)], 1),  # reads beside what writes
+        ([(1, 1)], 1),  # writes again beside what reads
+        ([(1, 2), (1, 2)], 4),  # two graphs: what is written, read, written over, and put out
+    ],
+)
+def test_nodes_of_a_graph_are_ordered_by_edges_and_its_runs_by_the_graph(graphs, findings):
+    program = Program()
+    runs(program, *graphs)
+    assert len({f.diagnosis + f.loc + str(f.other) for f in program.findings}) == findings
 
 
 def test_one_queue_and_memory_of_its_own_are_clean():

@@ -68,6 +68,20 @@ def test_a_queue_that_waits_for_the_one_under_capture_is_recorded():
     assert _names(capture.launches) == ["forked"] and not gpu.launches
 
 
+def test_an_edge_leads_from_what_came_before_the_record_of_an_event():
+    runtime, _, capture = _capturing()
+    runtime.launch(_work("a"), OWN)
+    runtime.queues.recorded(1, OWN)
+    runtime.launch(_work("b"), OWN)
+    runtime.queues.waits(OTHER, 1)
+    runtime.launch(_work("forked"), OTHER)
+    runtime.launch(_work("c"), OWN)
+    runtime.queues.joins(OWN, OTHER)
+    runtime.launch(_work("joined"), OWN)
+    assert _names(capture.launches) == ["a", "b", "forked", "c", "joined"]
+    assert capture.after == [(), (0,), (0,), (1,), (3, 2)]
+
+
 def test_a_queue_that_waits_for_another_is_not():
     runtime, gpu, capture = _capturing()
     runtime.queues.joins(OTHER, 0)

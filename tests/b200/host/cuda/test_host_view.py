@@ -98,6 +98,43 @@ int main(int argc, char** argv) {
     cudaStreamWaitEvent(b, done);
     copy<<<1, 32, 0, b>>>(x, y);
   }
+  if (how.rfind("graph_", 0) == 0) {  // a fork and a join in a graph
+    cudaEvent_t fork;
+    cudaEventCreate(&fork);
+    cudaGraph_t graph;
+    cudaGraphExec_t one;
+    cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal);
+    cudaEventRecord(fork, a);
+    if (how == "graph_early") cudaStreamWaitEvent(b, fork);
+    fill<<<1, 32, 0, a>>>(y);
+    if (how != "graph_early") cudaEventRecord(fork, a), cudaStreamWaitEvent(b, fork);
+    if (how != "graph_early") cudaMemcpyAsync(x, y, 128, cudaMemcpyDeviceToDevice, b);
+    else copy<<<1, 32, 0, b>>>(x, y);
+    cudaEventRecord(done, b);
+    if (how != "graph_copy") cudaStreamWaitEvent(a, done);
+    fill<<<1, 32, 0, a>>>(x);
+    if (how == "graph_copy") cudaStreamWaitEvent(a, done);
+    cudaStreamEndCapture(a, &graph);
+    cudaGraphInstantiate(&one, graph, 0);
+    cudaGraphLaunch(one, a);
+    if (how == "graph_again") cudaGraphLaunch(one, b);
+  }
+  if (how.rfind("pool", 0) == 0) {
+    float* z;
+    cudaMallocAsync(&z, 128, a);  // LINE pool
+    if (how != "pool_early") cudaEventRecord(done, a), cudaStreamWaitEvent(b, done);
+    fill<<<1, 32, 0, b>>>(z);
+    if (how == "pool") cudaEventRecord(done, b), cudaStreamWaitEvent(a, done);
+    if (how == "pool_early") cudaDeviceSynchronize();
+    cudaFreeAsync(z, a);  // LINE pool freed
+  }
+  if (how == "free_orders") {  // cudaFreeAsync waits for nothing
+    float* z;
+    cudaMallocAsync(&z, 128, b);
+    fill<<<1, 32, 0, a>>>(y);
+    cudaFreeAsync(z, b);
+    copy<<<1, 32, 0, b>>>(x, y);
+  }
   cudaDeviceSynchronize();
 }
 """
@@ -161,6 +198,14 @@ MISTAKES = {
         rf"the wait at .*program.cu:{LINES['waits first']} is for an event without a record, so for"
         rf" nothing: queue 0x\w+ records it at .*program.cu:{LINES['records late']}, later",
     ),
+    "graph_early": ("global memory is read that fill, work of another queue, writes",
+                    "missing: an edge of the graph from fill to this", "in branch 1 of a graph"),
+    "graph_copy": ("cudaMemcpy, work of another queue, writes, with no", "in branch 1 of a graph"),
+    "pool_early": ("global memory is written that cudaMallocAsync, work of another queue, allo",
+                   rf"cudaMallocAsync allocates it at .*program.cu:{LINES['pool']}, in queue"),
+    "pool_late": (rf"program.cu:{LINES['pool freed']}: global: cudaFreeAsync frees memory that fill,"
+                  " work of another queue, writes",),
+    "free_orders": ("global memory is read that fill, work of another queue, writes",),
     "again": (rf"is recorded again at .*program.cu:{LINES['again']}, in queue",),
 }  # fmt: skip
 
@@ -183,6 +228,8 @@ def test_a_mistake_of_the_host_is_named(run, how):
         ("managed_other", "32"),
         ("default", "no error"),
         ("event", ""),
+        ("graph_again", ""),
+        ("pool", ""),
     ],
 )
 def test_its_twin_is_clean(run, how, said):
