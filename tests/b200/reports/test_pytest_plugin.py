@@ -223,7 +223,7 @@ def test_the_time_of_a_job_is_over(tmp_path, processes):
         text=True,
     )  # fmt: skip
     until = time.monotonic() + 400  # on a busy machine
-    while not ready.exists() and time.monotonic() < until:
+    while not ready.exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
