@@ -8,8 +8,9 @@ import numpy as np
 
 from b200.chip import operations as ops
 from b200.chip.fragment import Fragment
+from b200.chip.memory.addressing import ranges
 from b200.chip.state import CTA
-from b200.effects import Access, MatrixLoads, MatrixStores
+from b200.effects import Access, MatrixLoads, MatrixStores, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.registry import LaneValues, active, lanes
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
@@ -52,6 +53,14 @@ def _of_cluster(warp: Fragment, at: np.ndarray, nbytes: int, space: str) -> Iter
         ctas = [warp.cta] if own else warp.cta.cluster.ctas
         if rank < len(ctas):  # the instruction itself refuses others
             yield at[ranks == rank] & OFFSET_MASK, nbytes, ctas[int(rank)]
+
+
+def filled(
+    space: str, mask: int, address: LaneValues, size: LaneValues
+) -> Iterator[tuple[int, int, Stores]]:
+    """Weak stores of as many bytes as an operand says: lanes, address, and the store."""
+    for some, at, nbytes in ranges(mask, address, size):
+        yield some, at, Stores(order="weak", space=space, nbytes=nbytes, bits=64)
 
 
 def bytes_of(spans: Iterable[Span]) -> list[Bytes]:

@@ -11,11 +11,12 @@ import numpy as np
 from b200 import effects as e
 from b200.checker.instrument import CheckedWriter
 from b200.checker.words import line
-from b200.chip.memory.addressing import ranges, resolver, space_of
+from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.explore import trace as kinds
+from b200.explore.addresses import filled
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place
 from b200.program.module import Instr
@@ -88,8 +89,7 @@ def _written_ranges(ins: Instr, run: Run):
 
     def noted(warp: RecordedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
         run(warp, mask, address, size, *rest)
-        for lanes_, at, nbytes in ranges(mask, address, size):
-            store = e.Stores(order="weak", space=space, nbytes=nbytes, bits=64)
+        for lanes_, at, store in filled(space, mask, address, size):
             warp.recorder.words.written(warp, lanes_, at, ins, store)
 
     return noted

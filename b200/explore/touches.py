@@ -10,12 +10,12 @@ import numpy as np
 from b200.chip import operations as ops
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
-from b200.chip.memory.addressing import ranges, space_of
+from b200.chip.memory.addressing import space_of
 from b200.chip.operations import Action, Operation
 from b200.chip.state import CTA
 from b200.chip.watcher import Watcher
-from b200.effects import Access, Effect, Stores
-from b200.explore.addresses import Bytes, accessed, bytes_of, sources, targets
+from b200.effects import Access, Effect
+from b200.explore.addresses import Bytes, accessed, bytes_of, filled, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
 from b200.program.writer import Writer
@@ -184,8 +184,7 @@ def _ranges(ins: Instr, run: Run) -> Run:
 
     def noted(warp: Fragment, mask: int, address, size, *rest):
         touches, spans = _touches(warp.machine), []
-        for some, at, nbytes in ranges(mask, address, size):
-            store = Stores(order="weak", space=space, nbytes=nbytes, bits=64)
+        for some, at, store in filled(space, mask, address, size):
             spans += accessed(warp, some, at, store)
         places = bytes_of(spans)
         before = touches.contents(places)
