@@ -1,11 +1,8 @@
 """Accesses of bytes and halves: those of one place race, those of one word alone do not."""
 
 import pytest
-import torch
 
-import b200
-from b200.checker.finding import ERROR
-from b200.chip.gpu import Gpu
+from tests.b200.checker.launched import errors_of
 from tests.planted_bugs.case import Source
 
 STRIDES = (1, 4)  # from the place of one lane to that of the next, in places
@@ -28,12 +25,7 @@ def errors(body: list[str], ctas: int, schedule: str | None = None) -> list:
         *body,
     ):
         k(line)
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, schedule=schedule)
-    memory = torch.zeros(1024, dtype=torch.int32)
-    block = (64 // ctas, 1, 1)
-    launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), block, (1, 1, 1), 0x8000, (memory,))
-    return [finding for finding in launch.findings or () if finding.severity == ERROR]
+    return errors_of(k, ctas, 1024, schedule)
 
 
 def places(space: str, nbytes: int, stride: int, lane: str, reg: int) -> list[str]:

@@ -1,12 +1,9 @@
 """A look at an mbarrier or a flag whose answer decides nothing is no wait: each crime has a twin."""
 
 import pytest
-import torch
 
-import b200
-from b200.checker.finding import ERROR
-from b200.chip.gpu import Gpu
 from tests.b200.checker.checks_page import unexplained
+from tests.b200.checker.launched import errors_of
 from tests.planted_bugs.case import Source
 
 LOOP = "@!%p3 bra AGAIN;"
@@ -35,11 +32,7 @@ def errors(ctas: int, *body: str, schedule: str | None = None) -> list:
         "DONE: ret;",
     ):
         k(line)
-    gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, schedule=schedule)
-    memory = torch.zeros(2048, dtype=torch.int32)
-    launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), (32, 1, 1), (1, 1, 1), 0x8000, (memory,))
-    found = [f for f in launch.findings or () if f.severity == ERROR]
+    found = errors_of(k, ctas, 2048, schedule)
     assert not unexplained(found)
     return found
 
