@@ -16,7 +16,7 @@ from b200.checker.barriers import synchronisation as sync
 from b200.checker.memory import generic, tensormap_accesses  # noqa: F401
 from b200.checker.products.overflows import watched
 from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
-from b200.checker.tensor import tensor_accesses
+from b200.checker.tensor import pairs, tensor_accesses
 from b200.checker.tensor.registers import first_reads
 from b200.checker.unheeded import unheeded
 from b200.program.analysis import Block
@@ -40,6 +40,7 @@ class CheckedWriter(Writer):
         self.first_reads = first_reads(self.out.structure)
         self.unheeded = unheeded(self.out.structure)
         self.out.without_rule = without_rule(self.out.structure)
+        self.out.groups = pairs.groups_of(self.out.kernel)
         super().write()
 
     def _stays(self, op: Op) -> bool:

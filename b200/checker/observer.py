@@ -41,7 +41,7 @@ from b200.checker.products.descriptor_rank import DescriptorRanks
 from b200.checker.products.descriptor_version import DescriptorVersions
 from b200.checker.products.overflows import Overflows
 from b200.checker.products.products import Products
-from b200.checker.tensor import groups
+from b200.checker.tensor import pairs
 from b200.checker.tensor.tensor_memory import TensorRules
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.hang_cause import two_places
@@ -319,7 +319,7 @@ class Observer:
         self.conclude()
         self.of_clusters = len(self.findings)
         idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
-        groups.finish(self, self.machine.code.kernel)
+        pairs.groups(self, self.machine.code.groups)
         self.coverage.finish()
         self.globals.finish()
         self.overflows.finish()

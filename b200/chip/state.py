@@ -131,7 +131,7 @@ class CTA:
             raise Fault(f"access at shared-memory offset {at:#x} is not aligned to {align} bytes")
         return at
 
-    def check_tmem(self, lane: int, column: int, columns: int) -> None:
+    def check_tmem(self, column: int, columns: int) -> None:
         """Check that columns [column, column + columns) lie inside one allocation.
 
         A freed allocation counts, too: the chip does not check this, and the columns keep their

@@ -20,14 +20,13 @@ from b200.clock import membar
 from b200.clock.constants import Constants
 from b200.hardware import RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import Run, active, as_bools, find
+from b200.registry import LaneValues, Run, active, as_bools, find
 from b200.spaces import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
     from b200.clock.timed import TimedFragment
 
 Clk = Callable[[Constants], float]
-Lanes = int | np.ndarray  # an operand: of the warp, or a value for each lane
 # Instructions that one thread issues in PTX and a warp in SASS (sm_100a, nvcc 13.0: SYNCS.EXCH,
 # SYNCS.ARRIVE, UTMACCTL.PF): the clk are paid once for all lanes that name the same address.
 ONCE_A_WARP: dict[type[e.Effect], Clk] = {
@@ -74,7 +73,7 @@ def _wrap(ins: Instr, run: Run):
     if kind in WAITS:
         return WAITS[kind](ins, run)
     if isinstance(effect, e.Arrives) and effect.space == "shared::cluster":
-        run = _over_the_cluster(ins, run)
+        run = _over_the_cluster(run)
     if kind in ONCE_A_WARP:
         return _once_a_warp(run, ONCE_A_WARP[kind])
     if kind in FIXED:
@@ -144,7 +143,7 @@ def _once_a_warp(run: Run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _over_the_cluster(ins: Instr, run: Run):
+def _over_the_cluster(run: Run):
     """An arrive at another CTA's barrier, which returns nothing, is there a while later. Lanes that
     a branch has parted from others of their warp meet them the later for it.
     """
@@ -177,7 +176,7 @@ def _mbarrier_wait(ins: Instr, run: Run):
     """
     barrier_at = barrier_operand(ins)
 
-    def timed(warp: TimedFragment, mask: int, address: Lanes, *rest):
+    def timed(warp: TimedFragment, mask: int, address: LaneValues, *rest):
         done = run(warp, mask, address, *rest)
         c = warp.clock.constants
         if done:
@@ -200,7 +199,7 @@ def _cta_barrier(ins: Instr, run: Run):
     effect = ins.effect
     counted = isinstance(effect, e.MeetsInCta) and effect.counted
 
-    def timed(warp: TimedFragment, mask: int, number: Lanes, *rest):
+    def timed(warp: TimedFragment, mask: int, number: LaneValues, *rest):
         got = run(warp, mask, number, *rest)
         barrier = warp.cta.named_barriers[_of_a_lane(number, mask)]
         c = warp.clock.constants
@@ -213,7 +212,7 @@ def _cta_barrier(ins: Instr, run: Run):
     return timed
 
 
-def _of_a_lane(value: Lanes, mask: int) -> int:
+def _of_a_lane(value: LaneValues, mask: int) -> int:
     """An operand that all lanes under a mask have alike."""
     return int(value[active(mask)[0]]) if isinstance(value, np.ndarray) else int(value)
 
@@ -314,7 +313,7 @@ def _ranges(run: Run, effect: e.Effect):
     kind, asked = _kind(effect), effect.properties
     (memory,) = {*asked.reads, *asked.writes}
 
-    def timed(warp: TimedFragment, mask: int, address: Lanes, size: Lanes, *rest):
+    def timed(warp: TimedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
         got = run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)

@@ -22,6 +22,7 @@ class Translated:
     blocks: the functions. counts: instructions in each block. lines: generated line -> instruction.
     initial: the register file at the start of a warp. static_smem: bytes of static shared memory.
     without_rule: instructions that the observer of the run has no rule for, with their block.
+    groups: .cta_group -> the first tcgen05 instruction of it, where an observer asks.
     live: registers that are read from the beginning of each block on, as bits.
     info: what varies between the lanes.
     deciding: id() of the reads whose values decide over synchronisation, where that is asked for.
@@ -38,6 +39,7 @@ class Translated:
     local_bytes: int = 0
     source: str = ""
     without_rule: list[tuple[int, Instr]] = field(default_factory=list)
+    groups: dict[str, Instr] = field(default_factory=dict)
     deciding: frozenset[int] = frozenset()
     live: list[int] = field(default_factory=list)
     info: Uniformity | None = None

@@ -1,4 +1,4 @@
-"""Rule: in tensor memory of a CTA pair, each CTA allocates and frees for both (PTX ISA 9.7.16.7).
+"""Rules of CTA pairs. In tensor memory, each CTA allocates and frees for both (PTX ISA 9.7.16.7).
 
 `tcgen05.alloc.cta_group::2` reaches into the peer CTA, so the warp that issues it must know that
 the peer has been launched. The odd CTA's alloc waits for the even CTA's alloc, but not the other
@@ -6,6 +6,9 @@ way round. So the even CTA's dealloc must be ordered after the odd CTA's alloc (
 otherwise the launch fails on a B300). Order of execution, without memory, is enough for both.
 What the peer's warps load and store in tensor memory must come before, too: they have stopped when
 either CTA frees (9.7.16.7; CUTLASS and the DSL let the CTAs meet there). No chip was asked.
+
+All tcgen05 instructions of a kernel have the same .cta_group (9.7.16.5). ptxas refuses a kernel
+with both, whether it executes them or not, so no chip can load it.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from b200.checker.finding import PORTABILITY
 from b200.checker.memory.shadow import distinct
 from b200.checker.vector_clocks import ORDER
 from b200.chip.state import CTA
+from b200.program.module import Instr, Kernel
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.checker.tensor.tensor_memory import TensorRules
 
+GROUPS = "cta_group::1", "cta_group::2"
 MOVES = ("load", "store")  # kinds of records: tcgen05.ld and tcgen05.st
 
 
@@ -126,4 +131,34 @@ def frees_in_use(rules: TensorRules, new: Record, old: Record, columns: slice) -
         new,
         old,
         PORTABILITY,
+    )
+
+
+def groups_of(kernel: Kernel) -> dict[str, Instr]:
+    """.cta_group -> the first tcgen05 instruction of it in a kernel's text."""
+    found: dict[str, Instr] = {}
+    for part in kernel.body:
+        if isinstance(part, Instr) and part.mods[0] == "tcgen05":
+            for group in GROUPS:
+                if group in part.mods:
+                    found.setdefault(group, part)
+    return found
+
+
+def groups(observer: Observer, found: dict[str, Instr]) -> None:
+    """A launch has ended of a kernel with these groups."""
+    if len(found) < len(GROUPS):
+        return
+    one, two = (found[group] for group in GROUPS)
+    observer.found(
+        "protocol",
+        "a kernel has tcgen05 instructions of cta_group::1 and of cta_group::2",
+        (
+            f"{words.line(one)}: {one.opcode}",
+            f"{words.line(two)}: {two.opcode}",
+            "ptxas refuses such a kernel",
+            "missing: the same .cta_group for all of them, or a kernel for each",
+        ),
+        one,
+        two,
     )

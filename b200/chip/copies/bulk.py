@@ -38,16 +38,16 @@ def check_bulk_size(nbytes: int) -> None:
         raise Fault(f"a bulk copy of {nbytes} bytes: the size must be a multiple of {UNIT}")
 
 
-def global_view(warp: Fragment, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
+def global_view(warp: Fragment, address: int, nbytes: int) -> np.ndarray:
     """uint8 view of global memory, checked."""
     region = warp.machine.memory.region(address, nbytes)
-    at = region.offset(address, nbytes, align)
+    at = region.offset(address, nbytes, UNIT)
     return region.u8[at : at + nbytes]
 
 
-def shared_view(warp: Fragment, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
+def shared_view(warp: Fragment, address: int, nbytes: int) -> np.ndarray:
     """uint8 view of the own CTA's shared memory, checked."""
-    at = warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
+    at = warp.cta.smem_offset(shared_address(warp, address), nbytes, UNIT)
     return warp.cta.smem.u8[at : at + nbytes]
 
 

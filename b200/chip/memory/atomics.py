@@ -60,7 +60,7 @@ def _float_op(op: str, kind: str, flush: bool = False):
     return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
 
 
-def _combine(ins: Instr, op: str, kind: str, flush: bool):
+def _combine(op: str, kind: str, flush: bool):
     """f(old, b, c) -> new on arrays of one element of the kind's unsigned dtype."""
     width = TYPE_BITS[kind]
     if kind in ("f16x2", "bf16x2"):
@@ -162,7 +162,7 @@ def _atomic(ins: Instr):
     kind, space = kind_of(ins), space_of(ins)
     op = ins.one(*_ATOMIC_OPS)
     one_by_one = _in_turn(op, kind)
-    to_global, to_shared = (_combine(ins, op, kind, flush) for flush in (op == "add", False))
+    to_global, to_shared = (_combine(op, kind, flush) for flush in (op == "add", False))
     dtype, size = np.dtype(DTYPES[min(TYPE_BITS[kind], 64)]), TYPE_BITS[kind] // 8
     source = ins.operands[2 if ins.mods[0] == "atom" else 1]
     n = len(source.items) if isinstance(source, Vec) else 1

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 PATIENCE = {"try_wait": 1, "test_wait": 256}
 
 
-def barrier_operand(ins: Instr, space: str | None = None) -> Callable[[Any, int], MBarrier]:
+def barrier_operand(ins: Instr) -> Callable[[Any, int], MBarrier]:
     """find(warp, address) -> MBarrier for the mbarrier operand of an instruction."""
-    space = space or space_of(ins)
+    space = space_of(ins)
     locate = resolver(space)
 
     def find(warp: Fragment, address: int) -> MBarrier:

@@ -113,7 +113,7 @@ class TensorOperand:
             raise Fault(
                 f"operand A at tensor-memory address {self.taddr:#010x}: lane {row}, must be 0"
             )
-        cta.check_tmem(row, column, TMEM_COLUMNS_OF_A)
+        cta.check_tmem(column, TMEM_COLUMNS_OF_A)
 
     def raw(self, cta: CTA) -> np.ndarray:
         """Bytes [rows, 32]."""
@@ -168,7 +168,7 @@ class Accumulator:
                 f"D at tensor-memory address {self.taddr:#010x}: lane {row}, must be {legal}"
             )
         try:
-            cta.check_tmem(row, column, self.columns // self.parts)
+            cta.check_tmem(column, self.columns // self.parts)
         except Fault as fault:
             raise Fault(f"D of {self.rows} x {self.columns}: {fault}") from None
 
@@ -236,7 +236,7 @@ class ScaleFactors:
 
     def check(self, cta: CTA) -> None:
         try:
-            cta.check_tmem(0, self.column, self.columns)
+            cta.check_tmem(self.column, self.columns)
         except Fault as fault:
             raise Fault(f"scale factors of {self.name}: {fault}") from None
 

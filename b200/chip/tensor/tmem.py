@@ -110,7 +110,7 @@ class TmemAccess:
             )
         if named % TMEM_LANES != row:
             self._other_quarter(warp, taddr, named % TMEM_LANES, height)
-        warp.cta.check_tmem(row, column, self.width(second_half))
+        warp.cta.check_tmem(column, self.width(second_half))
         return row, column
 
     def _names_own_rows(self, taddr: LaneValues) -> TypeGuard[np.ndarray]:
@@ -254,7 +254,7 @@ def tcgen05_shift(ins: Instr) -> Run:
             )
         ctas = warp.cta.pair if group == 2 else (warp.cta,)
         for cta in ctas:
-            cta.check_tmem(row, column, 8)
+            cta.check_tmem(column, 8)
 
         def apply():
             for cta in ctas:

@@ -119,7 +119,7 @@ def tcgen05_cp(ins: Instr) -> Run:
         ctas = warp.cta.pair if group == 2 else (warp.cta,)
         for cta in ctas:
             if (source, column) not in cta.legal:
-                cta.check_tmem(row, column, shape.nbytes // 4)
+                cta.check_tmem(column, shape.nbytes // 4)
                 source.check(cta)
                 cta.legal.add((source, column))
 
