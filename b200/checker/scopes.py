@@ -6,13 +6,9 @@ scope must be at least as wide as the distance of the two CTAs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from b200.chip import state
 from b200.effects import Ordered
 from b200.program.module import Instr
-
-if TYPE_CHECKING:
-    from b200.chip import state
 
 CTA, CLUSTER, GPU = range(3)
 DISTANCES = (CTA, CLUSTER, GPU)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from b200.program.module import Instr
+from b200.program.module import Instr
 
 NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
 

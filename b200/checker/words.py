@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from b200.checker.accesses import Record, issued_before, known
+from b200.checker.agent import Agent
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import call, called_from, mnemonic
+from b200.chip.state import CTA
 from b200.program.module import Instr
-
-if TYPE_CHECKING:
-    from b200.checker.agent import Agent
-    from b200.chip.state import CTA
 
 ROLES = ("load", "MMA", "store", "epilogue")  # what a warp is called, the first that fits
 LOADS = ("tma", "bulk", "bulk_reduce", "cp.async")

@@ -7,15 +7,12 @@ GPU may choose: nothing makes a child begin before its parent ends, and no kerne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.chip.global_memory import GlobalMemory
 from b200.errors import Fault
 from b200.program.module import Program
-
-if TYPE_CHECKING:
-    from b200.chip.global_memory import GlobalMemory
 
 _ALIGNMENT = 64  # of a buffer (the guide, "Parameter Buffer Layout")
 LATER = "grids that the kernel has launched ran behind it: what they share was not looked at"

@@ -22,11 +22,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from b200 import occupancy
+from b200.chip.launch import Launch
 from b200.hardware import (
     GPC_SMS,
     SM_COUNT,
@@ -36,9 +37,6 @@ from b200.hardware import (
     SMEM_RESERVED,
     STRAY_TPCS,
 )
-
-if TYPE_CHECKING:
-    from b200.chip.launch import Launch
 
 TPC = 2  # SMs
 CPCS = 3  # of a GPC

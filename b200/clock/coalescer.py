@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from b200.chip.global_memory import Region
+from b200.chip.global_memory import Region
 
 
 class UnderWay:

@@ -13,7 +13,6 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment, WarpState
@@ -38,11 +37,9 @@ from b200.clock.writer import TimedWriter
 from b200.effects import AllocatesTensor, TensorLoads, TensorStores
 from b200.errors import EmulatorError, Fault
 from b200.program.analysis import EXIT
+from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.registry import Clock, Waitable
-
-if TYPE_CHECKING:
-    from b200.program.module import Instr
 
 WAITS = {
     "MBarrier": "an mbarrier",

@@ -14,20 +14,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from b200.clock import costs, hoisting, if_conversion, sinking
 from b200.clock.order import Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
 from b200.effects import Jumps
-from b200.program.analysis import Block, Op, is_broadcast
+from b200.program.analysis import Block, Op, Uniformity, is_broadcast
 from b200.program.module import CLOCKS, TYPE_BITS, Instr, Kernel, Label, Special
+from b200.program.translated import Translated
 from b200.program.writer import Writer
-
-if TYPE_CHECKING:
-    from b200.program.analysis import Uniformity
-    from b200.program.translated import Translated
 
 
 class TimedWriter(Writer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from b200.checker.memory import generic
 from b200.checker.memory.lanes_at_one_address import differ
 from b200.checker.memory.parts import lane_addresses
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
+from b200.checker.observer import Observer
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import READS, Touch, copy_operands, plain, way_of
 from b200.chip.abreast.accesses import Place, chosen_lanes
@@ -27,9 +28,6 @@ from b200.chip.watcher import Abreast
 from b200.effects import Access, Updates
 from b200.program.module import Instr
 from b200.registry import LaneValues, as_bools
-
-if TYPE_CHECKING:
-    from b200.checker.observer import Observer
 
 
 class FollowAbreast(Abreast):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from b200.checker.abreast.apart import ApartAbreast
 from b200.checker.abreast.follow import FollowAbreast
-
-if TYPE_CHECKING:
-    from b200.checker.observer import Observer
+from b200.checker.observer import Observer
 
 
 def next_clusters(observer: Observer) -> FollowAbreast | None:

@@ -4,20 +4,16 @@ one itself, and who has read what they left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from b200.checker import words
+from b200.checker.accesses import ClusterState, Record
 from b200.checker.agent import Agent
 from b200.checker.memory.release_acquire import tells
 from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
-
-if TYPE_CHECKING:
-    from b200.checker.accesses import ClusterState, Record
 
 # No conflict among themselves. red.async is a relaxed one of cluster scope (PTX ISA 9.7.13.7).
 STRONG = ("atomic", "strong", "red.async")

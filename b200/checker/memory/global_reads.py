@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from b200.checker.memory.lane_words import part_words
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.global_memory import GlobalMemory, Region
+from b200.chip.state import Cluster
 from b200.program.module import Instr
-
-if TYPE_CHECKING:
-    from b200.chip.state import Cluster
 
 WORD = 4  # bytes of an entry of the shadow
 LEAST_SORTED = 1 << 12  # bytes of reads of parts of words that are sorted at a time

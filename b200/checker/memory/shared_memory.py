@@ -8,12 +8,12 @@ the last granule or word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import Record, known
+from b200.checker.accesses import ClusterState, Record, known
 from b200.checker.finding import ERROR
 from b200.checker.memory import (
     atomics,
@@ -25,12 +25,9 @@ from b200.checker.memory import (
 )
 from b200.checker.memory.atomics import REDUCES, STRONG, Atomics
 from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
+from b200.checker.products.products import Products
 from b200.checker.words import place
-
-if TYPE_CHECKING:
-    from b200.checker.accesses import ClusterState
-    from b200.checker.products.products import Products
-    from b200.chip.state import CTA
+from b200.chip.state import CTA
 
 
 def granules(index) -> slice | np.ndarray:

@@ -9,17 +9,14 @@ acquires. A lane knows nothing of those that come after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.checker.agent import Agent
 from b200.checker.memory.release_acquire import acquires, releases, tells
 from b200.checker.vector_clocks import FENCED, lanes_among
+from b200.program.module import Instr
 from b200.registry import active
-
-if TYPE_CHECKING:
-    from b200.checker.agent import Agent
-    from b200.program.module import Instr
 
 
 @dataclass

@@ -11,24 +11,20 @@ pipelines of the CuTe DSL and of CUTLASS for pairs of CTAs hand over in this way
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import Record
+from b200.checker.accesses import ClusterState, Record
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import ASYNC, ORDER
 from b200.chip.describe import mnemonic
+from b200.chip.state import CTA
 from b200.effects import Arrives, ArrivesBehindCopies, ArrivesInCluster
 from b200.program.module import Instr
 from b200.registry import FULL
-
-if TYPE_CHECKING:
-    from b200.checker.accesses import ClusterState
-    from b200.chip.state import CTA
 
 IN_FLIGHT = ("generic", "atomic", "cp.async")  # writes that may be under way after the instruction
 

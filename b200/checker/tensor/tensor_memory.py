@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import Record, issued_before, known
+from b200.checker.accesses import ClusterState, Record, issued_before, known
+from b200.checker.agent import Agent
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
+from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
 from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
-
-if TYPE_CHECKING:
-    from b200.checker.accesses import ClusterState
-    from b200.checker.agent import Agent
-    from b200.checker.memory.coverage import Coverage
-    from b200.chip.state import CTA
+from b200.chip.state import CTA
 
 ALL = slice(0, 8)
 LOWER_HALVES = slice(0, 8, 2)  # lanes 0 to 15 of each quarter

@@ -26,13 +26,11 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from b200.checker.finding import PORTABILITY, Finding
+from b200.chip.launch import Launch
 from b200.program.module import Kernel
-
-if TYPE_CHECKING:
-    from b200.chip.launch import Launch
 
 PAGE = "docs/triton.md"
 ON_CHIP = ("shared memory [", "tensor-memory columns", "mbarrier")
