@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from b200.checker import words
+from b200.checker.abreast.apart import next_clusters
 from b200.checker.abreast.follow import FollowAbreast
-from b200.checker.abreast.views import next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed

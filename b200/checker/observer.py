@@ -37,8 +37,7 @@ from b200.checker.memory.unwritten import Unwritten
 from b200.checker.operations.asynchronous import Operations
 from b200.checker.operations.repeats import Repeats
 from b200.checker.products import overlapping, quantise
-from b200.checker.products.descriptor_rank import DescriptorRanks
-from b200.checker.products.descriptor_version import DescriptorVersions
+from b200.checker.products.descriptors import DescriptorRanks, DescriptorVersions
 from b200.checker.products.overflows import Overflows
 from b200.checker.products.products import Products
 from b200.checker.tensor import pairs

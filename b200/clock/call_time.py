@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from b200.clock import kind, policy
+from b200.clock import kind
 from b200.clock.constants import Constants
 from b200.clock.overlap import queue_us
 from b200.clock.profile import bound_by, floor_us
@@ -31,7 +31,7 @@ class Reported:
     the range of the time, from the errors that the clock makes on published times
     of kernels of this kind (spread.py); with `Options.sweep_constants`, the time with the constants
     at the ends of their ranges. range_from: which of the two it is, in words. kernel_kind: of the
-    longest launch (kind.py). policies: of the caches, which are not timed (policy.py). kernel_us:
+    longest launch (kind.py). policies: of the caches, which are not timed (kind.py). kernel_us:
     the kernels alone. cupti_us: the sum of what a profiler (CUPTI) shows of each. parts: (name,
     microseconds); time_us is their sum. floor_us: bytes from DRAM at full bandwidth, or the busiest
     tensor core, whichever is longer. bound_by: what limits the kernel, in words. calls: how many
@@ -103,7 +103,7 @@ def reported(launches: Sequence, calls: int) -> Reported:
     made_of = parts("nominal", kernel_us)
     time_us, gaps = sum(us for _, us in made_of), dict(made_of)["launch gap"]
     kernel_kind = kind.of(longest)
-    policies = sorted({name for record in records for name in policy.of(record)})
+    policies = sorted({name for record in records for name in kind.policies_of(record)})
     nominal = longest.options.gpu.constants("nominal", longest.options.constants)
     if longest.options.sweep_constants:
         low_us = total("low", sum(r.low_us for r in records))

@@ -1,6 +1,9 @@
-"""Tells the kind of kernel of a launch from what the launch did.
+"""Tells the kind of kernel of a launch, and the policies of the caches that it asks for, from what
+the launch did.
 
-The clock's errors are given for each kind (spread.py).
+The clock's errors are given for each kind (spread.py). It does not time policies: no published
+measurement separates them on a B200. So the range beside a time is that of all kinds of kernel, and
+`eval.py compare` says of two kernels that differ in their policies that it cannot tell.
 """
 
 from __future__ import annotations
@@ -8,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from b200.clock.timeline import Timeline
-from b200.effects import Multiplies
-from b200.program.module import Instr
+from b200.effects import Access, Hints, Multiplies
+from b200.program.module import Imm, Instr
 
 # Name -> what tells it. A launch is of the first kind that it fits.
 KINDS = {
@@ -60,3 +63,22 @@ def _one_stage(record: Timeline) -> bool:
 def _waves(record: Timeline) -> bool:
     ends = [end for *_, end in record.ctas if end is not None]
     return any(start > min(ends) for *_, start, _ in record.ctas) if ends else False
+
+
+# What `createpolicy.fractional` makes of all accesses, as CUTLASS has it (TMA::CacheHintSm90).
+ENCODED = {0x12F0000000000000: "evict_first", 0x14F0000000000000: "evict_last"}
+
+
+def policies_of(record: Timeline) -> list[str]:
+    """The policies of the instructions that a warp came to (b200/effects)."""
+    blocks = set().union(*record.blocks.values())
+    found = (_policies(op.ins) for block in blocks for op in record.code.structure[block].ops)
+    return sorted(set().union(*found))
+
+
+def _policies(ins: Instr) -> set[str]:
+    """The policies that an instruction asks for, by its modifiers or by a number."""
+    effect = ins.effect
+    found = set(effect.policies) if isinstance(effect, (Access, Hints)) else set()
+    values = (operand.value for operand in ins.operands if isinstance(operand, Imm))
+    return found | {ENCODED[value] for value in values if value in ENCODED}

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from b200.clock import costs, hoisting, if_conversion, sinking
+from b200.clock import code_motion, costs, if_conversion
 from b200.clock.order import Order
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
@@ -39,8 +39,8 @@ class TimedWriter(Writer):
     def __init__(self, out: Translated, info: Uniformity):
         super().__init__(out, info)
         blocks = self.out.structure
-        self.sunk = sinking.sunk(blocks, info)
-        self.hoisted = hoisting.hoisted(blocks, info.ipdom)
+        self.sunk = code_motion.sunk(blocks, info)
+        self.hoisted = code_motion.hoisted(blocks, info.ipdom)
         self.in_loops = {id(op) for ops in self.hoisted.values() for op in ops}
         self.late = self._late_registers()
         in_place = self.info.is_warp_index

@@ -1,4 +1,4 @@
-"""Clusters that follow abreast and go ways of their own."""
+"""Clusters that follow abreast and go ways of their own; which view the next ones get."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from b200.checker.abreast.accesses import GlobalAccess
 from b200.checker.abreast.follow import FollowAbreast
+from b200.checker.observer import Observer
 from b200.chip.abreast.accesses import Place
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.machine import AbreastMachine
@@ -60,3 +61,15 @@ class ApartAbreast(FollowAbreast):
 
     def _leave(self) -> None:
         """Such clusters leave nothing."""
+
+
+def next_clusters(observer: Observer) -> FollowAbreast | None:
+    """The view of the checker of clusters abreast; None if the next ones must run one by one."""
+    following = observer.following
+    if following is None or not following.on or following.follower is not None:
+        return None
+    if following.traces.root.next is None or observer.dependence is not None:
+        return None
+    if not all(first.several for first in observer.globals.reductions.values()):
+        return None  # what the rule of sums finds is found in a checked cluster
+    return (ApartAbreast if following.traces.apart else FollowAbreast)(observer)

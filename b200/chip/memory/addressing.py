@@ -2,7 +2,8 @@
 
 Source: PTX ISA "State Spaces". `.shared` is `.shared::cta`, the executing CTA's own window.
 `.shared::cluster` reaches every CTA of the cluster, and an address of the own CTA is valid there,
-too. Without a state space the address is generic.
+too. Without a state space the address is generic. `mapa` and `getctarank` (9.7.9.23, 9.7.9.24)
+compute such addresses: (rank << 24) | offset, as measured on H200.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.chip.state import CTA
+from b200.effects import Computes, Moves
 from b200.errors import Fault
+from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import Instr
-from b200.registry import LaneValues, active
+from b200.registry import LaneValues, Pure, active, pure
 from b200.spaces import SHARED_WINDOW
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+
 
 GENERIC_GIVEN = "a generic address where PTX takes a shared one"
 CVTA = "cvta.to.shared of the address, in C++ __cvta_generic_to_shared"
@@ -131,3 +135,34 @@ def ranges(mask: int, address: LaneValues, size: LaneValues) -> list[tuple[int, 
     for lane, pair in zip(which, pairs):
         found[pair] = found.get(pair, 0) | 1 << lane
     return [(lanes, *pair) for pair, lanes in found.items() if pair[1]]
+
+
+def _form(ins: Instr) -> tuple[int, bool]:
+    """(address bits, generic)."""
+    return int(ins.types[-1][1:]), not ins.has("shared::cluster")
+
+
+@pure("mapa", states=Moves(pipe="nothing"))
+def mapa(ins: Instr) -> Pure:
+    """mapa{.shared::cluster}.type d, a, rank: `a`'s offset in the CTA of that rank."""
+    bits, generic = _form(ins)
+    window = SHARED_WINDOW if generic else 0
+    dtype = np.uint64 if bits == 64 else np.uint32
+
+    def vector(a: np.ndarray, rank: np.ndarray):
+        return (a & dtype(OFFSET_MASK)) | (rank.astype(dtype) << dtype(RANK_SHIFT)) | dtype(window)
+
+    source = f"(({{0}} & {OFFSET_MASK:#x}) | ({{1}} << {RANK_SHIFT}) | {window:#x})"
+    return Pure((f"b{bits}", "u32"), (f"b{bits}",), vector, None, source)
+
+
+@pure("getctarank", states=Computes(pipe="integer"))
+def getctarank(ins: Instr) -> Pure:
+    """getctarank{.shared::cluster}.type d, a: rank of the CTA that address `a` lies in."""
+    bits, _ = _form(ins)
+    dtype = np.uint64 if bits == 64 else np.uint32
+
+    def vector(a):
+        return (a >> dtype(RANK_SHIFT) & dtype(0xFF)).astype(np.uint32)
+
+    return Pure((f"b{bits}",), ("u32",), vector, None, f"({{0}} >> {RANK_SHIFT} & 0xff)")

@@ -1,9 +1,9 @@
-"""mma.sync: the matrix product of a warp, A, B, C and D in registers (PTX ISA 9.7.14.5).
+"""Matrices in the registers of a warp: mma.sync and movmatrix (PTX ISA 9.7.14.5).
 
-It has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit integers. In bytes all types
-have the same layout: a register holds four neighbouring bytes of a row of A or a column of B. An
-instruction is one fused sum, as one tcgen05.mma of the type (tensor_core.py), but for e4m3 and e5m2
-and for the m8n8k4 of f64.
+mma.sync, the matrix product, has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit
+integers. In bytes all types have the same layout: a register holds four neighbouring bytes of a row
+of A or a column of B. An instruction is one fused sum, as one tcgen05.mma of the type
+(tensor_core.py), but for e4m3 and e5m2 and for the m8n8k4 of f64.
 
 e4m3 and e5m2: not one fused sum, but two and an addition. The chip has no FP8 instruction for a
 warp. ptxas 13.0 unpacks the bytes to f16 (F2FP.UNPACK_B), and takes the f16 product (HMMA) of the
@@ -25,15 +25,17 @@ import numpy as np
 from b200 import formats
 from b200.chip.alu.exact64 import directed64
 from b200.chip.alu.rounding import FLOATS, encode
+from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
 from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
-from b200.effects import MultipliesInWarp
+from b200.effects import MultipliesInWarp, Transposes
 from b200.errors import Unsupported
 from b200.program.module import Instr, Vec
 from b200.registry import DTYPES, LaneValues, Run, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+
 
 _LANE, _BYTE = np.arange(32)[:, None], np.arange(4)[None, :]
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
@@ -177,3 +179,20 @@ def _dot(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     for k in range(4):
         c = _fma(a[:, k].copy(), b[:, k].copy(), c)
     return c.view(np.uint64)
+
+
+# movmatrix transposes a matrix of 16-bit elements.
+_SOURCES = TRANSPOSED.sources(1)  # of the bytes of the rows, in the registers
+_PLACES = PLAIN.row * ROW_BYTES + PLAIN.byte
+
+
+@warp("movmatrix", states=Transposes(pipe="shuffle"), out=1)
+def movmatrix(ins: Instr) -> Run:
+    """movmatrix.sync.aligned.m8n8.trans.b16 d, a (9.7.14.5.17)"""
+
+    def run(warp: Fragment, mask: int, a: LaneValues):
+        whole_warp(mask, ins.opcode)
+        rows = lanes(a, np.uint32).view(np.uint8).take(_SOURCES)
+        return np.ascontiguousarray(rows[_PLACES]).view(np.uint32)[:, 0]
+
+    return run

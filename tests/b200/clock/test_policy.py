@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from b200.chip.gpu import Gpu
-from b200.clock import Options, call_time, policy, timed_machine
+from b200.clock import Options, call_time, kind, timed_machine
 from b200.clock.spread import spread
 from tests.b200.ptx_support import kernel, run
 
@@ -34,7 +34,7 @@ def test_policies_are_those_of_what_ran(load, expected):
     body = f"{start} {load} st.global.f32 [%rd2], %r21;"
     text = kernel(body, [".u64 out", ".u64 data"])
     launch = run(text, torch.zeros(32), torch.zeros(32), gpu=gpu)
-    assert policy.of(launch.time) == expected
+    assert kind.policies_of(launch.time) == expected
     found = call_time.reported([launch], 1)
     assert found.policies == expected
     assert ("not timed" in found.range_from) is bool(expected)

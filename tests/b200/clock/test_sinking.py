@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from b200.clock import sinking
+from b200.clock import code_motion
 from b200.clock.writer import TimedWriter
 from b200.program.parse import parse
 from b200.program.translate import translate
@@ -76,6 +76,6 @@ setp.lt.u32 %p1, %r1, 7; ld.global.f32 %r10, [%rd5];"""
     (found,) = program.kernels.values()
     code = translate(program, found, TimedWriter)
     assert code.info is not None
-    later = sinking.sunk(code.structure, code.info)
+    later = code_motion.sunk(code.structure, code.info)
     ops = [op for block in code.structure for op in block.ops if id(op) in later]
     assert [op.ins.mods[0] for op in ops] == names

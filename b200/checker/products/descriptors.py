@@ -1,10 +1,14 @@
-"""Rule: a matrix descriptor must not hold bits of a CTA's rank.
+"""Rules of matrix descriptors: no bits of a CTA's rank, and the version of tcgen05.
 
 A shared address is rank << 24 | offset, and a descriptor holds its low 18 bits, in units of 16
 bytes. If the kernel does not mask the address, the rank lands in bits 20 to 27, which are part of
 the leading byte offset (PTX ISA 9.7.16.4). One descriptor alone shows this only if the hardware
 ignores the field. Otherwise the checker compares two CTAs at the same instruction: their fields
 differ as their ranks do. In CTA rank 0 there is nothing to see.
+
+PTX ISA table 40 has the version (bits 46 to 48) 0b001. Compilers have left it 0, as in the
+descriptors of wgmma, and their kernels ran on B200s (docs/reference/semantics.md). So it is told
+once in a launch.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from typing import TYPE_CHECKING
 from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.chip.tensor.descriptors import MatrixDescriptor
+from b200.chip.tensor.descriptors import VERSION, MatrixDescriptor
+from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+
 
 RANK_AT = 4  # bit of the leading byte offset where a rank begins: 24 - 4 - 16
 
@@ -85,4 +91,37 @@ class DescriptorRanks:
             ),
             record.ins,
             severity=PORTABILITY if ignored else ERROR,
+        )
+
+
+class DescriptorVersions:
+    """The rule for one launch. others: the first read of a descriptor by each instruction
+    and operand whose version is not 1.
+    """
+
+    def __init__(self, observer: Observer):
+        self.observer = observer
+        self.others: dict[tuple, Instr] = {}
+
+    def see(self, record: Record, name: str, matrix: MatrixDescriptor) -> None:
+        """Check the descriptor of an operand in shared memory that an instruction reads."""
+        if matrix.version != VERSION:
+            self.others.setdefault((record.ins.key, name), record.ins)
+
+    def finish(self) -> None:
+        """One finding for the launch, at the first instruction."""
+        if not self.others:
+            return
+        (_, name), ins = next(iter(self.others.items()))
+        count = len({key for key, _ in self.others})
+        places = "an instruction" if count == 1 else f"{count} instructions"
+        self.observer.found(
+            "descriptor",
+            f"the matrix descriptor of {name} has version 0, where PTX has 1 for tcgen05",
+            (
+                f"this access: {words.line(ins)}; {places} of this launch read such descriptors",
+                "missing: 1 in bits 46 to 48 of the descriptor",
+            ),
+            ins,
+            severity=PORTABILITY,
         )
