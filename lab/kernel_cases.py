@@ -14,14 +14,6 @@ import reference
 import submission
 from submission import Config, Problem, Shape
 
-# Of a process whose compiled functions keep their PTX and cubin; 4.5.2 and 4.8.1 spell it apart.
-KEEP_CODE = {
-    "CUTE_DSL_ARCH": "sm_100a",
-    "CUTE_DSL_KEEP": "ptx,cubin",
-    "CUTE_DSL_KEEP_PTX": "1",
-    "CUTE_DSL_KEEP_CUBIN": "1",
-}
-
 # What each lever may be set to in the covering set.
 LEVERS: dict[str, tuple] = {
     "tile_n": (8, 48, 64, 128, 192, 256),

@@ -107,7 +107,7 @@ def _units(region: Region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SH
 class Memory:
     """L2 and DRAM of the chip for one launch.
 
-    l2_bytes, dram_bytes, fabric_bytes: delivered so far. coalesced_bytes: delivered to SMs that
+    l2_bytes, dram_bytes: delivered so far. coalesced_bytes: delivered to SMs that
     shared an answer. written_bytes: written by stores. dirty: what a memset right before has left;
     None without one.
     stored_bytes: sectors that stores have left to be written back; a sector counts once however
@@ -146,7 +146,7 @@ class Memory:
             lambda: Coalescer(c.lrc_bytes, c.lrc_tpc_bytes, c.lrc_beside_multicast)
         )
         self.windows: dict[int, Window] = defaultdict(lambda: Window(c.cpc_bytes))
-        self.l2_bytes = self.dram_bytes = self.fabric_bytes = self.written_bytes = 0
+        self.l2_bytes = self.dram_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
         self.stored_bytes = self.crowded_bytes = 0
         self.stored: dict[int, np.ndarray] = {}  # which sectors of an allocation are
@@ -286,7 +286,6 @@ class Memory:
         return max(begin + width, self.fills[gpc].serve(begin, took) + took)
 
     def _cross(self, at: float, die: int, nbytes: int) -> float:
-        self.fabric_bytes += nbytes
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
 
     def _dram(

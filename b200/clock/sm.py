@@ -60,7 +60,7 @@ class SM(Seat):
         self.pages: set[int] = set()
         self.descriptors: dict = {}  # when it has them
         self.lines: dict[int, tuple[float, float]] = {}  # sectors of the L1: asked for, there
-        self.filled_bytes = self.unfenced = 0
+        self.unfenced = 0
         self.answered = self.fenced = 0.0
 
 

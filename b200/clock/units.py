@@ -164,7 +164,6 @@ class Units:
             for place in places:
                 sm = place.cta.sm
                 begin = sm.fill.serve(first + extra, width)
-                sm.filled_bytes += nbytes
                 done = max(done, self.chip.into_gpc(sm.gpc, begin, width, nbytes), last + extra)
                 self.record.unit(place.cta, "shared-memory fill", begin, begin + width, what)
             self.record.landed(warp, done, nbytes * len(places))

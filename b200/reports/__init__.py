@@ -7,5 +7,5 @@ rules.py        the rule of a finding, by the page of the checks
 choice.py       which findings count: filters, a baseline, kernels that are expected
 document.py     the report: one JSON document of all records of a run
 sarif.py  github.py  words.py    SARIF 2.1.0, GitHub's annotations, lines for people
-files.py        a file that is whole at any moment
+outputs.py      the files that a report is written to
 """

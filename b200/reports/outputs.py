@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.command_line import cannot_write
-from b200.reports import document, files, github, sarif
+from b200.reports import document, github, sarif
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Outputs:
         for path, option, text_of in texts:
             if path is not None:
                 try:
-                    files.write(path, text_of(found))
+                    write_whole(path, text_of(found))
                 except OSError as error:
                     yield f"{option}: {cannot_write(path, error)}"
 
@@ -39,10 +40,35 @@ class Outputs:
     def can_be_rewritten(self) -> bool:
         """Whether its files may be written more than once."""
         paths = [path for path in (self.report, self.sarif) if path is not None]
-        return bool(paths) and all(map(files.replaceable, paths))
+        return bool(paths) and all(map(replaceable, paths))
 
     def print_annotations(self, found: dict[str, Any]) -> None:
         if self.annotate:
             root = os.environ.get("GITHUB_WORKSPACE") or str(self.root)
             for text in github.lines(found, root):
                 print(text, file=sys.stderr)
+
+
+def replaceable(path: Path) -> bool:
+    """Whether the file can be exchanged for another: not a device, a pipe, or what lies in a folder
+    that is closed.
+    """
+    return (path.is_file() or not path.exists()) and os.access(path.absolute().parent, os.W_OK)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is whole at any moment, the old text or the new one, where it is
+    replaceable. Raises OSError, and leaves what was there.
+    """
+    if not replaceable(path):
+        path.write_text(text)
+        return
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text)
+        os.replace(beside, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise

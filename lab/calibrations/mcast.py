@@ -15,17 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 
 from harness.measure.published import START, WAIT, ptx
-from lab.calibrations.bench_kernels import (
-    Errors,
-    arguments,
-    launch,
-    overrides,
-    pointer,
-    table,
-    tensormap,
-    timed_gpu,
-    write,
-)
+from lab.calibrations import bench_kernels as bench
 
 WARPS = 4
 MODES = ("explicit_mcast", "no_sharing", "implicit_l2_cross")
@@ -87,10 +77,10 @@ def rate(row: dict, constants: dict[str, float], rounds: tuple[int, int] = (2, 1
     matrix, out = torch.empty(rows * width, dtype=torch.float32), torch.zeros(1, dtype=torch.int64)
     times = []
     for n in rounds:
-        gpu = timed_gpu(constants=constants)
+        gpu = bench.timed_gpu(constants=constants)
         text = kernel(mode, cluster, group, width, height, n)
-        parameters = [pointer(out), tensormap(matrix, width, rows, (width, height))]
-        done = launch(gpu, text, parameters, ctas, 32 * WARPS, cluster, 232_448)
+        parameters = [bench.pointer(out), bench.tensormap(matrix, width, rows, (width, height))]
+        done = bench.launch(gpu, text, parameters, ctas, 32 * WARPS, cluster, 232_448)
         times.append(done.time.time_us)
     return ctas * WARPS * tile * (rounds[1] - rounds[0]) / (times[1] - times[0]) / 1e6
 
@@ -103,12 +93,12 @@ def spread(rows: list, count: int) -> list:
 
 
 def main(argv: list[str]) -> None:
-    parser = arguments("mcast", __doc__)
+    parser = bench.arguments("mcast", __doc__)
     parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
     options = parser.parse_args(argv)
-    errors = Errors("TB/s")
+    errors = bench.Errors("TB/s")
     groups: dict[str, list] = {}
-    for row in table(options.data / "sa_tma_mcast.csv"):
+    for row in bench.table(options.data / "sa_tma_mcast.csv"):
         if row["mode_name"] in MODES:
             name = f"{row['mode_name']} {row['cluster_size']}/{row['sharing_group']}"
             of_this = groups.setdefault(name, [])
@@ -118,11 +108,11 @@ def main(argv: list[str]) -> None:
         count = len(rows) if options.all else 13 if name.startswith("explicit") else 5
         chosen += [(name, i, row) for i, row in spread(rows, count)]
     with ProcessPoolExecutor(options.jobs) as pool:
-        constants = [overrides(options.set)] * len(chosen)
+        constants = [bench.overrides(options.set)] * len(chosen)
         rates = list(pool.map(rate, [row for *_, row in chosen], constants))
     for (name, i, row), modelled in zip(chosen, rates, strict=True):
         measured = float(row["tma_ld_bytes"]) / float(row["gpu_time_ns"]) / 1e3
         label = f"4 x {row['tile_bytes']} B, rows of {4 * int(row['smem_width'])} B"
         errors.add(name, i, label, modelled, measured)
     errors.print(options.rows)
-    write(options.out, errors)
+    bench.write(options.out, errors)

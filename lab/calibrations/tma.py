@@ -13,17 +13,7 @@ import statistics
 import torch
 
 from harness.measure.published import CTAS, LOAD, START, WAIT, WIDTH, bandwidth_kernel, ptx
-from lab.calibrations.bench_kernels import (
-    Errors,
-    arguments,
-    launch,
-    overrides,
-    pointer,
-    table,
-    tensormap,
-    timed_gpu,
-    write,
-)
+from lab.calibrations import bench_kernels as bench
 
 
 def latency_kernel(height: int) -> str:
@@ -50,54 +40,31 @@ def run(gpu, text: str, height: int, tiles: int, smem: int, ctas: int = CTAS) ->
     rows = ctas * tiles * height
     matrix = torch.empty(rows * WIDTH, dtype=torch.float32)
     out = torch.zeros(ctas, dtype=torch.int64)
-    launch(
-        gpu,
-        text,
-        [pointer(out), tensormap(matrix, WIDTH, rows, (WIDTH, height))],
-        ctas,
-        32,
-        smem=smem,
-    )
+    parameters = [bench.pointer(out), bench.tensormap(matrix, WIDTH, rows, (WIDTH, height))]
+    bench.launch(gpu, text, parameters, ctas, 32, smem=smem)
     return out.tolist()
 
 
 def main(argv: list[str]) -> None:
-    options = arguments("tma", __doc__).parse_args(argv)
-    constants = overrides(options.set)
-    bandwidth, latency = Errors("clk"), Errors("clk")
-    for i, row in enumerate(table(options.data / "sa_tma2d_tput.csv")):
-        height, stages, measured = (
-            int(row["SmemHeight"]),
-            int(row["NumStages"]),
-            float(row["CyclesPerTMA"]),
-        )
+    options = bench.arguments("tma", __doc__).parse_args(argv)
+    constants = bench.overrides(options.set)
+    bandwidth, latency = bench.Errors("clk"), bench.Errors("clk")
+    for i, row in enumerate(bench.table(options.data / "sa_tma2d_tput.csv")):
+        height, stages = int(row["SmemHeight"]), int(row["NumStages"])
         tile = WIDTH * 4 * height
-        loads = max(8, min(100, (96 << 20) // (CTAS * tile)))
-        loads += 3 * stages
+        loads = max(8, min(100, (96 << 20) // (CTAS * tile))) + 3 * stages
         warm = loads // 3
         text = bandwidth_kernel(height, stages, loads, warm)
-        got = run(
-            timed_gpu(constants=constants), text, height, loads + stages, stages * tile + 1024
-        )
-        each = statistics.mean(got) / (loads - 1 - warm)
+        gpu = bench.timed_gpu(constants=constants)
+        got = run(gpu, text, height, loads + stages, stages * tile + 1024)
+        each, measured = statistics.mean(got) / (loads - 1 - warm), float(row["CyclesPerTMA"])
         bandwidth.add("clk a load, steady", i, f"{stages} x {tile} B in flight", each, measured)
-    for i, row in enumerate(table(options.data / "sa_tma2d_lat.csv")):
+    for i, row in enumerate(bench.table(options.data / "sa_tma2d_lat.csv")):
         height = int(row["SmemHeight"])
         tile = WIDTH * 4 * height
-        got = run(
-            timed_gpu(constants=constants, dirty_l2=True),
-            latency_kernel(height),
-            height,
-            1,
-            tile + 1024,
-        )
-        latency.add(
-            "one cold load",
-            i,
-            f"{tile} B",
-            statistics.median(got),
-            float(row["LatencyCyclesMedian"]),
-        )
+        gpu = bench.timed_gpu(constants=constants, dirty_l2=True)
+        got = statistics.median(run(gpu, latency_kernel(height), height, 1, tile + 1024))
+        latency.add("one cold load", i, f"{tile} B", got, float(row["LatencyCyclesMedian"]))
     bandwidth.print(options.rows)
     latency.print(options.rows)
-    write(options.out, bandwidth, latency)
+    bench.write(options.out, bandwidth, latency)

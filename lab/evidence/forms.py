@@ -30,7 +30,7 @@ from hopper.byte_tensormaps import maps_in
 EARLIER_PARAMETERS = 4096  # bytes, before sm_70 and CUDA 12.1 made them more
 SWIZZLES = {0: "no swizzle", 1: "128B swizzle of 32B atoms", 2: "128B swizzle", 4: "64B", 6: "32B"}
 # Hints in the second word of a tensormap, that only the DSL's own encoder sets (first bit, width).
-L2_PROMOTION, HINT_1, HINT_21 = (81, 2), (65, 1), (85, 1)
+L2_PROMOTION, HINT_1 = (81, 2), (65, 1)
 # Launch attributes by number (cudaLaunchAttributeID).
 ATTRIBUTES = {
     1: "access policy window",

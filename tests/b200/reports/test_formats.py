@@ -13,7 +13,7 @@ import pytest
 
 from b200.checker.finding import KINDS, NOTE, PORTABILITY, Finding
 from b200.errors import EmulatorError
-from b200.reports import choice, document, files, github, records, rules, sarif
+from b200.reports import choice, document, github, outputs, records, rules, sarif
 from b200.reports.choice import Accepted, Choice
 from b200.reports.document import Run
 from b200.reports.journal import Journal
@@ -242,7 +242,7 @@ def test_annotations_are_one_line_each(tmp_path):
 # --- files and the journal
 def test_a_file_is_whole_where_the_disk_is_full(tmp_path, monkeypatch):
     path = tmp_path / "report.json"
-    files.write(path, "old")
+    outputs.write_whole(path, "old")
 
     def full(self, text):
         with open(self, "w") as file:
@@ -251,7 +251,7 @@ def test_a_file_is_whole_where_the_disk_is_full(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OSError):
-        files.write(path, "new")
+        outputs.write_whole(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
