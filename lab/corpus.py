@@ -282,10 +282,7 @@ def differences(program: Program, outcome: Outcome) -> Iterator[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = Parser(
-        prog="python -m lab corpus",
-        description=__doc__,
-    )
+    parser = Parser(prog="python -m lab corpus", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--seconds", type=float, default=120.0, metavar="N")

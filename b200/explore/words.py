@@ -81,12 +81,7 @@ class Words:
 
     # --- what the launch does ---------------------------------------------------------------------
     def written(
-        self,
-        warp: RecordedFragment,
-        mask: int,
-        address: LaneValues,
-        ins: Instr,
-        effect: Access,
+        self, warp: RecordedFragment, mask: int, address: LaneValues, ins: Instr, effect: Access
     ) -> None:
         """Lanes of a warp have stored, or have updated."""
         strong = not isinstance(effect, (Stores, MatrixStores)) or effect.strong
@@ -94,12 +89,7 @@ class Words:
             self._write(memory, words, warp.state, ins, strong)
 
     def read(
-        self,
-        warp: RecordedFragment,
-        mask: int,
-        address: LaneValues,
-        ins: Instr,
-        effect: Access,
+        self, warp: RecordedFragment, mask: int, address: LaneValues, ins: Instr, effect: Access
     ) -> None:
         """Lanes of a warp have loaded."""
         for memory, words in self._accessed(warp, mask, address, effect):

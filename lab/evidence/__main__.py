@@ -67,10 +67,7 @@ def of_other_chips(gpu: Checking, path: Path) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        prog="python -m lab evidence",
-        description=__doc__,
-    )
+    parser = Parser(prog="python -m lab evidence", description=__doc__)
     parser.add_argument(
         "--submission",
         type=Path,

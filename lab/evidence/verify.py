@@ -225,10 +225,7 @@ def _tensors(data: Any) -> list[Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        prog="python -m lab verify",
-        description=__doc__,
-    )
+    parser = Parser(prog="python -m lab verify", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ASKED)}")
     parser.add_argument("--submission", type=Path, default=ROOT / "submission.py")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a launch")
