@@ -152,7 +152,7 @@ def warp(
 @lru_cache(maxsize=8192)
 def find(opcode: str) -> Entry | None:
     """The entry of an instruction; None for control flow. Unsupported, with the reason, for an
-    opcode that no modelled form has.
+    opcode that no modelled form has. LookupError for a row without a factory.
     """
     form = grammar.match(opcode)
     if form is None or form.reason:
@@ -160,7 +160,10 @@ def find(opcode: str) -> Entry | None:
     parts = tuple(form.name.split("."))
     if parts[0] in FLOW:
         return None
-    return next(TABLE[parts[:n]] for n in range(len(parts), 0, -1) if parts[:n] in TABLE)
+    for n in range(len(parts), 0, -1):
+        if (entry := TABLE.get(parts[:n])) is not None:
+            return entry
+    raise LookupError(f"{opcode} has a row in b200/isa/forms, and no factory in b200/chip")
 
 
 def effect_of(ins: Any) -> Effect:

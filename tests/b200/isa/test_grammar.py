@@ -50,6 +50,12 @@ def test_each_modelled_row_has_a_unit():
     assert len(names) > 300 and [name for name in names if find(name) is None] == []
 
 
+def test_a_row_without_a_factory_is_named(monkeypatch):
+    monkeypatch.delitem(TABLE, ("brev",))
+    with pytest.raises(LookupError, match="brev.b32 has a row in b200/isa/forms, and no factory"):
+        find.__wrapped__("brev.b32")
+
+
 def test_each_unit_has_a_row():
     opcodes = {opcode(form) for form in FORMS if not form.reason and form.mnemonic != "wmma"}
     entries = {find(name) for name in opcodes if name.split(".")[0] not in FLOW}
