@@ -16,7 +16,7 @@ from b200.effects import Loads, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op
 from b200.program.module import CLOCKS, Imm, Instr, Not, Reg, Special
 
-CHOICES = 4  # predicates of the second kind, at most: more are taken for a wait
+CHOICES = 8  # predicates of the second kind, at most: more are taken for a wait
 
 Value = int | str  # a constant (a predicate: 0 or 1), or one of these:
 ANY = "any"  # what the loop changes
