@@ -120,6 +120,8 @@ class Barrier:
     waited: numbers of the phases that some warp has waited for.
     unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of it is
     known to come after (expect_tx.py).
+    states: (warp, or None for any; state) -> (phase, instruction) of the latest arrival that was
+    given this state (old_states.py).
     """
 
     __slots__ = (
@@ -143,6 +145,7 @@ class Barrier:
         "looks",
         "waited",
         "unheld",
+        "states",
     )
 
     def __init__(
@@ -160,6 +163,7 @@ class Barrier:
         self.looks: dict = {}
         self.waited: set[int] = set()
         self.unheld: list[tuple] = []
+        self.states: dict[tuple, tuple] = {}
         self.object, self.component, self.record = mbarrier, component, record
         self.phases = self.announced = self.signalled = 0
         self.gathered = self.passed = NOTHING

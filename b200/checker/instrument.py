@@ -62,7 +62,7 @@ class CheckedWriter(Writer):
             which = self._constant(loads)
             self._line(f"{told}(w, {which})", op.ins)
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
-            if id(op.ins) in self.unheeded:
+            if op.ins.key in self.unheeded:
                 op = replace(op, made=_stepping(op.ins, op.made, UNHEEDED[type(op.ins.effect)]))
             else:
                 op = replace(op, made=wrap(op.ins, op.made, op.entry.style))

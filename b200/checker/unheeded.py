@@ -3,48 +3,36 @@
 A test_wait or try_wait may answer that the phase is not over (PTX ISA 9.7.13.15.16), and a load may
 find the value from before the release (8.9). Who asks once and goes on has not waited. If nothing
 depends on the answer, the same order is legal with the other one, so the look acquires nothing.
+
+The same is so of who asks N times and then goes on: the answer decides how often it asks, and no
+more. Whatever the looks answer, control comes to the same place, with nothing there that depends on
+them (endless_looks.py says where control goes). A look that is asked until it passes is a wait.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from b200.effects import Loads, WaitsForPhase
-from b200.program.analysis import Block, Op
+from b200.checker.dependents import Dependents, Reach, is_look
+from b200.checker.endless_looks import may_end
+from b200.program.analysis import Block
 
 
 def unheeded(blocks: list[Block]) -> frozenset[int]:
-    """id of each test_wait, try_wait and strong load whose answer ends in registers that nobody
-    reads. A name counts as one register wherever it is written, so fewer are found where a name is
-    used twice.
+    """Key of each test_wait, try_wait and strong load whose answer decides nothing. A name counts
+    as one register wherever it is written, so fewer are found where a name is used twice.
     """
-    ops = [op for block in blocks for op in block.ops]
-    looks = [op for op in ops if _looks(op)]
+    looks = [op for block in blocks for op in block.ops if is_look(op)]
     if not looks:
         return frozenset()
-    readers: dict[str, list[Op]] = defaultdict(list)
-    for op in ops:
-        for register in op.srcs:
-            readers[register.name].append(op)
-    return frozenset(id(op.ins) for op in looks if not _heeded(op, readers))
+    kernel = Dependents(blocks)
+    reach = {op.ins.key: found for op in looks if (found := kernel.reach(op)) is not None}
+    size = -1
+    while size != (size := len(reach)):  # who leads to a wait has waited
+        reach = {n: found for n, found in reach.items() if found.looks <= reach.keys()}
+    return frozenset(n for n, found in reach.items() if not found.inside or _goes_on(kernel, found))
 
 
-def _looks(op: Op) -> bool:
-    effect = op.ins.effect
-    return isinstance(effect, WaitsForPhase) or isinstance(effect, Loads) and effect.strong
-
-
-def _heeded(look: Op, readers: dict[str, list[Op]]) -> bool:
-    """Whether an instruction that does more than compute reads what comes of the answer."""
-    work = [register.name for register in look.dsts]
-    seen = set(work)
-    while work:
-        for op in readers.get(work.pop(), ()):
-            if op is look:
-                continue  # guarded, it keeps what it found before
-            if op.entry is None or op.entry.style != "pure":
-                return True
-            new = {register.name for register in op.dsts} - seen
-            seen |= new
-            work += new
-    return False
+def _goes_on(kernel: Dependents, found: Reach) -> bool:
+    """Whether control comes to where the ways meet, whatever the look answers."""
+    behind = {kernel.meets[index] for index in found.branches} - found.inside - found.branches
+    start = kernel.blocks[kernel.home[found.op.ins.key]]
+    return may_end(kernel.blocks, start, found.op, found.inside | found.branches, behind)

@@ -108,7 +108,8 @@ def wait_for_landing(agent: Agent, old: Record) -> str:
         why = "failed and was not repeated" if failed else "has an answer that nothing depends on"
         return (
             f"missing: a loop around the {mnemonic(ins)} of {name(agent)} at {call(ins)}, which "
-            f"{why}: it looks at the {where}, which the copy completes"
+            f"{why}: it looks at the {where}, which the copy completes (a loop that ends after "
+            "some tries is no wait)"
         )
     if last is None:
         return f"missing: {name(agent)} never waited on the {where}, which the copy completes"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from b200.checker.dependents import Dependents
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
@@ -29,8 +30,8 @@ from b200.effects import (
 )
 from b200.explore.control import MOVING, OF_OTHERS, memory_decides
 from b200.explore.touches import Pending, Touches
-from b200.program.analysis import EXIT
-from b200.program.module import Instr, Label, Special
+from b200.program.analysis import EXIT, Block, Op
+from b200.program.module import CLOCKS, Instr, Label, Special
 from b200.program.translate import translate
 from b200.program.translated import Translated
 from b200.program.writer import Writer
@@ -57,10 +58,11 @@ class Steppable(NamedTuple):
 def steppable(code: Translated, writer: type[Writer] | None, fences: bool) -> Steppable:
     """A kernel cut into steps. fences: whether those of memory are visible. Raises Declined."""
     instructions = [item for item in code.kernel.body if isinstance(item, Instr)]
+    paces = _paces(code.structure)
     for ins in instructions:
-        clocks = [o for o in ins.operands if isinstance(o, Special) and o.name in MOVING]
-        if clocks or isinstance(ins.effect, UNSTEPPED):
-            raise Declined(f"its kernel has {ins.mods[0]} {clocks[0].name if clocks else ''}")
+        moving = [o for o in ins.operands if isinstance(o, Special) and o.name in MOVING]
+        if moving and ins.key not in paces or isinstance(ins.effect, UNSTEPPED):
+            raise Declined(f"its kernel has {ins.mods[0]} {moving[0].name if moving else ''}")
     reads = memory_decides(code.structure)
     body: list = []
     seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
@@ -75,6 +77,26 @@ def steppable(code: Translated, writer: type[Writer] | None, fences: bool) -> St
     visible = {index: ins for index, ins in first.items() if ins.key in seen}
     far = frozenset(index for index, ins in visible.items() if _is_far(ins))
     return Steppable(cut, visible, far)
+
+
+def _paces(blocks: list[Block]) -> set[int]:
+    """Keys of the instructions that read a clock and decide no more by it than how long to sleep.
+
+    Nothing but registers, branches and nanosleep depends on such a clock, and the branches lead to
+    no loop and past no visible instruction. So the steps of every order are the same whatever it
+    tells, and a walk in which it stands still has them all.
+    """
+    reads = [op for block in blocks for op in block.ops if op.entry is not None and _is_clock(op)]
+    if not reads:
+        return set()
+    kernel = Dependents(blocks)
+    reach = [found for op in reads if (found := kernel.reach(op)) is not None]
+    return {f.op.ins.key for f in reach if not f.looks and not kernel.goes_round(f)}
+
+
+def _is_clock(op: Op) -> bool:
+    special = (o for o in op.ins.operands if isinstance(o, Special))
+    return op.entry.style == "pure" and any(o.name in CLOCKS for o in special)
 
 
 def _is_far(ins: Instr) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from b200.checker import words
 from b200.checker.accesses import Barrier, Record
 from b200.checker.agent import Agent
-from b200.checker.barriers import expect_tx
+from b200.checker.barriers import expect_tx, old_states
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.overtaken_waits import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
@@ -337,6 +337,20 @@ class Mbarriers:
             )
             record.step = record.epoch
             lifetime.reached(self.observer, record, target)
+
+    def given(self, warp: Fragment, mbarrier: MBarrier, state: int, phase: int) -> None:
+        """An arrival has returned a state. phase: the parity before."""
+        barrier = self.known(mbarrier)
+        if barrier is not None:
+            over = barrier.phases - (mbarrier.phase != phase)
+            ins = self.observer.executed
+            old_states.given(barrier, self.observer.agent(warp), state, over, ins)
+
+    def looks(self, warp: Fragment, mbarrier: MBarrier, state: int) -> None:
+        """A warp is about to look by the state of an arrive."""
+        barrier = self.known(mbarrier)
+        if barrier is not None:
+            old_states.looks(self.observer, barrier, self.observer.agent(warp), state)
 
     def looked(self, warp: Fragment, mbarrier: MBarrier, parity: int, failed: bool = True) -> None:
         """A try_wait or test_wait has failed: the phase is not over. Or it has passed, but nothing

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import effects as e
-from b200.checker.barriers import named_barriers
+from b200.checker.barriers import named_barriers, old_states
 from b200.checker.memory import weak_order
 from b200.checker.memory.lane_acquires import part_of
 from b200.checker.scopes import CLUSTER
@@ -19,7 +19,7 @@ from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
-from b200.program.module import Instr
+from b200.program.module import SINK, Instr
 from b200.registry import LaneValues, Run, active, lanes
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def expect(ins: Instr, effect: e.ExpectsBytes, run: Run) -> Run:
 def _signals(ins: Instr, run: Run, what: str, expects: bool, arrives: bool) -> Run:
     """Observe a signal of a thread to an mbarrier. what: names it."""
     find = barrier_operand(ins)
+    returns = arrives and ins.operands[0] is not SINK
 
     def observed(warp: CheckedFragment, lane: int, address: int, count: int = 1):
         observer = warp.observer
@@ -121,6 +122,8 @@ def _signals(ins: Instr, run: Run, what: str, expects: bool, arrives: bool) -> R
             raise
         text = f"{what} of {count} bytes" if expects else f"{what}, count {count}"
         mbarriers.arrived(warp, mbarrier, phase, text, count if expects else 0, 1 << lane)
+        if returns:
+            mbarriers.given(warp, mbarrier, result, phase)
         return result
 
     return observed
@@ -158,6 +161,8 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     ):
         observer = warp.observer
         observer.ins = ins
+        if effect.by_token:
+            _by_state(warp, mask, find, address, phase)
         done = run(warp, mask, address, phase, hint)
         if done:
             if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
@@ -175,6 +180,11 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
         return done
 
     return observed
+
+
+def _by_state(warp: CheckedFragment, mask: int, find, address: LaneValues, state: LaneValues):
+    for at, one in old_states.states_of(mask, address, state):
+        warp.observer.mbarriers.looks(warp, find(warp, at), one)
 
 
 @rule(look=all_operands)

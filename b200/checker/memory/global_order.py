@@ -337,7 +337,11 @@ class GlobalOrder:
             if look is None:
                 return "", False
             read = f"the {mnemonic(look.ins)} at {words.line(look.ins)}"
-            return f"missing: a loop around {read}: nothing depends on what it finds", False
+            return (
+                f"missing: a loop around {read}: nothing depends on what it finds (a loop that "
+                "ends after some tries is no wait)",
+                False,
+            )
         return self._why(received.signal, received, received.signal.clock, old)
 
     def _why(self, signal: Signal, pending: Pending, clock, old) -> tuple[str, bool]:

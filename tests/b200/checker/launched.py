@@ -1,4 +1,4 @@
-"""What the checker calls an error in a launch."""
+"""What the checker finds in a launch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,20 @@ SMEM = 0x8000  # bytes
 
 
 def errors_of(k: Source, ctas: int, words: int, schedule: str | None = None) -> list[Finding]:
-    """The errors of CTAs that execute `k`; its parameter is the address of so many words of zeros."""
+    """The errors among the findings."""
+    found = findings_of(k, ctas, words, schedule)
+    return [finding for finding in found if finding.severity == ERROR]
+
+
+def findings_of(
+    k: Source, ctas: int = 1, words: int = 64, schedule: str | None = None
+) -> list[Finding]:
+    """The findings of CTAs that execute `k`; its parameter is the address of so many words of
+    zeros.
+    """
     gpu = Gpu()
     gpu.machine = b200.machine(gpu.memory, schedule=schedule)
     memory = torch.zeros(words, dtype=torch.int32)
     block = (k.threads, 1, 1)
     launch = gpu.launch(k.text("k"), None, (ctas, 1, 1), block, (1, 1, 1), SMEM, (memory,))
-    return [finding for finding in launch.findings or () if finding.severity == ERROR]
+    return list(launch.findings or ())

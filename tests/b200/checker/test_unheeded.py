@@ -76,10 +76,57 @@ def test_its_twins(waits):
     assert not loaded(*waits)
 
 
+ONE_MORE = "add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, 100;"
+TRIES = "mov.u32 %r9, 0; AGAIN:", f"@%p3 bra OUT; {ONE_MORE} @%p4 bra AGAIN;"  # a look between
+
+
+def tried(look: str, *behind: str) -> tuple[str, ...]:
+    """Looks until one passes, but not for ever. behind: what comes where all have failed."""
+    return TRIES[0], look, TRIES[1], *behind, "OUT:"
+
+
+ELAPSED = "mov.u32 %r7, %clock; sub.u32 %r7, %r7, %r9; setp.lt.u32 %p4, %r7, 10000;"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        tried(TRY),
+        tried(TRY, "nanosleep.u32 20;"),
+        (TRIES[0], TRY, ONE_MORE, "not.pred %p4, %p4; or.pred %p5, %p3, %p4; @!%p5 bra AGAIN;"),
+        (TRY, "@%p3 bra OUT;", TRY, "@%p3 bra OUT;", TRY, "OUT:"),
+        ("mov.u32 %r9, %clock;", f"AGAIN: {TRY} @%p3 bra OUT; {ELAPSED} @%p4 bra AGAIN; OUT:"),
+    ],
+)
+def test_some_tries_are_no_wait(waits):
+    first, *_ = loaded(*waits)
+    assert "goes on whatever its mbarrier." in first.diagnosis and first.kind == "race"
+    assert "a loop that ends after some tries is no wait" in str(first)
+
+
+NO_PREDICATE = "mov.u32 %r9, 0; setp.eq.u32 %p5, %r9, 1;"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        tried(TRY, "trap;"),
+        tried(TRY, f"LAST: {TRY} @!%p3 bra LAST;"),
+        tried(TRY, "nanosleep.u32 20; mov.u32 %r9, 0; bra AGAIN;"),
+        (*tried(TRY), "setp.eq.u32 %p4, %r9, 100; @%p4 bra DONE;"),
+        (*tried(TRY), "selp.u32 %r7, 1, 0, %p3; st.global.u32 [%rd2+4224], %r7;"),
+        (NO_PREDICATE, f"AGAIN: {TRY} or.pred %p4, %p3, %p5; @!%p4 bra AGAIN;"),
+    ],
+)
+def test_the_twins_of_some_tries(waits):
+    assert not loaded(*waits)
+
+
 FOUND = "setp.ne.u32 %p3, %r6, 0;"
 ACQUIRE = "ld.acquire.gpu.global.u32 %r{}, [%rd1+2048];"
 RELAXED = "ld.relaxed.gpu.global.u32 %r{}, [%rd1+2048];"
 FENCE = "fence.acq_rel.gpu;"
+EITHER = "setp.ne.u32 %p4, %r7, 0; or.pred %p5, %p3, %p4;"
 
 
 def flagged(*waits: str) -> list:
@@ -98,7 +145,15 @@ def flagged(*waits: str) -> list:
     )
 
 
-@pytest.mark.parametrize("waits", [(ACQUIRE.format(7),), (RELAXED.format(7), FENCE)])
+@pytest.mark.parametrize(
+    "waits",
+    [
+        (ACQUIRE.format(7),),
+        (RELAXED.format(7), FENCE),
+        tried(ACQUIRE.format(6) + FOUND),
+        (*tried(RELAXED.format(6) + FOUND), FENCE),
+    ],
+)
 def test_a_look_at_a_flag_is_no_wait(waits):
     (found,) = flagged(*waits)
     assert found.kind == "global"
@@ -113,6 +168,10 @@ def test_a_look_at_a_flag_is_no_wait(waits):
         # By coherence the second look finds what the first has found (8.10)
         (f"AGAIN: {RELAXED.format(6)}", FOUND, LOOP, ACQUIRE.format(7)),
         (ACQUIRE.format(6), FOUND, "@!%p3 bra DONE;"),
+        tried(ACQUIRE.format(6) + FOUND, "bra DONE;"),
+        (*tried(ACQUIRE.format(6) + FOUND), "setp.eq.u32 %p4, %r6, 0; @%p4 bra DONE;"),
+        # Of two flags of one writer, either tells
+        (f"AGAIN: {ACQUIRE.format(6)} {ACQUIRE.format(7)}", FOUND, EITHER, "@!%p5 bra AGAIN;"),
     ],
 )
 def test_the_twins_of_a_flag(waits):

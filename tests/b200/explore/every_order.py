@@ -3,7 +3,8 @@ b200/explore: states are saved and put back field by field, and nothing is left 
 
 The programs are those of small_programs.py: a warp never diverges, each operation begins a block,
 and no operation is asynchronous. A step is one block of one warp. A warp that has to wait tries
-again, which changes nothing.
+again, which changes nothing. It becomes late at any time, and stays so: the one time that a program
+can tell.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from b200.program.analysis import EXIT
 from b200.program.parse import parse
 from b200.program.translate import translate
 from b200.registry import Blocked
-from tests.b200.explore.small_programs import Program, ptx
+from tests.b200.explore.small_programs import LATE, Program, ptx
 
 FREE, HANGS, FAULTS, MANY = "free", "hangs", "faults", "too many states"
 LIMIT = 60_000  # states
@@ -79,6 +80,8 @@ class EveryOrder(InOrder):
             assert self.start_next(waiting, launch, seats)
         self.ctas = [cta for cluster in machine.resident for cta in cluster.ctas]
         self.warps = [(warp, warp.fragments[0]) for cta in self.ctas for warp in cta.warps]
+        self.timed = "globaltimer" in machine.code.special
+        self.late = False
         self.verdict = self._search()
         machine.resident.clear()
 
@@ -100,12 +103,15 @@ class EveryOrder(InOrder):
                 except Fault:
                     return FAULTS
                 after = self._save()
-                if after not in behind:
-                    behind[after] = []
+                if self._new(after, state, behind):
                     work.append(after)
                     if len(behind) > LIMIT:
                         return MANY
-                behind[after].append(state)
+            if self.timed and not self.late:
+                self._restore(state)
+                self._passes(True)
+                if self._new(after := self._save(), state, behind):
+                    work.append(after)
         good, work = set(ended), ended
         while work:
             for state in behind[work.pop()]:
@@ -113,6 +119,19 @@ class EveryOrder(InOrder):
                     good.add(state)
                     work.append(state)
         return FREE if len(good) == len(behind) else HANGS
+
+    @staticmethod
+    def _new(after: tuple, state: tuple, behind: dict[tuple, list[tuple]]) -> bool:
+        """Note that a step leads from `state` to `after`."""
+        new = after not in behind
+        behind.setdefault(after, []).append(state)
+        return new
+
+    def _passes(self, late: bool) -> None:
+        """Set the time."""
+        self.late = late
+        for warp, _ in self.warps:
+            warp.special["globaltimer"] = 2 * LATE if late else 0
 
     def _step(self, warp, fragment) -> None:
         fragment.spin = None
@@ -146,10 +165,12 @@ class EveryOrder(InOrder):
             registers = tuple(x if isinstance(x, int) else (x.dtype.str, x.tobytes()) for x in f.R)
             meets = warp.cluster_arrived, warp.cluster_phase
             warps.append((warp.live, f.pc, f.mask, token, meets, registers))
-        return tuple(ctas), tuple(warps), self.words.tobytes()
+        return tuple(ctas), tuple(warps), self.words.tobytes(), self.late
 
     def _restore(self, state: tuple) -> None:
-        ctas, warps, words = state
+        ctas, warps, words, late = state
+        if late != self.late:
+            self._passes(late)
         self.words[:] = np.frombuffer(words, self.words.dtype)
         for cta, (smem, mbarriers, named, at_cluster, exited) in zip(self.ctas, ctas, strict=True):
             cta.smem.u8[:] = np.frombuffer(smem, np.uint8)
@@ -187,6 +208,8 @@ class OneOrder(EveryOrder):
     def _search(self) -> str:
         rng, idle, state = random.Random(0), 0, self._save()
         while any(warp.live for warp, _ in self.warps):
+            if self.timed and rng.random() < 0.1:
+                self._passes(True)
             warp, fragment = rng.choice([each for each in self.warps if each[0].live])
             try:
                 self._step(warp, fragment)

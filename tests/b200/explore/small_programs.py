@@ -12,6 +12,7 @@ from dataclasses import dataclass
 WORDS = ("s0", "s1", "g0", "g1")  # of shared memory of the CTA, of global memory
 MBARRIERS = 2
 AT = {"s0": "[sm]", "s1": "[sm+4]", "g0": "[%rd0]", "g1": "[%rd0+4]"}
+LATE = 1000  # what %globaltimer is at least, once it is late
 LINE = 100  # operation i of warp w stands at line LINE * (w + 1) + i
 
 
@@ -52,6 +53,8 @@ def draw(seed: int) -> Program:
     for operations in warps:
         if operations and rng.random() < 0.2:
             _mistake(rng, operations)
+    if rng.random() < 0.25:
+        warps = [[_timed(rng, operation) for operation in operations] for operations in warps]
     return Program(tuple(map(tuple, warps)), counts, ctas, cluster)
 
 
@@ -63,6 +66,17 @@ def _mistake(rng: random.Random, operations: list[tuple]) -> None:
         operations.insert(i, ("exit",))
     else:
         operations.reverse()
+
+
+def _timed(rng: random.Random, operation: tuple) -> tuple:
+    """An operation, or one in its place that looks at the clock: a poll that sleeps the longer the
+    later it is, a value that tells whether it is late.
+    """
+    if operation[0] == "poll" and rng.random() < 0.6:
+        return "pace", *operation[1:]
+    if operation[0] in ("read", "look at", "look") and rng.random() < 0.1:
+        return ("late",)
+    return operation
 
 
 LONGEST = {2: 10, 3: 9, 4: 8}  # operations of so many warps
@@ -191,7 +205,7 @@ def ptx(program: Program) -> str:
 def _text(operation: tuple, w: int, i: int) -> str:
     kind, *rest = operation
     name = f"{w}_{i}"
-    if kind in ("store", "plain", "read", "look at", "poll", "add", "exch", "red"):
+    if kind in ("store", "plain", "read", "look at", "poll", "pace", "add", "exch", "red"):
         word = rest[0]
         space = "shared" if word[0] == "s" else "global"
         at, strong = AT[word], f"relaxed.gpu.{space}.u32"
@@ -205,6 +219,13 @@ def _text(operation: tuple, w: int, i: int) -> str:
         if kind == "poll":
             return (
                 f"ld.{strong} %r8, {at}; setp.{rest[1]}.u32 %p2, %r8, {rest[2]}; @!%p2 bra S{name};"
+            )
+        if kind == "pace":
+            return (
+                f"ld.{strong} %r8, {at}; setp.{rest[1]}.u32 %p2, %r8, {rest[2]}; "
+                f"@%p2 bra S{w}_{i + 1}; mov.u64 %rd2, %globaltimer; "
+                f"setp.lt.u64 %p6, %rd2, {LATE}; @%p6 bra S{name}; "
+                f"cvt.u32.u64 %r9, %rd2; nanosleep.u32 %r9; bra S{name};"
             )
         if kind == "red":
             return f"@%q red.relaxed.gpu.{space}.add.u32 {at}, {value};"
@@ -224,4 +245,7 @@ def _text(operation: tuple, w: int, i: int) -> str:
             f"barrier.cluster.arrive.aligned; C{name}: barrier.cluster.wait.aligned;"
         ),
         "exit": lambda: "ret;",
+        "late": lambda: (
+            f"mov.u64 %rd2, %globaltimer; setp.ge.u64 %p6, %rd2, {LATE}; selp.u32 %r6, 1, 0, %p6;"
+        ),
     }[kind]()

@@ -1,0 +1,118 @@
+"""What depends on the result of an instruction: registers, branches, and what these decide over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from b200.effects import Loads, Sleeps, WaitsForPhase
+from b200.program.analysis import EXIT, Block, Op, post_dominators
+
+
+def is_look(op: Op) -> bool:
+    """Whether it asks for what others do: a test_wait or try_wait, or a strong load."""
+    effect = op.ins.effect
+    return isinstance(effect, WaitsForPhase) or isinstance(effect, Loads) and effect.strong
+
+
+class Reach:
+    """What the result of an instruction decides. branches: blocks that end with a branch on it.
+    inside: the blocks that these decide over. looks: keys of the looks there, without its own.
+    """
+
+    def __init__(self, op: Op):
+        self.op = op
+        self.branches: set[int] = set()
+        self.inside: set[int] = set()
+        self.looks: set[int] = set()
+
+
+class Dependents:
+    """The instructions of a kernel by what they depend on. home: key of an instruction -> its
+    block. meets: for each block, where the ways from it meet.
+    """
+
+    def __init__(self, blocks: list[Block]):
+        self.blocks = blocks
+        self.readers: dict[str, list[Op]] = defaultdict(list)
+        self.home: dict[int, int] = {}  # instruction -> block
+        for block in blocks:
+            for op in block.ops:
+                self.home[op.ins.key] = block.index
+                for register in op.srcs:
+                    self.readers[register.name].append(op)
+        self.meets: list[int] = []
+
+    def reach(self, source: Op) -> Reach | None:
+        """What an instruction decides; None if one that does more than compute, look and sleep
+        depends on it.
+        """
+        found = Reach(source)
+        work = [register.name for register in source.dsts]
+        seen = set(work)
+        while work:
+            for op in self.readers.get(work.pop(), ()):
+                if op is source:
+                    continue  # guarded, it keeps what it found before
+                written = self._decided(op, found)
+                if written is None:
+                    return None
+                new = written - seen
+                seen |= new
+                work += new
+        return found
+
+    def goes_round(self, found: Reach) -> bool:
+        """Whether a loop lies in what is decided: the result may tell how often, or for ever."""
+        left, size = set(found.inside), -1
+        while size != (size := len(left)):
+            left = {i for i in left if left & set(self.blocks[i].successors)}
+        return bool(left)
+
+    def _decided(self, op: Op, found: Reach) -> set[str] | None:
+        """The registers that depend on one that an instruction reads. None: more than these do."""
+        if op.entry is not None:
+            harmless = op.entry.style == "pure" or isinstance(op.ins.effect, Sleeps)
+            return _names(op) if harmless else None
+        block = self.blocks[self.home[op.ins.key]]
+        if op.ins.mods[0] != "bra" or len(block.successors) != 2:
+            return None if op.ins.mods[0] != "bra" else set()
+        if not self.meets:
+            self.meets = post_dominators(self.blocks)
+        if block.index in found.branches:
+            return set()
+        found.branches.add(block.index)
+        region = self._region(block)
+        if region is None:
+            return None
+        return self._inside(region - found.inside, found)
+
+    def _region(self, block: Block) -> set[int] | None:
+        """The blocks that a branch decides over; None if its ways do not meet."""
+        stop, found = self.meets[block.index], set()
+        work = list(block.successors)
+        while work:
+            index = work.pop()
+            if index == EXIT:
+                return None
+            if index != stop and index not in found:
+                found.add(index)
+                work += self.blocks[index].successors
+        return None if stop == EXIT else found
+
+    def _inside(self, new: set[int], found: Reach) -> set[str] | None:
+        found.inside |= new
+        written: set[str] = set()
+        for index in new:
+            for op in self.blocks[index].ops:
+                jumps = op.entry is None and op.ins.mods[0] == "bra"
+                pure = op.entry is not None and op.entry.style == "pure"
+                if not (pure or jumps or is_look(op) or isinstance(op.ins.effect, Sleeps)):
+                    return None
+                if is_look(op) and op is not found.op:
+                    found.looks.add(op.ins.key)
+                written |= _names(op)
+        return written
+
+
+def _names(op: Op) -> set[str]:
+    return {register.name for register in op.dsts}
