@@ -227,6 +227,10 @@ def _cp_async(trail: Trail, warp: CheckedFragment, copy: ops.CpAsync) -> Look:
     )
 
 
+def _tmem_copy(trail: Trail, warp: CheckedFragment, copy: ops.TmemCopy) -> Look:
+    return Look((copy.shape, copy.matrix, copy.lanes, copy.column, len(copy.members)))
+
+
 def _commit(trail: Trail, warp: CheckedFragment, commit: ops.Commit) -> Look:
     targets = tuple(cta.rank for cta in commit.targets)
     return Look((targets, commit.offset, len(commit.members)))
@@ -242,7 +246,7 @@ OPERATIONS: dict[type[ops.Operation], Callable[..., Look]] = {
     ops.CpAsync: _cp_async,
     ops.CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
     ops.Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
-    ops.TmemCopy: lambda trail, warp, c: Look((c.shape, c.matrix, c.column, len(c.members))),
+    ops.TmemCopy: _tmem_copy,
     ops.TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
     ops.Commit: _commit,
 }

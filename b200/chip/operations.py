@@ -226,11 +226,14 @@ class Mma(TensorCoreOperation):
 
 @dataclass(frozen=True, slots=True)
 class TmemCopy(TensorCoreOperation):
-    """tcgen05.cp: `tile` of the shared-memory matrix `matrix` to tensor memory from `column` on."""
+    """tcgen05.cp: `tile` of the shared-memory matrix `matrix` to `lanes` of tensor memory, from
+    `column` on.
+    """
 
     shape: Shape
     matrix: MatrixDescriptor
     tile: Tile
+    lanes: range
     column: int
 
 

@@ -164,6 +164,13 @@ def left_out(bug: bool) -> Source:
     return one_warp(body, 32 if bug else 16)
 
 
+def copied_lane(bug: bool) -> Source:
+    """A tcgen05.cp of 4x256b fills a lane of each quarter; the bug stores the others, too."""
+    return one_warp(
+        lambda k: k("tcgen05.cp.cta_group::1.4x256b [%r4], %rd20;", "copy"), 32 if bug else 1
+    )
+
+
 def pair_frees(early: bool, bug: bool) -> Source:
     """Both CTAs of a pair use their columns and free them; the twin lets them meet before. early:
     they meet, but before rank 1 uses its columns.
@@ -324,6 +331,15 @@ PLANTED = [
         ("reads lanes 16-31 of tensor memory that nothing has written",),
         ("load", "mma"),
         sums_of_half,
+    ),
+    planted(
+        "lanes_that_a_copy_leaves_out",
+        "lanes are stored that a tcgen05.cp of 4x256b, which writes one of each quarter, leaves out",
+        copied_lane,
+        "uninitialised",
+        ("reads lanes 1-31 of tensor memory that nothing has written",),
+        ("load", "copy"),
+        lambda args: torch.tensor([0x3C003C00] + [0] * 31, dtype=torch.int32),
     ),
     of_pair(
         "pair_frees_before_its_peer_loads", "a CTA of a pair frees before the other loads", False

@@ -1,8 +1,8 @@
-"""Shadow memories: for each cell the record that wrote it last, and those that have read it since.
+"""Shadow of shared memory: for each cell what wrote it last, and what has read it since.
 
-Shared memory has two kinds of cells: 16-byte granules for the asynchronous proxy (TMA, bulk copies,
+There are two kinds of cells: 16-byte granules for the asynchronous proxy (TMA, bulk copies,
 tensor core), which moves nothing smaller; 4-byte words for generic loads and stores, so that
-neighbours are told apart. A cell of tensor memory is half a lane quarter (16 lanes) by one column.
+neighbours are told apart. Tensor memory has its own (tensor/tensor_shadow.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ GRANULE, WORD = 16, 4
 SHUFFLED, EVERY = 255, 254  # in place of a lane: several lanes; each of them has stored the word
 ALL_LANES = np.array([SHUFFLED], np.uint8)
 EACH_LANE = np.array([EVERY], np.uint8)
-HALVES, COLUMNS = 8, 512
-LOAD_READERS = 4  # warpgroups told apart as readers of tensor memory
 
 
 def distinct(numbers: np.ndarray) -> tuple:
@@ -93,13 +91,3 @@ class SharedShadow:
     def readers(self, low: int, high: int) -> list[int]:
         """Slots of the warps that may have loaded some of the bytes low to high."""
         return [i for i, blocks in enumerate(self.loaded_in) if blocks.meet(low, high)]
-
-
-class TensorShadow:
-    """Shadow of a CTA's tensor memory, [half quarters, columns]."""
-
-    def __init__(self):
-        self.written = np.zeros((HALVES, COLUMNS), np.int32)
-        self.core = np.zeros((HALVES, COLUMNS), np.int32)
-        self.loaded = np.zeros((LOAD_READERS, HALVES, COLUMNS), np.int32)
-        self.freed = np.zeros(COLUMNS, np.int32)  # tcgen05.dealloc of columns nobody has now

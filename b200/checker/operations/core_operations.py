@@ -13,16 +13,15 @@ from b200.checker.agent import Agent
 from b200.checker.barriers.signals import Signals
 from b200.checker.finding import PORTABILITY
 from b200.checker.launches import lifetime
-from b200.checker.memory.shadow import HALVES
 from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.streams import NEVER
-from b200.checker.tensor import collectors
-from b200.checker.tensor.tensor_memory import ALL, LOWER_HALVES
+from b200.checker.tensor import collectors, tensor_shadow
+from b200.checker.tensor.tensor_shadow import ALL, LOWER_HALVES, only, place_of_sum
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip import operations as ops
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
 from b200.chip.tensor.mma_operands import SharedOperand
-from b200.chip.tensor.tmem import split
+from b200.hardware import TMEM_LANES
 from b200.registry import lanes_text
 
 if TYPE_CHECKING:
@@ -71,15 +70,10 @@ class CoreOperations:
             for sf in (op.sfa, op.sfb):
                 if sf is not None:
                     self._read_scales(record, tensor, sf)
-            row, column = split(op.acc.taddr)
-            halves = slice(row // 16, 8, 2) if op.acc.half else ALL
-            if op.disabled is not None:  # lanes that keep what they had
-                kept = op.disabled[i].reshape(HALVES, -1).all(axis=1)
-                halves = np.setdiff1d(np.arange(HALVES)[halves], np.flatnonzero(kept))
-            columns = slice(column, column + op.acc.columns // op.acc.parts)
+            halves, columns, lanes = place_of_sum(op, i)
             if op.accumulate:
-                tensor.accumulate(record, halves, columns)
-            tensor.write(record, halves, columns)
+                tensor.accumulate(record, halves, columns, lanes)
+            tensor.write(record, halves, columns, lanes)
 
     @staticmethod
     def _read_scales(record: Record, tensor, sf):
@@ -134,21 +128,28 @@ class CoreOperations:
             f"copies {shape.rows} rows of {shape.nbytes} bytes to tensor memory",
         )
         observer = self.observer
+        halves, lanes = tensor_shadow.of(copy.lanes)
         observer.descriptors.see(record, "the source", copy.matrix, True)
         observer.versions.see(record, "the source", copy.matrix)
         for cta in members:
             self._read_tile(record, cta, copy.matrix, copy.tile)
             columns = slice(column, column + shape.nbytes // 4)
-            observer.products.copied(record, cta, copy.matrix.start, columns)
-            observer.tensor(cta).write(record, ALL, columns)
+            if lanes is None:
+                observer.products.copied(record, cta, copy.matrix.start, columns)
+            observer.tensor(cta).write(record, halves, columns, lanes)
 
     def _tmem_shift(self, agent: Agent, shift: ops.TmemShift, apply: ops.Action):
         record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
-        halves, columns = slice(shift.row // 16, 8), slice(shift.column, shift.column + 8)
+        columns = slice(shift.column, shift.column + 8)
+        lanes = np.arange(TMEM_LANES)
+        moved = lanes >= shift.row
+        sources, targets = (only(moved & (lanes % 32 != kept)) for kept in (0, 31))
         for cta in shift.members:
             tensor = self.observer.tensor(cta)
-            tensor.read(record, halves, columns, keep=False)
-            tensor.write(record, halves, columns)
+            halves, of = sources
+            tensor.read(record, halves, columns, lanes=of)
+            halves, of = targets
+            tensor.write(record, halves, columns, of)
 
     def _commit(self, agent: Agent, commit: ops.Commit, apply: ops.Action):
         agent.roles.add("MMA")

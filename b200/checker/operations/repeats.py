@@ -170,7 +170,7 @@ def _key(operation: ops.Operation) -> tuple:
             a = op.a.matrix if isinstance(op.a, SharedOperand) else op.a
             return (ops.Mma, a, op.b.matrix, op.acc.taddr, op.sfa, op.sfb)
         case ops.TmemCopy():
-            return (ops.TmemCopy, operation.matrix, operation.column)
+            return (ops.TmemCopy, operation.matrix, operation.lanes, operation.column)
     return (None,)
 
 

@@ -13,11 +13,10 @@ from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, NOTE, Finding
 from b200.checker.memory.shadow import GRANULE, distinct
-from b200.checker.tensor.tensor_memory import ALL
+from b200.checker.tensor.tensor_shadow import ALL, Halves, place_of_sum
 from b200.chip.copies.tensormap import SPANS
 from b200.chip.tensor.descriptors import SWIZZLES
 from b200.chip.tensor.mma_operands import SharedOperand
-from b200.chip.tensor.tmem import split
 
 if TYPE_CHECKING:
     from b200.checker.memory.shared_memory import SharedRules
@@ -209,12 +208,11 @@ class Products:
         """Report a sum that is started over another sum that nobody has read."""
         if op.accumulate:
             return
-        row, column = split(op.acc.taddr)
-        columns = slice(column, column + op.acc.columns // op.acc.parts)
+        halves, columns, _ = place_of_sum(op, 0)
         unread = self._unread(
             record,
             tensor,
-            slice(row // 16, 8, 2) if op.acc.half else ALL,
+            halves,
             columns,
             words.thing(record) + NEW_SUM,
             "missing: enable-input-d true for all but the first MMA of a tile (the accumulate flag "
@@ -227,7 +225,7 @@ class Products:
         self,
         record: Record,
         tensor: TensorRules,
-        halves: slice,
+        halves: Halves,
         columns: slice,
         diagnosis: str,
         missing: str,

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from b200.checker import words
 from b200.checker.accesses import Record
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.shadow import COLUMNS
+from b200.checker.tensor.tensor_shadow import ALL
 from b200.chip.state import CTA
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
 from b200.chip.tensor.mma_operands import TMEM_COLUMNS_OF_A, SharedOperand, TensorOperand
 from b200.chip.tensor.tmem import split
 from b200.effects import Multiplies
+from b200.hardware import TMEM_COLUMNS
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
@@ -66,9 +67,9 @@ def _latest(observer: Observer, operand: Operand, cta: CTA) -> int:
         shadow, start = observer.shared(cta).shadow, operand.matrix.start
         index = operand.tile.chunks + (start - start % PERIOD) // CHUNK
         return int(max(shadow.written[index].max(), shadow.words(shadow.stored, index).max()))
-    column = split(operand.taddr)[1] % COLUMNS
-    written = observer.tensor(cta).shadow.written
-    return int(written[:, column : column + TMEM_COLUMNS_OF_A].max())
+    column = split(operand.taddr)[1] % TMEM_COLUMNS
+    columns = slice(column, column + TMEM_COLUMNS_OF_A)
+    return observer.tensor(cta).shadow.latest(ALL, columns)
 
 
 def _found(observer: Observer, record: Record, effect: Multiplies, fill: Record | None) -> None:

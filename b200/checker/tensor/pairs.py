@@ -20,6 +20,7 @@ from b200.checker.accesses import Record, issued_before
 from b200.checker.agent import Agent
 from b200.checker.finding import PORTABILITY
 from b200.checker.memory.shadow import distinct
+from b200.checker.tensor.tensor_shadow import ALL
 from b200.checker.vector_clocks import ORDER
 from b200.chip.state import CTA
 from b200.program.module import Instr, Kernel
@@ -105,7 +106,8 @@ def uses(observer: Observer, record: Record, columns: slice) -> None:
     """A warp frees a pair's columns: the peer's warps must have used them before."""
     rules = observer.tensor(peer_of(record.agent.cta))
     shadow, records = rules.shadow, rules.state.records
-    numbers = {*distinct(shadow.written[:, columns]), *distinct(shadow.loaded[:, :, columns])}
+    written = shadow.writers(ALL, columns)
+    numbers = {*distinct(written), *distinct(shadow.loaded[:, :, columns])}
     for old in (records[number] for number in numbers if number):
         if old.kind in MOVES and not issued_before(record.agent, old):
             frees_in_use(rules, record, old, columns)

@@ -23,19 +23,18 @@ from b200.checker.accesses import Record
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
-HEIGHT = 16  # lanes of a half quarter
 # NaNs of f16, bf16 and f32 (its upper half), of a pair of e4m3, and fresh cells themselves
 NANS = (0x7FFF, 0x7F7F, 0xFFFF)
 
 
 class Partly(NamedTuple):
-    """A load of tensor memory of which a part was written. writer: of some of that. halves,
-    columns: what the load reads. empty: bool [halves, columns], what nothing has written.
+    """A load of tensor memory of which a part was written. writer: of some of that. row: the first
+    lane that the load reads. empty: bool [lanes, columns], what nothing has written.
     """
 
     load: Record
     writer: Record
-    halves: slice
+    row: int
     columns: slice
     empty: np.ndarray
 
@@ -47,15 +46,15 @@ class Partly(NamedTuple):
         first, last = (self.columns.start + int(found[i]) for i in (0, -1))
         return slice(first, last + 1)
 
-    def empty_halves(self) -> list[int]:
-        """The half quarters that are empty in all columns of the load."""
-        return [self.halves.start + int(i) for i in np.flatnonzero(self.empty.all(axis=1))]
+    def empty_lanes(self) -> list[int]:
+        """The lanes that are empty in all columns of the load."""
+        return [self.row + int(i) for i in np.flatnonzero(self.empty.all(axis=1))]
 
 
 def suspicious(observer: Observer) -> bool:
     """Whether to find out if a result depends on what the loads got."""
     loads = observer.coverage.partly
-    lanes = any(partly.empty_halves() for partly in loads)
+    lanes = any(partly.empty_lanes() for partly in loads)
     return lanes or bool(loads) and observer.unwritten.wrote_any(NANS)
 
 
@@ -89,18 +88,18 @@ def tell(observer: Observer, reached: str) -> None:
 
 def _place(loads: list[Partly]) -> str:
     """The lanes and the columns that are empty in all of a load, in words."""
-    halves = {half for partly in loads for half in partly.empty_halves()}
+    lanes = {lane for partly in loads for lane in partly.empty_lanes()}
     found = [columns for partly in loads if (columns := partly.empty_columns()) is not None]
-    places = [f"lanes {_ranges(halves)}"] if halves else []
+    places = [f"lanes {_ranges(lanes)}"] if lanes else []
     if found:
         places.append(f"columns [{min(c.start for c in found)}, {max(c.stop for c in found)})")
     return " and ".join(places) or "parts"
 
 
-def _ranges(halves: Iterable[int]) -> str:
-    """Half quarters as ranges of lanes: "16-31, 48-63"."""
-    order = sorted(halves)
+def _ranges(lanes: Iterable[int]) -> str:
+    """Lanes as ranges: "16-31, 48-63"."""
+    order = sorted(lanes)
     starts = [order[0], *(b for a, b in pairwise(order) if b != a + 1)]
     ends = [*(a for a, b in pairwise(order) if b != a + 1), order[-1]]
     spans = zip(starts, ends, strict=True)
-    return ", ".join(f"{HEIGHT * first}-{HEIGHT * last + HEIGHT - 1}" for first, last in spans)
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans)

@@ -15,7 +15,7 @@ from b200.checker.agent import Agent
 from b200.checker.observer import Observer
 from b200.checker.steps import all_operands, rule
 from b200.checker.tensor import pairs
-from b200.checker.tensor.tensor_memory import halves_of
+from b200.checker.tensor.tensor_shadow import halves_of
 from b200.checker.vector_clocks import HB
 from b200.chip.fragment import Fragment
 from b200.chip.tensor.tmem import TmemAccess, split

@@ -17,22 +17,16 @@ from b200.checker.agent import Agent
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
 from b200.checker.memory.coverage import Coverage
-from b200.checker.memory.shadow import LOAD_READERS, TensorShadow, distinct
+from b200.checker.memory.shadow import distinct
 from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
+from b200.checker.tensor.tensor_shadow import ALL, LOAD_READERS, ROWS, Halves, Lanes, TensorShadow
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
 
-ALL = slice(0, 8)
-LOWER_HALVES = slice(0, 8, 2)  # lanes 0 to 15 of each quarter
 MANY = 64  # loads of partly written cells that are remembered, and sums over unread ones
-
-
-def halves_of(row: int, height: int) -> slice:
-    """The half quarters that lanes [row, row + height) lie in."""
-    return slice(row // 16, -(-(row + height) // 16))
 
 
 def _pipelined(new: Record, old: Record, how: str) -> bool:
@@ -40,14 +34,12 @@ def _pipelined(new: Record, old: Record, how: str) -> bool:
     accumulator and one shape. What an MMA only reads, a later one may overwrite: attention kernels
     do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round:
     generated code relies on mma before cp, which PTX does not list either. Of cp and shift among
-    themselves a shift and a cp of 4x256b do, and those with an MMA between them. Two of 4x256b
-    write one lane of each quarter, mostly not the same one: the shadow's halves do not tell.
+    themselves a shift and a cp of 4x256b do, and those with an MMA between them.
     """
     if new.kind == "mma" or old.kind == "mma":
         return how == "write" or new.kind != old.kind or new.sum == old.sum
-    if new.kind == "cp" and new.ins.has("4x256b"):
-        one_lane = old.kind == "cp" and old.ins.has("4x256b")
-        return one_lane or old.kind == "shift" or old.step < new.behind
+    if new.kind == "cp" and new.ins.has("4x256b") and old.kind == "shift":
+        return True
     return old.step < new.behind
 
 
@@ -75,20 +67,26 @@ class TensorRules:
         return f"tensor-memory columns [{columns.start}, {columns.stop}) of CTA {self.cta.index}"
 
     def read(
-        self, new: Record, halves, columns: slice, partly: bool = False, keep: bool = True
+        self,
+        new: Record,
+        halves: Halves,
+        columns: slice,
+        partly: bool = False,
+        keep: bool = True,
+        lanes: Lanes = None,
     ) -> None:
         """Check a read. partly: report uninitialised memory only if nothing of the range was
         written. keep: note the read in the shadow.
         """
         if self._gone(new, columns):
             return
-        cells = self.shadow.written[halves, columns]
-        numbers = distinct(cells)
+        writers = self.shadow.writers(halves, columns, lanes)
+        numbers = distinct(writers)
         self._conflict(new, numbers, columns, "read")
-        if 0 in numbers and (not partly or not cells.any()):
-            self._uninitialised(new, columns, int(np.count_nonzero(cells == 0)), cells.size)
+        if 0 in numbers and (not partly or not writers.any()):
+            self._uninitialised(new, columns, int(np.count_nonzero(writers == 0)), writers.size)
         elif 0 in numbers and partly:
-            self._partly(new, halves, columns, cells)
+            self._partly(new, halves, columns, max(numbers))
         if not keep:
             return
         if new.kind == "load":
@@ -96,9 +94,9 @@ class TensorRules:
         else:
             self.shadow.core[halves, columns] = new.number
 
-    def accumulate(self, new: Record, halves, columns: slice) -> None:
+    def accumulate(self, new: Record, halves: Halves, columns: slice, lanes: Lanes) -> None:
         """Check an MMA that adds to its accumulator."""
-        self.read(new, halves, columns, keep=False)
+        self.read(new, halves, columns, keep=False, lanes=lanes)
         loaded = self.shadow.loaded[:, halves, columns]
         if not loaded.any():
             return
@@ -122,30 +120,23 @@ class TensorRules:
             NOTE,
         )
 
-    def write(self, new: Record, halves, columns: slice) -> None:
+    def write(self, new: Record, halves: Halves, columns: slice, lanes: Lanes = None) -> None:
         if self._gone(new, columns):
             return
         shadow = self.shadow
-        self._conflict(new, distinct(shadow.written[halves, columns]), columns, "overwrite")
+        writers = distinct(shadow.writers(halves, columns, lanes))
+        self._conflict(new, writers, columns, "overwrite")
         core = shadow.core[halves, columns]
         if core.any():
             self._conflict(new, distinct(core), columns, "write")
-            shadow.core[halves, columns] = 0
         loaded = shadow.loaded[:, halves, columns]
         if loaded.any():
             self._conflict(new, distinct(loaded), columns, "write")
-            shadow.loaded[:, halves, columns] = 0
-        shadow.written[halves, columns] = new.number
+        shadow.wrote(new.number, halves, columns, lanes)
 
     def allocated(self, columns: slice) -> None:
         """tcgen05.alloc has handed out these columns."""
         self.shadow.freed[columns] = 0
-
-    def _forget(self, columns: slice):
-        """Forget the contents of freed columns: for the next owner nothing is written there."""
-        self.shadow.written[:, columns] = 0
-        self.shadow.core[:, columns] = 0
-        self.shadow.loaded[:, :, columns] = 0
 
     def _gone(self, new: Record, columns: slice) -> bool:
         """Report an access to columns that were freed before it: the next allocation may have them.
@@ -179,12 +170,12 @@ class TensorRules:
         makes the access, completed before it.
         """
         shadow = self.shadow
-        for cells in (shadow.written[:, columns], shadow.core[:, columns]):
+        for cells in (shadow.writers(ALL, columns), shadow.core[:, columns]):
             self._conflict(new, distinct(cells), columns, "free")
         if (loaded := shadow.loaded[:, :, columns]).any():
             self._conflict(new, distinct(loaded), columns, "free")
             self._note_unread(columns)
-        self._forget(columns)
+        shadow.forget(columns)
         shadow.freed[columns] = new.number
 
     def _note_unread(self, columns: slice):
@@ -414,11 +405,14 @@ class TensorRules:
             NOTE,
         )
 
-    def _partly(self, new: Record, halves: slice, columns: slice, cells: np.ndarray):
-        """Note a load of which some cells were written and some were not (partly_written.py)."""
+    def _partly(self, new: Record, halves: Halves, columns: slice, writer: int):
+        """Note a load of which some cells were written and some were not (partly_written.py).
+        writer: the record number of the latest write.
+        """
         if len(self.coverage.partly) < MANY:
-            writer = self.state.records[int(cells.max())]
-            self.coverage.partly.append(Partly(new, writer, halves, columns, cells == 0))
+            empty, old = self.shadow.empty(halves, columns), self.state.records[writer]
+            row = int(ROWS[halves][0])
+            self.coverage.partly.append(Partly(new, old, row, columns, empty))
 
     def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
         new.empty = True

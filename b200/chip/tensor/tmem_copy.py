@@ -22,6 +22,7 @@ from b200.chip.tensor.tmem import split
 from b200.chip.tensor.tmem_alloc import group_of
 from b200.effects import CopiesToTensor
 from b200.errors import Fault
+from b200.hardware import TMEM_LANES
 from b200.program.module import Instr
 from b200.registry import Run, lane
 
@@ -37,6 +38,10 @@ class Shape:
     rows: int
     nbytes: int
     targets: tuple[tuple[int, ...], ...] = ()
+
+    def lanes(self, row: int) -> range:
+        """The lanes that a copy to lane `row` writes: all, or with 4x256b one of each partition."""
+        return range(TMEM_LANES) if self.targets else range(row % 32, TMEM_LANES, 32)
 
 
 SHAPES = {
@@ -64,10 +69,11 @@ def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray) -> 
     """Write source rows, uint8 [rows, nbytes], to tensor memory."""
     words = source.view(np.uint32)
     width = words.shape[1]
-    partitions = cta.columns(column, width).reshape(4, 32, -1)
-    if not shape.targets:  # 4x256b: one lane of each partition
-        partitions[:, row % 32, column : column + width] = words
+    tmem = cta.columns(column, width)
+    if not shape.targets:
+        tmem[shape.lanes(row), column : column + width] = words
         return
+    partitions = tmem.reshape(4, 32, -1)
     if len(shape.targets) == 1:  # warpx4: the same rows to all
         partitions[:, :, column : column + width] = words
         return
@@ -130,7 +136,7 @@ def tcgen05_cp(ins: Instr) -> Run:
                     rows = expand(rows)
                 store(cta, shape, row, column, rows)
 
-        copy = TmemCopy(ctas, shape, source.matrix, source.tile, column)
+        copy = TmemCopy(ctas, shape, source.matrix, source.tile, shape.lanes(row), column)
         warp.machine.issue(copy, warp, apply)
 
     return run

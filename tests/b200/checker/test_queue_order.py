@@ -34,6 +34,9 @@ OPERATIONS = {
     "shift": lambda k: k("tcgen05.shift.cta_group::1.down [%r4];"),
     "cp": lambda k: k("tcgen05.cp.cta_group::1.128x256b [%r4], %rd21;"),
     "cp.4x256b": lambda k: k("tcgen05.cp.cta_group::1.4x256b [%r4], %rd21;"),
+    "another_lane": lambda k: k(
+        "add.u32 %r13, %r4, 65536; tcgen05.cp.cta_group::1.4x256b [%r13], %rd21;"
+    ),
     "beside": lambda k: k("add.u32 %r13, %r4, 8; tcgen05.cp.cta_group::1.128x256b [%r13], %rd21;"),
     "wait": wait,
 }
@@ -55,7 +58,16 @@ def findings(*names: str) -> list:
 
 @pytest.mark.parametrize(
     "names",
-    ["mma shift cp", "cp shift", "mma shift shift", "cp cp", "mma shift cp.4x256b cp"],
+    [
+        "mma shift cp",
+        "cp shift",
+        "mma shift shift",
+        "cp cp",
+        "mma shift cp.4x256b cp",
+        "mma shift cp.4x256b cp.4x256b",
+        "cp cp.4x256b",
+        "mma cp.4x256b shift",
+    ],
 )
 def test_pairs_that_nothing_orders(names):
     found = findings(*names.split())
@@ -73,7 +85,8 @@ def test_pairs_that_nothing_orders(names):
         "cp beside",
         "mma shift mma shift",
         "mma shift mma cp",
-        "cp.4x256b cp.4x256b",
+        "mma shift cp.4x256b another_lane",
+        "cp mma another_lane cp.4x256b",
     ],
 )
 def test_their_twins(names):

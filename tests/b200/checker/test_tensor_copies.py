@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from b200.checker.memory.shadow import TensorShadow
-from b200.checker.tensor.tensor_memory import TensorRules, halves_of
+from b200.checker.tensor.tensor_shadow import TensorShadow, halves_of
 from tests.b200.checker.test_checker import findings_of
 
 
@@ -130,11 +129,10 @@ def test_columns_that_are_allocated_again_are_new():
 
 
 def test_what_is_freed_is_forgotten_and_nothing_else():
-    rules = TensorRules.__new__(TensorRules)
-    rules.shadow = shadow = TensorShadow()
+    shadow = TensorShadow()
     for cells in (shadow.written, shadow.core, shadow.loaded):
         cells.fill(7)
-    rules._forget(slice(32, 64))
+    shadow.forget(slice(32, 64))
     for cells in (shadow.written, shadow.core, shadow.loaded):
         assert not cells[..., 32:64].any()
         assert (cells[..., :32] == 7).all() and (cells[..., 64:] == 7).all()
