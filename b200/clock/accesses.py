@@ -48,12 +48,33 @@ def _there(at: float, asked: float, there: float) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def _wavefronts(relative: bytes, nbytes: int) -> float:
-    """Words that the busiest of 32 banks must deliver for addresses (int64, from a multiple of 128
-    bytes).
+    """Wavefronts of an access of so many bytes a lane at addresses (int64, from a multiple of 128
+    bytes). One has lanes with 128 bytes together, or with 256 where two by two have the same
+    address: each lane and the next one, or the next but one. Lanes of one wavefront take one for
+    each word that the busiest of 32 banks must deliver.
+
+    Source: NVIDIA's forum, 77228 (128 bytes a clk come back, pairs of equal lanes are packed), and
+    373160 (wavefronts of LDS.128 on an H100).
     """
     addresses = np.frombuffer(relative, np.int64)
-    words = np.unique((addresses >> 2)[:, None] + np.arange(max(1, nbytes // 4)))
-    return float(np.bincount(words % BANKS, minlength=BANKS).max())
+    count = max(1, nbytes // 4)
+    words = (addresses >> 2)[:, None] + np.arange(count)
+    lanes = BANKS // count * (1 + (count > 1 and _in_pairs(addresses)))
+    return float(sum(_busiest(words[i : i + lanes]) for i in range(0, len(words), lanes)))
+
+
+def _in_pairs(addresses: np.ndarray) -> bool:
+    """Whether each lane has the address of the next one, or each that of the next but one."""
+    return any(
+        len(addresses) % (2 * apart) == 0
+        and (np.diff(addresses.reshape(-1, 2, apart), axis=1) == 0).all()
+        for apart in (1, 2)
+    )
+
+
+def _busiest(words: np.ndarray) -> int:
+    """How many words the busiest bank must deliver."""
+    return int(np.bincount(np.unique(words) % BANKS, minlength=BANKS).max())
 
 
 class Accesses:
@@ -186,9 +207,7 @@ class Accesses:
     def access_shared(
         self, warp: TimedFragment, kind: str, addresses: np.ndarray, nbytes: int, remote: bool
     ) -> None:
-        """Time an ld, st, atom or red (`kind`) at shared addresses: one wavefront for each word
-        that the busiest bank must deliver.
-        """
+        """Time an ld, st, atom or red (`kind`) at shared addresses, by wavefronts."""
         sm, c = warp.cta.sm, self.c
         width = _wavefronts((addresses - (int(addresses[0]) & -LINE)).tobytes(), nbytes)
         if kind in ("atom", "red"):

@@ -42,3 +42,17 @@ def result_is_late(ins: Instr) -> bool:
     """Whether later instructions wait for the result where they use it: loads and atomics."""
     asked = ins.effect.properties
     return asked.lanes and asked.gives and not is_parameter(ins)
+
+
+def has_slow_path(ins: Instr) -> bool:
+    """Whether SASS branches in it, to a routine for the numbers that are hard: a division,
+    reciprocal or root of floats that is rounded exactly, and a 64-bit integer division. Seen in
+    SASS of ptxas 13.0 for sm_100a; those that are `approx` or `full`, or of 32-bit integers, have
+    none.
+    """
+    name, kind = ins.mods[0], ins.mods[-1]
+    if name not in ("div", "rem", "rcp", "sqrt"):
+        return False
+    if kind.startswith("f"):
+        return not (ins.has("approx") or ins.has("full"))
+    return kind.endswith("64")

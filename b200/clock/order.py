@@ -8,7 +8,7 @@ for sm_100a shows these rules:
     two cannot meet: in another state space, as ld.global.nc, or at another offset from the same
     register. Atomics and volatile accesses keep their place among accesses, not among arithmetic.
 *   Nothing here passes a barrier, a fence, an asynchronous copy, an instruction of tensor memory or
-    a reading of a clock.
+    a reading of a clock; nor a division, reciprocal or root that branches to a slow path.
 *   Loads go ahead while registers last: `register_limit`, `chosen_limit`. Spilling is not modelled.
 
 So two sources with the same SASS, of which one has loads and uses by turns and the other all loads
@@ -139,6 +139,8 @@ class Order:
         if op.entry is None or any(
             isinstance(o, Special) and o.name in CLOCKS for o in ins.operands
         ):
+            return FENCE
+        if costs.has_slow_path(ins):
             return FENCE
         effect = ins.effect
         if op.entry.style == "pure" or isinstance(effect, WITHOUT_MEMORY):

@@ -34,7 +34,9 @@ ret; }}
 
 
 def taken(text: str) -> list[list[str]]:
-    """First words of the accesses, sums and shuffles of each block, in the order of the clock."""
+    """First words of the accesses, sums, divisions and shuffles of each block, in the order of the
+    clock.
+    """
     program = parse(text)
     found: list[list[Instr]] = []
 
@@ -45,7 +47,7 @@ def taken(text: str) -> list[list[str]]:
             return groups
 
     translate(program, next(iter(program.kernels.values())), Noting)
-    words = ("ld", "st", "add", "fma", "shfl", "atom", "bar")
+    words = ("ld", "st", "add", "fma", "shfl", "atom", "bar", "rcp", "sqrt", "div")
     return [
         [i.mods[0] for i in block if i.mods[0] in words and not i.has("param", "u32", "u64")]
         for block in found
@@ -111,6 +113,31 @@ def test_nothing_passes_a_barrier():
         "ld.global.f32 %f2, [%rd4+4]; fma.rn.f32 %f4, %f2, %f2, %f3; st.global.f32 [%rd5], %f4;"
     )
     assert taken(source(body))[0] == ["ld", "fma", "bar", "ld", "fma", "st"]
+
+
+@pytest.mark.parametrize(
+    "division, sass",
+    [
+        ("rcp.rn.f32 {}, {}", "LDG CALL LDG STG CALL STG"),
+        ("rcp.rn.ftz.f32 {}, {}", "LDG CALL LDG STG CALL STG"),
+        ("sqrt.rn.f32 {}, {}", "LDG CALL LDG STG CALL STG"),
+        ("div.rn.f32 {}, {}, %f9", "LDG CALL LDG STG CALL STG"),
+        ("rcp.approx.ftz.f32 {}, {}", "LDG LDG STG STG"),
+        ("sqrt.approx.f32 {}, {}", "LDG LDG STG STG"),
+        ("div.full.f32 {}, {}, %f9", "LDG LDG STG STG"),
+    ],
+)
+def test_a_load_passes_a_division_unless_it_has_a_slow_path(division, sass):
+    body = (
+        f"ld.global.f32 %f1, [%rd4]; {division.format('%f3', '%f1')}; st.global.f32 [%rd5], %f3;"
+        f"ld.global.nc.f32 %f2, [%rd4+4096]; {division.format('%f4', '%f2')};"
+        "st.global.f32 [%rd5+4096], %f4;"
+    )
+    name = division.split(".")[0]
+    order = taken(source(f"mov.f32 %f9, %f0; {body}"))[0]
+    if "CALL" not in sass:
+        order = [word for word in order if word != name]
+    assert order == [{"LDG": "ld", "STG": "st", "CALL": name}[word] for word in sass.split()]
 
 
 def test_independent_shuffles_go_by_turns():

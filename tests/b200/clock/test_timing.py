@@ -145,6 +145,22 @@ def test_bank_conflicts_are_counted():
     assert b - a == 31  # 32 wavefronts instead of one
 
 
+@pytest.mark.parametrize(
+    "lane, wavefronts",
+    [
+        ("shl.b32 %r5, %r1, 4", 4),  # NVIDIA's forum, 77228: LDS.128 returns four registers
+        ("shr.u32 %r5, %r1, 5", 2),  # there: all lanes have one address, so pairs have
+        ("and.b32 %r5, %r1, 15; shl.b32 %r5, %r5, 5", 8),  # NVIDIA's forum, 373160: an H100
+        ("shr.u32 %r5, %r1, 4; shl.b32 %r5, %r5, 5", 2),  # there, as well
+    ],
+)
+def test_wide_shared_loads_come_back_by_quarter_warps(lane, wavefronts):
+    """lane: the address from which each lane loads 16 bytes."""
+    load = "ld.shared.v4.u32 {%r6, %r7, %r8, %r9}, [%r5+1024];"
+    one, nine = (clocks(f"{lane}; {load * n} add.u32 %r6, %r6, 1;", smem=4096)[0] for n in (1, 9))
+    assert nine - one == 8 * wavefronts
+
+
 def test_lanes_that_read_other_ctas_take_the_way_there():
     """Some lanes read their own CTA's memory, others a peer's: the latest decides."""
 
