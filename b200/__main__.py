@@ -16,13 +16,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 import b200
-from b200 import run_arguments
 from b200.command_line import Parser, dispatch, told
-from b200.script import run
 
 
 def run_program(argv: Sequence[str]) -> int:
     """Run a script, a module or a CUDA program."""
+    from b200 import run_arguments
+    from b200.script import run
+
     return run(run_arguments.parse(argv))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from b200.program.module import CLOCKS, Special
 from b200.program.names import readable
 
 if TYPE_CHECKING:
@@ -69,18 +68,16 @@ def _is_loaded(module: str) -> bool:
 
 def standing_clocks(gpu: Gpu) -> Iterator[str]:
     """A line for each kernel that has read a clock where no time is modelled."""
+    from b200.program.module import CLOCKS, Special  # with it comes numpy; `b200 exec` needs none
+
     ran = {(x.kernel, x.ptx) for x in gpu.launches if x.time is None}
     for program in gpu.programs:
         for name, kernel in program.kernels.items():
             operands = (o for item in kernel.body for o in getattr(item, "operands", ()))
-            clocks = {o.name for o in operands if isinstance(o, Special) and _is_clock(o.name)}
+            clocks = {o.name for o in operands if isinstance(o, Special) and o.name in CLOCKS}
             if clocks and (name, program.text) in ran:
                 listed = ", ".join(f"%{clock}" for clock in sorted(clocks))
                 yield (
                     f"kernel {readable(name)} reads {listed}: where no time is modelled they stand;"
                     " `b200 run --time` has modelled cycles"
                 )
-
-
-def _is_clock(name: str) -> bool:
-    return name in CLOCKS

@@ -26,7 +26,24 @@ a kernel that has none at all, since compiled public kernels work without; anyth
 simulated clock (`timing`), which runs without the checker.
 """
 
-from b200.checker.checked import Checker
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from b200.checker.finding import Finding
 
+if TYPE_CHECKING:
+    from b200.checker.checked import Checker
+
 __all__ = ["Checker", "Finding"]
+
+
+def __getattr__(name: str) -> Any:
+    """Checker, which is imported when it is asked for: it brings numpy and the whole chip along.
+    Who asks for the kinds of findings, as each command does that takes `--baseline`, needs neither.
+    """
+    if name != "Checker":
+        raise AttributeError(f"module 'b200.checker' has no attribute {name!r}")
+    from b200.checker.checked import Checker
+
+    return Checker

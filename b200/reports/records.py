@@ -10,13 +10,15 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from b200.checker.finding import ERROR, Finding
-from b200.chip.launch import Launch
 from b200.errors import EmulatorError
 from b200.program.names import readable
 from b200.reports import rules
+
+if TYPE_CHECKING:
+    from b200.chip.launch import Launch
 
 Record = dict[str, Any]
 # Kinds of records. A launch that has ended, one that has failed, findings so far of one that is

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from b200.host.cuda.modules import Modules
 from b200.host.imports import when_imported
 
 if TYPE_CHECKING:
     from b200.host.cuda.extension import Extensions
+    from b200.host.cuda.modules import Modules
 
 TORCH_EXTENSION = "torch.utils.cpp_extension"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from b200.checker.finding import PAGE, SEVERITIES
 from tests import ROOT
@@ -28,6 +29,7 @@ class Row:
         return rank in self.ranks and re.search(pattern, diagnosis) is not None
 
 
+@cache
 def sections() -> dict[str, list[Row]]:
     """Kind -> its rows, of the sections that are about a kind."""
     found = {}

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 
+from b200.chip import tensors
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.clock import (
@@ -23,6 +24,7 @@ from b200.clock import (
 from b200.clock import (
     call_time as protocol,
 )
+from b200.clock.devices import QUARTER
 from b200.clock.sm import mma_interval
 from b200.clock.taint import depends_on_arithmetic
 from b200.program.parse import parse
@@ -322,8 +324,10 @@ def test_kernels_that_decide_by_an_accumulator_are_noticed(use, decides):
 
 
 def test_later_ctas_start_when_earlier_ones_end():
-    """128 KB a CTA: one fits on an SM, so 2 x 148 CTAs run in two waves."""
-    one, two = (load_tiles(148 * n, 256)[0].time for n in (1, 2))
+    """128 KB a CTA: one fits on an SM, so 2 x 148 CTAs run in two waves; a quarter of the chip, with
+    a quarter of them and of the bandwidth, shows it.
+    """
+    one, two = (load_tiles(148 * n, 256, device=QUARTER.name)[0].time for n in (1, 2))
     wave = 148 * 131072 / 7.26e12 * 1e6
     assert two.time_us > one.time_us + wave
     assert {start for *_, start, _ in one.ctas} < {start for *_, start, _ in two.ctas}
@@ -340,17 +344,9 @@ def test_the_range_holds_the_nominal_time_and_memory_is_put_back():
     assert shown.time_us > protocol.reported([launch], 50).time_us  # the events' floor is shared
 
 
-@pytest.fixture
-def nothing_frozen():
-    """The search for tensors collects garbage where objects are frozen (b200/chip/tensors.py)."""
-    gc.unfreeze()
-    yield
-    gc.collect()
-    gc.freeze()
-
-
-def test_a_range_leaves_memory_alone_that_is_freed_meanwhile(nothing_frozen, monkeypatch):
+def test_a_range_leaves_memory_alone_that_is_freed_meanwhile(monkeypatch):
     """Found as a crash of whatever had been put into that memory since."""
+    tensors.set_apart()  # else the search for tensors collects garbage before the launch
     theirs = bytes([7]) * 64
     memory = bytearray(64)
     tensor = torch.frombuffer(memory, dtype=torch.uint8)
