@@ -42,3 +42,8 @@ def _lines(whole: Any, items: list[str]) -> str:
         named = zip(whole, items, strict=True)
         return "{\n" + ",\n".join(f"{json.dumps(key)}: {item}" for key, item in named) + "\n}"
     return "[\n" + ",\n".join(items) + "\n]"
+
+
+def as_object(found: Any) -> dict[str, Any]:
+    """What was read as JSON, if it is an object; {} for anything else."""
+    return found if isinstance(found, dict) else {}

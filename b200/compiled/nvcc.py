@@ -17,10 +17,14 @@ _ARCHITECTURES = {
     *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
     *("-cudart", "--cudart"),
 }
-_DROPPED = {"-G", "--device-debug", "-lineinfo", "--generate-line-info", "-dlto"}
-_DROPPED |= {"--dlink-time-opt", "-lcuda_static"}
-_ASKS = {"--version", "-V", "--help", "-h", "--list-gpu-arch", "-arch-ls", "--list-gpu-code"}
-_ASKS |= {"-code-ls"}
+_DROPPED = {
+    *("-G", "--device-debug", "-lineinfo", "--generate-line-info", "-dlto"),
+    *("--dlink-time-opt", "-lcuda_static"),
+}
+_ASKS = {
+    *("--version", "-V", "--help", "-h"),
+    *("--list-gpu-arch", "-arch-ls", "--list-gpu-code", "-code-ls"),
+}
 _PTX, _MACHINE_CODE = {"-ptx", "--ptx"}, {"-cubin", "--cubin"}
 _BOTH = "-gencode=arch=compute_100a,code=[compute_100a,sm_100a]"
 
@@ -29,7 +33,8 @@ def rewritten(words: Sequence[str], libraries: str) -> list[str]:
     """nvcc's arguments instead of a build's. libraries: the folder of the kit's runtime."""
     if _ASKS & set(words):
         return list(words)
-    kept, given = [], iter(words)
+    kept: list[str] = []
+    given = iter(words)
     for word in given:
         name, equals, _ = word.partition("=")
         if name in _ARCHITECTURES:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.checker.finding import KINDS
+from b200.records import as_object
 from b200.reports.records import WRONG, Record
 
 SCHEMA = "b200-baseline/1"
@@ -77,15 +78,17 @@ def read_baseline(path: Path) -> list[Accepted]:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is no baseline: {error}") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    baseline = as_object(found)
+    if baseline.get("schema") != SCHEMA:
         raise ValueError(f'{path} is no baseline: expected "schema": "{SCHEMA}"')
-    return [_accepted(path, i, entry) for i, entry in enumerate(found.get("accepted", ()))]
+    return [_accepted(path, i, entry) for i, entry in enumerate(baseline.get("accepted", ()))]
 
 
-def _accepted(path: Path, number: int, entry: Any) -> Accepted:
+def _accepted(path: Path, number: int, found: Any) -> Accepted:
     where = f"{path}: entry {number}"
-    if not isinstance(entry, dict):
-        raise ValueError(f"{where}: expected an object, got {entry!r}")
+    if not isinstance(found, dict):
+        raise ValueError(f"{where}: expected an object, got {found!r}")
+    entry = as_object(found)
     for name, value in entry.items():
         if name not in REQUIRED + OPTIONAL or not isinstance(value, str):
             raise ValueError(f"{where}: {name}: expected {', '.join(REQUIRED + OPTIONAL)} as texts")
@@ -100,7 +103,7 @@ def of_marks(patterns: Iterable[str]) -> list[Accepted]:
     """What a test expects or allows: "KIND", "KIND/RULE", each with " at FILE:LINE" if so wanted.
     ValueError for a kind that is none.
     """
-    found = []
+    found: list[Accepted] = []
     for pattern in patterns:
         rule, _, place = pattern.partition(" at ")
         kind, slash, _ = rule.partition("/")
@@ -112,11 +115,12 @@ def of_marks(patterns: Iterable[str]) -> list[Accepted]:
 
 def baseline_of(findings: Iterable[Record], reason: str) -> str:
     """The text of a baseline that accepts these findings of a report."""
-    entries = {}
+    entries: dict[str, dict[str, str]] = {}
     for finding in findings:
         place = finding["place"]
-        file = os.path.relpath(place["file"]) if place["file"] else ""
-        file = place["file"] if file.startswith("..") else file
+        file: str = place["file"]
+        near = os.path.relpath(file) if file else ""
+        file = file if near.startswith("..") else near
         entry = {"kind": finding["kind"], "rule": finding["rule"]}
         entry |= {"place": f"{file}:{place['line']}" if file else "?", "code": place["code"]}
         entry |= {"kernel": finding["kernel"], "reason": reason}
@@ -138,8 +142,8 @@ class Choice:
     launches: Sequence[tuple[int, int]] = ()
     expected: Sequence[str] = ()
     strict: bool = False
-    marks: dict[str, list[Accepted]] = field(default_factory=dict)
-    used: set[Accepted] = field(default_factory=set)
+    marks: dict[str, list[Accepted]] = field(default_factory=dict[str, list[Accepted]])
+    used: set[Accepted] = field(default_factory=set[Accepted])
 
     def why_not(self, finding: Record, launch: Record) -> str:
         """Why a finding does not count: "" if it does, "filter", or the reason of the baseline."""

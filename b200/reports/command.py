@@ -11,6 +11,7 @@ from typing import Any
 
 from b200.command_line import UNWRITTEN, Parser
 from b200.program.names import from_here
+from b200.records import as_object
 from b200.reports import choice, document, options, words
 
 
@@ -46,8 +47,9 @@ def _report(text: str) -> dict[str, Any]:
         found = json.loads(Path(text).read_text())
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{text} is no report: {error}") from None
-    if not isinstance(found, dict) or found.get("schema") != document.SCHEMA:
+    report = as_object(found)
+    if report.get("schema") != document.SCHEMA:
         raise argparse.ArgumentTypeError(
             f'{text} is no report: expected "schema": "{document.SCHEMA}"'
         )
-    return found
+    return report

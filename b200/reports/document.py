@@ -35,7 +35,7 @@ class Run:
     status: int | None = None
     ended: str = UNDER_WAY
     failure: str = ""
-    records: list[Record] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list[Record])
 
     def add(self, new: Iterable[Record]) -> None:
         self.records += new
@@ -48,7 +48,8 @@ class Run:
     def _last(self) -> list[Record]:
         """Records of launches; those of findings so far only where nothing came after them."""
         known = {_key(x) for x in self.records if x["record"] in (records.LAUNCH, records.FAILED)}
-        found, so_far = [], {}
+        found: list[Record] = []
+        so_far: dict[Any, Record] = {}
         for record in self.records:
             if record["record"] in (records.LAUNCH, records.FAILED, records.MORE):
                 found.append(record)
@@ -66,7 +67,7 @@ class Run:
     @property
     def end(self) -> Record:
         """What the program itself has said at its end; {} where it could not."""
-        return next((x for x in reversed(self.records) if x["record"] == records.END), {})
+        return next((x for x in reversed(self.records) if x["record"] == records.END), Record())
 
     def document(self, choice: Choice) -> dict[str, Any]:
         """The report, as it stands."""

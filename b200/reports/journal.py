@@ -12,6 +12,8 @@ import json
 import os
 from typing import Any
 
+from b200.records import as_object
+
 VARIABLE = "B200_RUN"  # of the environment: where the journal of the run is, and its settings
 
 
@@ -48,10 +50,10 @@ class Journal:
 
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line) if line else None
+        found: Any = json.loads(line) if line else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return as_object(found) or None
 
 
 def of_the_run() -> tuple[Journal, dict[str, Any]] | None:

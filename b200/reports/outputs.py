@@ -27,14 +27,18 @@ class Outputs:
 
     def write(self, found: dict[str, Any]) -> Iterator[str]:
         """Write both files; a line for each that cannot be written, which stays as it was."""
-        texts = ((self.report, "--report", document.text_of),)
-        texts += ((self.sarif, "--sarif", lambda x: sarif.text_of(x, self.root)),)
-        for path, option, text_of in texts:
+        for path, option, text in (
+            (self.report, "--report", document.text_of),
+            (self.sarif, "--sarif", self._sarif),
+        ):
             if path is not None:
                 try:
-                    write_whole(path, text_of(found))
+                    write_whole(path, text(found))
                 except OSError as error:
                     yield f"{option}: {cannot_write(path, error)}"
+
+    def _sarif(self, found: dict[str, Any]) -> str:
+        return sarif.text_of(found, self.root)
 
     @property
     def can_be_rewritten(self) -> bool:

@@ -66,7 +66,7 @@ def of_arguments(kernel: str, shape: Sequence[Any]) -> Record:
 
 def of_finding(finding: Finding) -> Record:
     """A finding of the checker. Details that need the whole run are left out before its end."""
-    told = [detail for detail in finding.details if isinstance(detail, str)]
+    told = [detail for detail in finding.details if not callable(detail)]  # Findings.tell
     details = sorted(told, key=lambda line: not line.startswith("missing:"))
     return {
         "severity": finding.severity,

@@ -113,7 +113,7 @@ def _result(finding: dict[str, Any], rule: int, root: Path, program: str) -> dic
 
 def _others(accesses: Iterable[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
     """The accesses of a finding, each with what it is."""
-    found = []
+    found: list[dict[str, Any]] = []
     for number, access in enumerate(accesses):
         file, _, line = access["loc"].rpartition(":")
         text = f"{access['role']}: {access['what']}" if access["what"] else access["role"]

@@ -83,14 +83,14 @@ class Watching:
         for text in words.lines(launched, main, told, everything, why_not):
             print(text, file=sys.stderr)
 
-    def _status(self, ended: Ended, end: records.Record, found: dict) -> int:
+    def _status(self, ended: Ended, end: records.Record, found: records.Record) -> int:
         if signal.SIGTERM in ended.passed_on or ended.signal == signal.SIGTERM:
             return TERMINATED
         bad = document.is_bad(found, self.choice) or bool(end.get("unasked"))
         status = ended.status or int(bad)
         return USAGE if end.get("idle") and not status else status
 
-    def _write_baseline(self, found: dict) -> Iterator[str]:
+    def _write_baseline(self, found: records.Record) -> Iterator[str]:
         path = self.options.write_baseline
         if path is None:
             return

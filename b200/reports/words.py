@@ -44,7 +44,8 @@ def lines(
     a finding is told once. main: the process that is not named. told: texts of findings that were
     printed before. why_not: why a finding does not count, "" if it does. command: who says it.
     """
-    told, known, kinds = set(told), set(), []
+    told, kinds = set(told), list[str]()
+    known: set[tuple[str, str]] = set()  # (symbol, first line) of findings that were told
     for launch, count in _grouped(launches):
         if launch.get("failed") in told:
             continue

@@ -35,7 +35,8 @@ class Directive:
 
 
 def directives(submission: Submission) -> list[Directive]:
-    found, first = [], True
+    found: list[Directive] = []
+    first = True
     for number, line in enumerate(submission.lines, 1):
         if not line.startswith(("#", "//")):
             first = False
@@ -121,7 +122,7 @@ def offered(submission: Submission) -> Iterator[Found]:
     if not submission.text:
         return
     name = board_of(submission)
-    missing = []
+    missing: list[str] = []
     if not _values(submission, "leaderboard"):
         missing.append(f"#!POPCORN leaderboard {name or 'BOARD'}")
     if not _values(submission, "gpu"):

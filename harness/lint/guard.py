@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from b200.records import as_object
 from harness.lint.submission import Found, Submission
 
 SECONDS = 300  # kernelbot's own limit
@@ -55,7 +56,8 @@ def _ask(command: list[str], text: str) -> dict[str, Any]:
     answers = [line for line in lines if line.strip()]
     if not answers:
         raise ValueError("it printed nothing")
-    answer = json.loads(answers[-1])
-    if not isinstance(answer, dict) or "classification" not in answer:
+    found: Any = json.loads(answers[-1])
+    answer = as_object(found)
+    if "classification" not in answer:
         raise ValueError("it printed no verdict")
     return answer
