@@ -23,8 +23,8 @@ from b200.command_line import Parser
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.qualify.submission import Submission
-from lab.evidence import check, rows
-from lab.evidence.collect import collect, data_of, wanted
+from lab.evidence import rows
+from lab.evidence.collect import collect, data_of, other_picks, wanted, wrong
 from lab.evidence.watch import Checking, Watching
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,14 +55,14 @@ def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str
 def of_other_chips(gpu: Checking, path: Path) -> list[str]:
     """What is wrong with the picks that other cluster tables change."""
     submission, found = Submission.of(on_gpu(loading.load_kernel(path.resolve()))), []
-    changed = list(check.other_picks(submission, data_of))
+    changed = list(other_picks(submission))
     if not changed:
         return ["no pick changes under another cluster table, so none was checked"]
     for item in changed:
         told = f"{item.case.problem.short} {item.case.text}, {item.why}"
-        wrong = check.wrong(submission, gpu, item, data_of(item.case))
-        print(f"{told}: {'wrong' if wrong else 'right'}", file=sys.stderr, flush=True)
-        found += [f"{told}: {line}" for line in wrong]
+        bad = wrong(submission, gpu, item, data_of(item.case))
+        print(f"{told}: {'wrong' if bad else 'right'}", file=sys.stderr, flush=True)
+        found += [f"{told}: {line}" for line in bad]
     return found
 
 

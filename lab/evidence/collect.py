@@ -1,4 +1,9 @@
-"""The forms of a submission's kernels, from the emulator."""
+"""The forms of a submission's kernels, from the emulator; and what is picked if a chip holds other
+clusters than the kernel takes for granted: is it right?
+
+For the latter the checker watches a few clusters of each, and what these wrote is held against the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
+
 from harness.evaluator.cases import Case
+from harness.qualify.packing import results_of
 from harness.qualify.submission import Submission
 from lab.evidence import kernels
 from lab.evidence.kernels import Wanted
-from lab.evidence.watch import Watching
-from reference import generate_input
+from lab.evidence.watch import Checking, Watching
+from reference import ATOL, RTOL, generate_input, ref_kernel
 
 
 @functools.lru_cache(maxsize=4)
@@ -47,3 +55,28 @@ def collect(
         known.update(new)
         yield f"{item.case.problem.short} {item.case.text} [{fields}], {item.why}", new
     submission.reckon_with(None)
+
+
+def other_picks(submission: Submission) -> Iterator[Wanted]:
+    """What is picked under the other cluster tables, and not under its own."""
+    for item in kernels.picks(submission, data_of):
+        if item.table is not None:
+            yield item
+
+
+def wrong(submission: Submission, gpu: Checking, item: Wanted, data: Any) -> list[str]:
+    """What is wrong with a few clusters of it, a line each."""
+    for c in results_of(data):
+        c.fill_(float("nan"))
+    submission.reckon_with(item.table)
+    submission.run(data, item.config)
+    submission.reckon_with(None)
+    found = [str(f) for f in gpu.launches[-1].findings or () if f.severity == "error"]
+    expected = ref_kernel(data)
+    for c, right in zip(results_of(data), expected if isinstance(expected, list) else [expected]):
+        written = ~c.isnan()
+        if not torch.allclose(c[written].float(), right[written].float(), rtol=RTOL, atol=ATOL):
+            found.append("what was written is not what the reference says")
+    if all(c.isnan().all() for c in results_of(data)):
+        found.append("nothing was written")
+    return found

@@ -11,8 +11,7 @@ import pytest
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.program.parse import parse
-from lab.evidence.cases import ASKED, PLAIN, Asked
-from lab.evidence.verify import Recorded, explained, wrong
+from lab.evidence.verify import ASKED, PLAIN, Asked, Recorded, explained, wrong
 from tests import ROOT
 
 HAVE = importlib.util.find_spec("sentryward") is not None
@@ -155,7 +154,7 @@ import b200
 from hopper.pack import Recorder
 from harness.evaluator.case import loading
 from lab.evidence import verify
-from lab.evidence.cases import ASKED
+from lab.evidence.verify import ASKED
 from harness.qualify.submission import Submission
 from harness.evaluator.case.gpu_data import on_gpu
 

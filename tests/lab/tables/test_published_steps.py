@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.tables import peers, published_steps
+from lab.tables import peers
 
 
 @pytest.mark.parametrize(
@@ -10,8 +10,8 @@ from lab.tables import peers, published_steps
     [(8.192, True, 6.144), (8.4, True, 6.144), (10.1, False, 8.192), (19.0, False, 18.432)],
 )
 def test_what_a_published_time_says(published, on_step, low):
-    assert published_steps.on_step(published) == on_step
-    assert published_steps.bounds(published) == (pytest.approx(low), published)
+    assert peers.on_step(published) == on_step
+    assert peers.bounds(published) == (pytest.approx(low), published)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_what_a_published_time_says(published, on_step, low):
 )
 def test_how_far_a_modelled_time_is_outside(modelled, outside):
     record = {"published_us": 8.4, "time_us": modelled}
-    assert published_steps.outside(record) == pytest.approx(outside)
+    assert peers.outside(record) == pytest.approx(outside)
 
 
 def test_the_table():
