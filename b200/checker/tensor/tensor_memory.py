@@ -1,7 +1,7 @@
 """Rules of tensor memory: check every access against what the shadow remembers of its cells.
 
 PTX ISA 9.7.16.6: some operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) end in
-order (_pipelined). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
+order (queue_order.py). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 """
 
 from __future__ import annotations
@@ -18,29 +18,15 @@ from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
 from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.shadow import distinct
-from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
+from b200.checker.tensor.queue_order import ordered
 from b200.checker.tensor.tensor_shadow import ALL, LOAD_READERS, ROWS, Halves, Lanes, TensorShadow
-from b200.checker.vector_clocks import HB, TENSOR
+from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
 
 MANY = 64  # loads of partly written cells that are remembered, and sums over unread ones
-
-
-def _pipelined(new: Record, old: Record, how: str) -> bool:
-    """Whether operations of one queue end in order (9.7.16.6.2). Two MMAs do if they have one
-    accumulator and one shape. What an MMA only reads, a later one may overwrite: attention kernels
-    do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round:
-    generated code relies on mma before cp, which PTX does not list either. Of cp and shift among
-    themselves a shift and a cp of 4x256b do, and those with an MMA between them.
-    """
-    if new.kind == "mma" or old.kind == "mma":
-        return how == "write" or new.kind != old.kind or new.sum == old.sum
-    if new.kind == "cp" and new.ins.has("4x256b") and old.kind == "shift":
-        return True
-    return old.step < new.behind
 
 
 class TensorRules:
@@ -101,7 +87,7 @@ class TensorRules:
         if not loaded.any():
             return
         for number in distinct(loaded):
-            if number and self._ordered(new.agent, new, old := self.state.records[number], "write"):
+            if number and ordered(new.agent, new, old := self.state.records[number], "write"):
                 self._taken(new, old, columns)
 
     def _taken(self, new: Record, old: Record, columns: slice):
@@ -204,7 +190,7 @@ class TensorRules:
             old = self.state.records[number]
             if old is new:
                 continue
-            if self._ordered(agent, new, old, how):
+            if ordered(agent, new, old, how):
                 if old.agent.cta is not agent.cta and not known(agent, old):
                     self._narrow(new, old, columns)
                 continue
@@ -243,7 +229,7 @@ class TensorRules:
             meet = place.start < columns.stop and columns.start < place.stop
             if not meet or first.agent is not old.agent or first.number > old.number:
                 continue
-            if self._ordered(new.agent, new, sum_, "read"):
+            if ordered(new.agent, new, sum_, "read"):
                 self.report(
                     "race",
                     self._sentence(first, new, "write"),
@@ -260,21 +246,6 @@ class TensorRules:
                 self.taken_back(first, sum_)
                 return True
         return False
-
-    @staticmethod
-    def _ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
-        handed_over = old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
-        if old.agent is agent:
-            if old.kind in words.CORE and new.kind in words.CORE and _pipelined(new, old, how):
-                return True
-            if how == "free" and old.kind in ("load", "store"):
-                return True
-            return handed_over or old.step < NEVER and agent.knows(HB, old.component, old.step)
-        if how == "free":
-            if old.kind in ("load", "store"):
-                return agent.knows(HB, old.component, old.step)
-            return handed_over or known(agent, old)
-        return handed_over
 
     @staticmethod
     def _sentence(new: Record, old: Record, how: str) -> str:
