@@ -12,22 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from b200 import effects as e
 from b200.checker.dependents import Dependents
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
 from b200.chip.meeting import let_others_go
 from b200.chip.operations import Action, Operation, TensorCoreOperation
 from b200.chip.sync.barriers import NamedBarrier
-from b200.effects import (
-    CallsSystem,
-    CopiesToTensor,
-    FencesMemory,
-    Jumps,
-    Multiplies,
-    RequestsWork,
-    ShiftsRows,
-    Stores,
-)
 from b200.explore.control import MOVING, OF_OTHERS, memory_decides
 from b200.explore.touches import Pending, Touches
 from b200.program.analysis import EXIT, Block, Op
@@ -38,7 +29,7 @@ from b200.program.writer import Writer
 from b200.registry import FULL, Blocked
 
 BLOCKS = 20_000  # of one step, at most
-UNSTEPPED = (Multiplies, CopiesToTensor, ShiftsRows, RequestsWork, CallsSystem)
+UNSTEPPED = (e.Multiplies, e.CopiesToTensor, e.ShiftsRows, e.RequestsWork, e.CallsSystem)
 
 
 class Declined(Exception):
@@ -67,7 +58,7 @@ def steppable(code: Translated, writer: type[Writer] | None, fences: bool) -> St
     body: list = []
     seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
     if fences:
-        seen |= {ins.key for ins in instructions if isinstance(ins.effect, FencesMemory)}
+        seen |= {ins.key for ins in instructions if isinstance(ins.effect, e.FencesMemory)}
     for item in code.kernel.body:
         if isinstance(item, Instr) and item.key in seen:
             body.append(Label(f"$step.{len(body)}"))
@@ -110,10 +101,10 @@ def _is_visible(ins: Instr, reads: bool) -> bool:
     store still tells others what its warp has accessed before: no race is to reach over it.
     """
     effect, asked = ins.effect, ins.effect.properties
-    if asked.synchronises or isinstance(effect, Jumps) and effect.leaves:
+    if asked.synchronises or isinstance(effect, e.Jumps) and effect.leaves:
         return True
     if asked.lanes:
-        tells = bool(asked.reads and asked.writes) or isinstance(effect, Stores) and effect.strong
+        tells = bool(asked.reads and asked.writes) or isinstance(effect, e.Stores) and effect.strong
         return tells or reads and bool(OF_OTHERS & {*asked.reads, *asked.writes})
     return bool(OF_OTHERS & {*asked.reads, *asked.writes})
 
@@ -162,7 +153,7 @@ class Steps:
         ins = self.cut.visible.get(warp.pc)
         if ins is None:
             return True
-        if ins.pred is not None and not isinstance(ins.effect, Jumps):
+        if ins.pred is not None and not isinstance(ins.effect, e.Jumps):
             guard = warp.R[self.register[ins.pred.name]]
             return not (guard ^ (FULL if ins.negated else 0)) & warp.mask
         token = warp.token

@@ -13,7 +13,6 @@ import numpy as np
 
 from b200.checker import words
 from b200.checker.accesses import ClusterState, Record, issued_before, known
-from b200.checker.agent import Agent
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
 from b200.checker.memory.coverage import Coverage

@@ -1,10 +1,10 @@
 """Raw CUDA for a B200 in software: programs of `torch.utils.cpp_extension`, compiled for real.
 
 extension.py                 load_inline and load
-setup_extension.py           CUDAExtension of a setup.py; own_headers.py: a program's headers
+setup_extension.py           CUDAExtension of a setup.py
 build.py  architecture.py    nvcc and the C++ compiler; diagnostics.py: their errors; cache.py
 program.py  headers.py       programs with a `main`; headers of pip packages
-sources.py  fatbin.py        the lines of the user's file; PTX out of a fat binary
+sources.py  fatbin.py        the lines of the user's files, headers too; PTX out of a fat binary
 shim/  include/              C++: the CUDA runtime and driver of the compiled host code
 stand_in.py  library.py      which of shim/ goes into an extension; all of it as a library
 driver.py  numbered.py       Python: their other side; for callers that take numbers alone

@@ -22,7 +22,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from b200.host.cuda import headers, own_headers, sources, stand_in
+from b200.host.cuda import headers, sources, stand_in
 from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.diagnostics import explain, source_lines
@@ -139,7 +139,7 @@ def _compile(request: Request, toolkit: Toolkit, work: Path) -> dict[str, str]:
     """Put the library into a folder; returns the user's headers it included, with their digests."""
     for source in request.sources:
         (work / source.name).write_text(source.text)
-        own_headers.copied(work / _COPIES, source.text, source.folder, request.includes)
+        sources.copy_headers(work / _COPIES, source.text, source.folder, request.includes)
     device = [source for source in request.sources if source.name.endswith(".cu")]
     together = len(device) > 1 and any(_OF_ANOTHER_FILE.search(s.text) for s in device)
     try:
@@ -332,7 +332,7 @@ def _included(request: Request, toolkit: Toolkit, work: Path) -> list[Path]:
         text = (work / f"{source.name}.d").read_text()
         for word in text.replace("\\\n", " ").split(":", 1)[-1].split():
             path = Path(os.path.join(work, word)).resolve()
-            path = own_headers.original(work.resolve() / _COPIES, path)
+            path = sources.header_of_copy(work.resolve() / _COPIES, path)
             if not any(path.is_relative_to(root.resolve()) for root in system) and path.is_file():
                 found.append(path)
     return sorted(set(found))

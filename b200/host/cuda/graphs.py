@@ -14,7 +14,6 @@ from typing import Any
 from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.captures import Capture, KernelWork, Work
-from b200.host.cuda.captured import Captured, words_of
 from b200.host.cuda.graph_memory import GraphMemory, MemoryWork
 from b200.host.cuda.graph_nodes import (
     Graph,
@@ -35,11 +34,13 @@ from b200.host.cuda.graph_works import (
     HOST,
     KERNEL,
     NAMES,
+    Captured,
     HostWork,
     call_of,
     copy_of,
     fill_of,
     spans,
+    words_of,
 )
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules

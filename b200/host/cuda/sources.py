@@ -3,6 +3,10 @@
 Tensors are CPU tensors: what a program's C++ code says of their device is said of the CPU instead,
 in place, so that lines keep their numbers. What it asks of their device is answered by the call:
 `b200_on_gpu` (shim/table.cpp) is 1 while a function works on tensors on the GPU.
+
+Headers of a program's own are compiled from copies that say the CPU where they say CUDA. A copy
+lies under a folder as its original does under the root, so that headers find each other as before;
+`#line` names the original to compilers.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,3 +125,37 @@ def relocate(ptx: str, origins: dict[str, Origin]) -> str:
 
     moved = _LOC.sub(renumber, ptx)
     return moved + "".join(f'\n.file {n} "{file}"' for file, n in numbers.items()) + "\n"
+
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+
+
+def copy_headers(folder: Path, source: str, at: str | None, looked: Sequence[str]) -> None:
+    """Put copies of the headers into `folder` that a source includes, directly or not. at: the
+    source's own folder; looked: the folders of `-I`.
+    """
+    places = [Path(place).resolve() for place in (*([at] if at else []), *looked)]
+    found: dict[Path, str] = {}
+    _collect(source, [], places, found)
+    if all(on_cpu(text) == text for text in found.values()):
+        return
+    for path, text in found.items():
+        copy = folder / path.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(f'#line 1 "{path}"\n{on_cpu(text)}')
+
+
+def header_of_copy(folder: Path, path: Path) -> Path:
+    """The header that a file under `folder` is a copy of; any other file is itself."""
+    return Path("/", path.relative_to(folder)) if path.is_relative_to(folder) else path
+
+
+def _collect(
+    text: str, beside: Iterable[Path], places: Sequence[Path], found: dict[Path, str]
+) -> None:
+    for name in _INCLUDE.findall(text):
+        candidates = (place / name for place in (*beside, *places))
+        path = next((made.resolve() for made in candidates if made.is_file()), None)
+        if path is not None and path not in found:
+            found[path] = path.read_text(errors="replace")
+            _collect(found[path], [path.parent], places, found)
