@@ -189,11 +189,12 @@ class _Run:
         values = [self._operand(x, known, predicate=logical) for x in rest]
         if name in ("and", "or") and (0 if name == "and" else 1) in values:
             return 0 if name == "and" else 1
-        if not all(isinstance(value, int) for value in values):
+        numbers = [value for value in values if isinstance(value, int)]
+        if len(numbers) < len(values):
             return None
         if name == "not":
-            return 1 - values[0]
+            return 1 - numbers[0]
         if name == "setp":
-            same = len(values) == 2 and ins.mods[1] in COMPARED
-            return int(COMPARED[ins.mods[1]](*values)) if same else None
-        return JOINED[name](*values)
+            same = len(numbers) == 2 and ins.mods[1] in COMPARED
+            return int(COMPARED[ins.mods[1]](*numbers)) if same else None
+        return JOINED[name](*numbers)

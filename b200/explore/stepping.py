@@ -87,7 +87,8 @@ def _paces(blocks: list[Block]) -> set[int]:
 
 def _is_clock(op: Op) -> bool:
     special = (o for o in op.ins.operands if isinstance(o, Special))
-    return op.entry.style == "pure" and any(o.name in CLOCKS for o in special)
+    is_pure = op.entry is not None and op.entry.style == "pure"
+    return is_pure and any(o.name in CLOCKS for o in special)
 
 
 def _is_far(ins: Instr) -> bool:
