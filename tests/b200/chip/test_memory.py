@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import struct
+import subprocess
+import sys
 import weakref
 from fractions import Fraction
 
@@ -17,6 +19,7 @@ from b200.chip.global_memory import GlobalMemory
 from b200.chip.gpu import Gpu
 from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
+from tests import ROOT
 from tests.b200.ptx_support import kernel, run
 
 SETTINGS = settings(max_examples=25, deadline=None)
