@@ -184,7 +184,9 @@ def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch)
 
 def test_sigterm_in_the_midst_of_a_launch(tmp_path):
     """To the process that was started, and it alone, as a job's time limit does."""
-    (tmp_path / "script.py").write_text(WITHOUT_TORCH + "print('up', flush=True)\nlaunch(ENDLESS)\n")
+    (tmp_path / "script.py").write_text(
+        WITHOUT_TORCH + "print('up', flush=True)\nlaunch(ENDLESS)\n"
+    )
     report = tmp_path / "report.json"
     process = subprocess.Popen(
         [sys.executable, "-m", "b200", "run", "--report", report, tmp_path / "script.py"],

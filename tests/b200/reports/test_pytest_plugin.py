@@ -212,7 +212,9 @@ def test_wrong_options_are_a_line(suite, option, said):
 def test_the_time_of_a_job_is_over(tmp_path, processes):
     """SIGTERM in a test that has a finding: JUnit's file and the report are there and have it."""
     ready = tmp_path / "ready"
-    text = f"{WITHOUT_TORCH}\ndef test(): launch(RACE); open({str(ready)!r}, 'w'); time.sleep(200)\n"
+    text = (
+        f"{WITHOUT_TORCH}\ndef test(): launch(RACE); open({str(ready)!r}, 'w'); time.sleep(200)\n"
+    )
     (tmp_path / "test_it.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     process = subprocess.Popen(
