@@ -167,6 +167,7 @@ class Uniformity:
         # where lanes that part at the end of each block meet again
         self.ipdom = [self._unless_it_leaves(b) for b in post_dominators(blocks)]
         self.id = {name: i for i, name in enumerate(kernel.registers)}
+        self._sources: dict[int, tuple[bool, int]] = {}  # key of an instruction -> its sources
         self.defs = [0] * len(blocks)
         self.multiple = 0
         self._find_defs()
@@ -253,20 +254,38 @@ class Uniformity:
 
     def args_uniform(self, op: Op) -> bool:
         """Whether all sources are uniform; the guard and kept destinations are not looked at."""
+        special, registers = self._sources.get(op.ins.key) or self._sources_of(op)
+        return not special and not self.varying & registers
+
+    def _sources_of(self, op: Op) -> tuple[bool, int]:
+        """Whether a special register that varies is among the sources, and their registers as bits.
+        Asked once: `_solve` comes to an instruction again and again.
+        """
         n = (
             len(op.ins.operands)
             if op.entry is None
             else destination_count(op.ins, op.entry, op.made)
         )
-        return not any(self.operand_varies(o) for o in op.ins.operands[n:])
+        special, registers = False, 0
+        for operand in op.ins.operands[n:]:
+            special |= self._has_varying_special(operand)
+            for reg in registers_of(operand):
+                registers |= 1 << self.id[reg.name]
+        self._sources[op.ins.key] = special, registers
+        return special, registers
 
-    def operand_varies(self, operand) -> bool:
+    def _has_varying_special(self, operand) -> bool:
         if isinstance(operand, Special):
             name = operand.name.split(".")[0]
             return name in VARYING_SPECIALS or self.ctas > 1 and name in OF_A_CTA
-        if isinstance(operand, Vec):
-            return any(self.operand_varies(o) for o in operand.items)
-        return any(self.is_varying(r) for r in registers_of(operand))
+        return isinstance(operand, Vec) and any(map(self._has_varying_special, operand.items))
+
+    def operand_varies(self, operand) -> bool:
+        if isinstance(operand, Reg):
+            return self.is_varying(operand)
+        return self._has_varying_special(operand) or any(
+            map(self.is_varying, registers_of(operand))
+        )
 
     def result_varies(self, op: Op) -> bool:
         if op.ins.pred is not None and self.is_varying(op.ins.pred):

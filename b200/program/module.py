@@ -136,7 +136,11 @@ class Instr:
 
     def has(self, *mods: str) -> bool:
         """Whether the opcode has at least one of the modifiers."""
-        return any(m in self.mods for m in mods)
+        return not self._modifiers.isdisjoint(mods)
+
+    @cached_property
+    def _modifiers(self) -> frozenset[str]:
+        return frozenset(self.mods)
 
     def one(self, *mods: str) -> str:
         """The modifier that is among `mods`, or ""."""

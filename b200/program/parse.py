@@ -25,6 +25,9 @@ _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _MODULE_VARIABLE = re.compile(
     r"^[ \t]*(?:\.(?:extern|visible|weak|common)\s*)*\.(?:shared|global|const)[\s.][^;]*;", re.M
 )
+_SPACE = re.compile(r"\s+")
+_TOKEN = re.compile(r"\{|\}|;|\.loc\s[^\n]*|([\w$%]+)\s*:(?!:)|[^{};\s]+")
+_ADDRESS = re.compile(r"([\w$%.]+?)\s*(?:([+-])\s*(-?\s*\w+))?")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s*(?:\.v([24])\s*)?\.(\w+)\s+(.*)", re.S)
 _COMPONENTS = ("xr", "yg", "zb", "wa")  # names of a vector's elements (PTX ISA 6.4.3)
@@ -166,10 +169,9 @@ class _Body:
         """Labels each scope declares, by scope number, so that forward branches resolve."""
         labels: dict[int, set[str]] = {}
         stack, count = [0], 0
-        token = re.compile(r"\{|\}|;|\.loc\s[^\n]*|([\w$%]+)\s*:(?!:)|[^{};\s]+")
         start = True
         while True:
-            match = token.search(text, at)
+            match = _TOKEN.search(text, at)
             if match is None:
                 raise Unsupported(f"kernel {self.kernel.name} has no closing brace")
             word = match.group(0)
@@ -185,7 +187,7 @@ class _Body:
                     return labels
             elif match.group(1) and start:
                 labels.setdefault(stack[-1], set()).add(match.group(1))
-            elif word != ";" and not re.match(r"\.loc\s", word):
+            elif word != ";" and not (word.startswith(".loc") and word[4:5].isspace()):
                 start = False
             if word in ("{", "}", ";"):
                 start = True
@@ -295,7 +297,7 @@ class _Body:
         return None
 
     def _instruction(self, text: str) -> module.Instr:
-        source = re.sub(r"\s+", " ", text)
+        source = _SPACE.sub(" ", text)
         pred, negated = None, False
         if match := _GUARD.match(text):
             negated, pred = bool(match.group(1)), self._register(match.group(2))
@@ -387,7 +389,7 @@ class _Body:
         coords = ()
         if len(pieces) > 1:
             coords = tuple(self._operand(t, "s32") for t in split_operands(pieces[1].strip()[1:-1]))
-        match = re.fullmatch(r"([\w$%.]+?)\s*(?:([+-])\s*(-?\s*\w+))?", pieces[0].strip())
+        match = _ADDRESS.fullmatch(pieces[0].strip())
         if match is None:
             raise Unsupported(f"the address [{text}] is not modelled")
         base = self._operand(match.group(1), "b64")

@@ -16,6 +16,8 @@ from b200.program.module import TYPE_BITS, Pointer, Variable
 # The one identifier that PTX predefines as a constant (PTX ISA 4.4).
 WARP_SZ = 32
 _EXPRESSION = re.compile(r"(?:WARP_SZ|0[xX][0-9a-fA-F]+U?|\d+U?|[-+*/%~()<>&|^\s])+")
+_NUMBER = re.compile(r"[-+]?(\d|\.\d)")
+_OPENING = re.compile(r"[{[(]")
 _OPERATORS = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
@@ -95,6 +97,8 @@ def immediate(token: str, kind: str = "b32") -> int:
     """The value of a numeric token. A float gives its bit pattern: 0f..., 0d..., or a decimal one,
     which has PTX type `kind`.
     """
+    if token.isdecimal() and token[0] != "0":
+        return int(token)  # most are
     token = token.rstrip("uU") if token[:2].lower() not in ("0f", "0d") else token
     low = token.lower()
     if low.startswith(("0f", "0d")) and len(low) in (10, 18):
@@ -115,11 +119,14 @@ def immediate(token: str, kind: str = "b32") -> int:
 
 def is_number(token: str) -> bool:
     """Whether a token is a number or an integer constant expression."""
-    return bool(re.match(r"[-+]?(\d|\.\d)", token) or _EXPRESSION.fullmatch(token))
+    return bool(_NUMBER.match(token) or _EXPRESSION.fullmatch(token))
 
 
 def split_operands(text: str) -> list[str]:
     """Split at commas outside of braces and brackets."""
+    if _OPENING.search(text) is None:
+        parts = [part.strip() for part in text.split(",")]
+        return parts if parts[-1] else parts[:-1]
     out, depth, start = [], 0, 0
     for i, c in enumerate(text):
         if c in "{[(":

@@ -105,8 +105,8 @@ def test_arguments_of_the_program(run, program):
 # --- what a run says
 CLEAN = kernel("ret;", [".u64 a"])
 LAUNCH = f"""
-import b200, torch
-x = torch.zeros(1, dtype=torch.int32)
+import b200, numpy
+x = numpy.zeros(1, dtype=numpy.int32)
 b200.install().launch({CLEAN!r}, None, (1, 1, 1), (32, 1, 1), args=[x])
 """
 NOTHING = "b200 run: no kernel was launched on the software B200\n"

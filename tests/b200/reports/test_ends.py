@@ -12,7 +12,7 @@ import pytest
 
 from b200.started.children import isolated
 from tests import ROOT
-from tests.b200.reports.support import LAUNCH
+from tests.b200.reports.support import LAUNCH, WITHOUT_TORCH
 
 TOLD = "two CTAs write the same address"
 # What a program does after a launch with a race -> its exit status, and how it ended in the report.
@@ -38,8 +38,8 @@ ENDS = {
 
 @pytest.fixture
 def run(tmp_path, fork_server):
-    def call(script: str, *options: str):
-        (tmp_path / "script.py").write_text(LAUNCH + script + "\n")
+    def call(script: str, *options: str, head: str = LAUNCH):
+        (tmp_path / "script.py").write_text(head + script + "\n")
         report = tmp_path / "report.json"
         command = ["-m", "b200", "run", "--no-again", "--report", str(report), *options]
         done = fork_server.run(*command, str(tmp_path / "script.py"), cwd=ROOT)
@@ -108,7 +108,7 @@ if __name__ == "__main__":
         p.start(); p.join()
     launch(CLEAN)
 """
-    done, report = run(script)
+    done, report = run(script, head=WITHOUT_TORCH)
     assert done.returncode == 1 and done.stderr.count(TOLD) == 1, done.stderr
     (finding,) = report["findings"]
     assert finding["times"] == 3 and report["launches"] == 4
@@ -117,15 +117,18 @@ if __name__ == "__main__":
 
 STARTED = """
 import subprocess
-for end in (0, 9):
-    subprocess.run([sys.executable, "-c", CHILD, str(end)])
+for child in CHILDREN:
+    subprocess.run([sys.executable, "-c", child])
 """
 
 
 def test_python_programs_that_it_starts(run):
-    """By subprocess: they have the B200 as soon as they import torch, and are in the report."""
-    child = LAUNCH + "launch(RACE)\nif sys.argv[1] == '9': os.kill(os.getpid(), 9)\n"
-    done, report = run(f"CHILD = {child!r}" + STARTED)
+    """By subprocess: they have the B200 as soon as they import torch, or what else needs a GPU, and
+    are in the report.
+    """
+    ends = LAUNCH + "launch(RACE)\n"
+    is_killed = f"import cuda.bindings{WITHOUT_TORCH}launch(RACE)\nos.kill(os.getpid(), 9)\n"
+    done, report = run(f"CHILDREN = {[ends, is_killed]!r}" + STARTED)
     assert done.returncode == 1 and done.stderr.count(TOLD) == 1, done.stderr
     (finding,) = report["findings"]
     assert finding["times"] == 2 and report["launches"] == 2
@@ -181,7 +184,9 @@ def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch)
 
 def test_sigterm_in_the_midst_of_a_launch(tmp_path):
     """To the process that was started, and it alone, as a job's time limit does."""
-    (tmp_path / "script.py").write_text(LAUNCH + "print('up', flush=True)\nlaunch(ENDLESS)\n")
+    (tmp_path / "script.py").write_text(
+        WITHOUT_TORCH + "print('up', flush=True)\nlaunch(ENDLESS)\n"
+    )
     report = tmp_path / "report.json"
     process = subprocess.Popen(
         [sys.executable, "-m", "b200", "run", "--report", report, tmp_path / "script.py"],

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from tests import ROOT
-from tests.b200.reports.support import LAUNCH
+from tests.b200.reports.support import LAUNCH, WITHOUT_TORCH
 
 INSTALLED = any(point.name == "b200" for point in entry_points(group="pytest11"))
 BY_NAME = () if INSTALLED else ("-p", "b200.pytest_plugin")
@@ -22,7 +22,7 @@ BY_NAME = () if INSTALLED else ("-p", "b200.pytest_plugin")
 PLUGIN = ("-m", "pytest", *BY_NAME, "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-q")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}  # for workers, where b200 is not installed
 ENVIRONMENT.pop("PYTEST_XDIST_WORKER", None)
-HEADER = f"import pytest\n{LAUNCH}"
+HEADER = f"import pytest\n{LAUNCH}"  # with torch, which the fork server has imported
 TESTS = f"""{HEADER}
 assert torch.cuda.is_available()
 def test_clean(): launch(CLEAN)
@@ -212,7 +212,9 @@ def test_wrong_options_are_a_line(suite, option, said):
 def test_the_time_of_a_job_is_over(tmp_path, processes):
     """SIGTERM in a test that has a finding: JUnit's file and the report are there and have it."""
     ready = tmp_path / "ready"
-    text = f"{HEADER}\ndef test(): launch(RACE); open({str(ready)!r}, 'w'); time.sleep(200)\n"
+    text = (
+        f"{WITHOUT_TORCH}\ndef test(): launch(RACE); open({str(ready)!r}, 'w'); time.sleep(200)\n"
+    )
     (tmp_path / "test_it.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     process = subprocess.Popen(
@@ -238,7 +240,7 @@ def test_the_time_of_a_job_is_over(tmp_path, processes):
 def test_workers_of_b200_run(tmp_path, fork_server):
     """`b200 run -m pytest -n 2`: findings of its workers are the run's, each with its test."""
     (tmp_path / "test_it.py").write_text(
-        f"{HEADER}\ndef test_a(): launch(RACE)\ndef test_b(): launch(CLEAN)\n"
+        f"{WITHOUT_TORCH}\ndef test_a(): launch(RACE)\ndef test_b(): launch(CLEAN)\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = ("-m", "b200", "run", "--report", "r.json", *PLUGIN, "-n", "2")
