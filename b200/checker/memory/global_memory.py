@@ -169,8 +169,8 @@ class GlobalRules:
 
     # --- of clusters that have run unchecked ------------------------------------------------------
     def touched_before(self, region: Region, at: np.ndarray, nbytes: int, reads: bool) -> bool:
-        """Whether somebody has written some of the bytes at these addresses (int64), or, if `reads`,
-        has read them.
+        """Whether somebody has written some of the bytes at these addresses (int64). reads: or has
+        read them.
         """
         offsets = (at - region.base).reshape(-1, 1)
         cells = self.shadow.of(region)[offsets // UNIT + upto(nbytes // UNIT)]
