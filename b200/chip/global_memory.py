@@ -93,13 +93,14 @@ class GlobalMemory:
 
     `find_more` is called when an address is in no registered allocation; it may register more (the
     runtime looks up live torch storages there), and registers all there is where the address is in
-    none. `also_search` adds another function, which looks for the address alone. heap: what kernels
-    allocate.
+    none. `also_search` adds another function, which looks for the address alone, and `search_first`
+    one that knows what no tensor holds, and need not look far. heap: what kernels allocate.
     """
 
     def __init__(self, find_more: Callable | None = None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
+        self._find_first: list[Callable] = []
         self._find_all = (find_more,) if find_more is not None else ()
         self.heap = Heap()
         self._find_one: list = [self.heap.find]  # each looks for one address alone
@@ -110,6 +111,10 @@ class GlobalMemory:
     def also_search(self, find_more: Callable) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
         self._find_one.append(find_more)
+
+    def search_first(self, find_more: Callable) -> None:
+        """Call find_more(memory, address) before all other functions."""
+        self._find_first.append(find_more)
 
     def also_tell(self, said: Callable[[int], str]) -> None:
         """Also call said(address) for an address in no allocation: what it was in, or ""."""
@@ -229,7 +234,8 @@ class GlobalMemory:
         registered. searched: `find_more` need not be called.
         """
         found = self.find(address, nbytes)
-        for find_more in (*(() if searched else self._find_all), *self._find_one):
+        find_all = () if searched else self._find_all
+        for find_more in (*self._find_first, *find_all, *self._find_one):
             if found is not None:
                 break
             find_more(self, address)

@@ -123,13 +123,14 @@ class GlobalAccesses:
 
     def _tell_in_place(self) -> None:
         """Note, one by one, the accesses to allocations that are read and written: among those of a
-        cluster itself there is nothing to find, as they are in order; nobody else may have been at
-        their places.
+        cluster itself there is nothing to find, as they are in order; nobody else may have written
+        where it reads, nor have been where it writes.
         """
         rules, given = self.observer.globals, self.observer.given
         mine = [a for a in self.made if a.region.base in self.in_place]
-        for at, nbytes, region in (a[4:7] for a in mine):
-            if nbytes < UNIT or rules.touched_before(region, at, nbytes):
+        for access in mine:
+            region, nbytes = access.region, access.nbytes
+            if nbytes < UNIT or rules.touched_before(region, access.at, nbytes, access.write):
                 raise NotAbreast("another cluster was at a place that is read and written")
             if region.base not in given.whole:
                 raise NotAbreast("a part of an allocation is read and written")

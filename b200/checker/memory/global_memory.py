@@ -168,11 +168,13 @@ class GlobalRules:
                     self.beneath.check(agent, self.shadow.units(cells, region), new, region)
 
     # --- of clusters that have run unchecked ------------------------------------------------------
-    def touched_before(self, region: Region, at: np.ndarray, nbytes: int) -> bool:
-        """Whether somebody has written, or read, some of the bytes at these addresses (int64)."""
+    def touched_before(self, region: Region, at: np.ndarray, nbytes: int, reads: bool) -> bool:
+        """Whether somebody has written some of the bytes at these addresses (int64). reads: or has
+        read them.
+        """
         offsets = (at - region.base).reshape(-1, 1)
         cells = self.shadow.of(region)[offsets // UNIT + upto(nbytes // UNIT)]
-        return bool(cells.any()) or self.reads.any(region, offsets, nbytes)
+        return bool(cells.any()) or reads and self.reads.any(region, offsets, nbytes)
 
     def note_store(
         self, agent: Agent, region: Region, addresses: np.ndarray, nbytes: int, ins: Instr, own: int

@@ -178,13 +178,15 @@ def store(ins: Instr, seen: Seen | None) -> Run:
         if seen is not None:
             seen(warp, mask, place, items)
         index = _elements(place.index, len(items))
+        stored = [chosen_values(x, chosen) for x in items]
         if place.region is not None:
-            machine.ledger.writes(place.region, place.items, index, chosen)
-        for row, x in zip(index, items, strict=True):
-            if isinstance(x, np.ndarray):
-                x = (x if chosen is None else x[chosen]).astype(dtype, copy=False)
-            else:
-                x = dtype(x & ones)
+            machine.ledger.writes(place.region, place.items, index, chosen, stored)
+        for row, x in zip(index, stored, strict=True):
             place.items[row] = x
+
+    def chosen_values(x: LaneValues, chosen: np.ndarray | None):
+        if not isinstance(x, np.ndarray):
+            return dtype(x & ones)
+        return (x if chosen is None else x[chosen]).astype(dtype, copy=False)
 
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from b200 import sparse
@@ -9,6 +11,8 @@ from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
 from b200.chip.global_memory import Region
 
 MOST = 1 << 28  # bytes of old values that are kept of one run
+# item size -> the mark of several CTAs
+MANY = {np.dtype(d).itemsize: ~d() for d in (np.uint8, np.uint16, np.uint32, np.uint64)}
 
 
 class Ledger:
@@ -16,14 +20,17 @@ class Ledger:
     byte of an item.
 
     read: bases of the allocations that are read. written: base -> the CTA that has written each
-    byte, 0 for none. A CTA may write what no other does. No allocation may be both, but for those
-    in `in_place`, of which it is kept who reads: a CTA may read there what no other writes.
+    byte, 0 for none, MANY for several. A CTA may write what no other does; where several write one
+    value, they may, too, unless `one_writer`. No allocation may be both, but for those in
+    `in_place`, of which it is kept who reads: a CTA may read there what no other writes.
     updated: base -> the way in which atomics have updated each byte (updates.py), 0 for none. All
     CTAs may update a place, in one way, if nothing else is done to the allocation.
     """
 
-    def __init__(self, n: int, in_place: frozenset[int] = frozenset()):
-        self.in_place = in_place
+    def __init__(
+        self, n: int, in_place: frozenset[int] = frozenset(), one_writer: bool = True
+    ) -> None:
+        self.in_place, self.one_writer = in_place, one_writer
         self.readers: dict[int, Region] = {}  # base -> as written; MANY for several
         own = np.repeat(np.arange(1, n + 1, dtype=np.uint64), 32)
         dtypes = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -64,7 +71,7 @@ class Ledger:
             raise NotAbreast("a CTA reads what another has written")
         typed = typed_items(self._map(self.readers, region), size)
         before = typed[index]
-        many = own.dtype.type(-1 & (1 << 8 * size) - 1)
+        many = MANY[size]
         typed[index] = np.where((before == 0) | (before == own), own, many)
         several = typed[index] != own
         if several.any():
@@ -83,10 +90,16 @@ class Ledger:
         return found
 
     def writes(
-        self, region: Region, items: np.ndarray, index: np.ndarray, chosen: np.ndarray | None
+        self,
+        region: Region,
+        items: np.ndarray,
+        index: np.ndarray,
+        chosen: np.ndarray | None,
+        values: Sequence[np.ndarray],
     ) -> None:
         """Lanes are about to write to `items`, an allocation as an array. index: of the items,
-        [items of a lane, lanes]. chosen: the lanes, None for all.
+        [items of a lane, lanes]. chosen: the lanes, None for all. values: for each item of a lane,
+        one for each lane or for all.
         """
         base, size = region.base, items.itemsize
         if base in self.read:
@@ -99,12 +112,34 @@ class Ledger:
                 raise NotAbreast("a CTA writes what another has read")
         typed = typed_items(self._map(self.written, region), size)
         before = typed[index]
-        if before.any() and ((before != 0) & (before != own)).any():
-            raise NotAbreast("two CTAs write one place")
+        others = (before != 0) & (before != own) if before.any() else None
         typed[index] = own
-        if (typed[index] != own).any():
-            raise NotAbreast("two CTAs write one place")
         self._keep(items, index)
+        shared = typed[index] != own
+        if others is not None:
+            shared |= others
+        if shared.any():
+            self._equal(items, index, values, others, shared)
+            typed[index[shared]] = MANY[size]
+
+    def _equal(
+        self,
+        items: np.ndarray,
+        index: np.ndarray,
+        values: Sequence[np.ndarray],
+        others: np.ndarray | None,
+        shared: np.ndarray,
+    ) -> None:
+        """Several CTAs write one place: whoever comes last leaves the same value, if all that they
+        write from now on is equal. others: where another has written before. shared: there, and
+        where another writes by this instruction.
+        """
+        new = np.stack([np.broadcast_to(row, index.shape[1]) for row in values])
+        same = others is None or (items[index[others]] == new[others]).all()
+        for row, x in zip(index, new, strict=True):
+            items[row] = x
+        if self.one_writer or not same or (items[index[shared]] != new[shared]).any():
+            raise NotAbreast("two CTAs write one place")
 
     def updates(
         self, region: Region, items: np.ndarray, index: np.ndarray, way: tuple[str, str]

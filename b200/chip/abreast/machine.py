@@ -100,8 +100,8 @@ class AbreastMachine(Machine):
     width: lanes of a warp. smem: the shared memory of all CTAs, one after the other. smem_offset,
     local_offset: where that of each lane begins. smem_items: item size -> shared memory as items,
     [CTAs, items]. smem_begins: item size -> the first item of each CTA.
-    in_place: as of the ledger. in_step: whether each CTA has taken the turns that it takes by
-    itself. alone: whether no other CTA would have joined it there by now.
+    in_place, one_writer: as of the ledger. in_step: whether each CTA has taken the turns that it
+    takes by itself. alone: whether no other CTA would have joined it there by now.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class AbreastMachine(Machine):
         clusters: Sequence[Cluster],
         seat: Seat,
         in_place: frozenset[int] = frozenset(),
+        one_writer: bool = True,
     ):
         self.turns = AbreastOrder()
         super().__init__(machine.memory, self.turns)
@@ -123,7 +124,7 @@ class AbreastMachine(Machine):
         self.unwritten_smem = machine.unwritten_smem
         self.all_lanes = (1 << self.width) - 1
         self.every_cta = sum(1 << 32 * i for i in range(n))
-        self.ledger = Ledger(n, in_place)
+        self.ledger = Ledger(n, in_place, one_writer)
         self.in_turn, self.in_step, self.alone = InTurn(), True, True
         self.view = Abreast()
         self.hits = [0] * len(code.blocks)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast, ReadAndWritten
 from b200.chip.abreast.machine import AbreastMachine
@@ -23,7 +23,7 @@ MOST = 64  # CTAs that run abreast
 TRIES = 4  # allocations that are read and written, found by trying
 SWITCH = "B200_ABREAST"
 # Instructions that CTAs have to execute for each one of the kernel's text before it pays to write
-# the kernel for several: that takes some 0.2 ms an instruction, where 2 us are what one costs.
+# the kernel for so many: that takes some 0.2 ms an instruction, where 2 us are what one costs.
 PAYS = 100
 # Where CTAs differ, they are run once more by ways of their own. So few of them, only if that was
 # seen before so large a part of the run was over: else two runs cost what they might gain.
@@ -54,6 +54,18 @@ class _Upcoming:
         return self.back.popleft() if self.back else next(self.every)
 
 
+@dataclass(eq=False)
+class _Known:
+    """What launches before have told of a kernel. alone: how many instructions its CTAs have
+    executed in rounds that could have been fewer, since it was last written for so many of them.
+    sizes: numbers of CTAs that it is written for. given_up: why it does not run abreast, or "".
+    """
+
+    alone: float = 0.0
+    sizes: set[int] = field(default_factory=set)
+    given_up: str = ""
+
+
 class SideBySide(InOrder):
     """most: how many CTAs may run abreast. pays: how many instructions make it worth while, for
     each one of the text. None: as the environment says.
@@ -66,12 +78,15 @@ class SideBySide(InOrder):
         self.pays = of_all[1] if pays is None else pays
         self.ran, self.dropped = 0, ""  # CTAs of the launch that ran abreast; why others did not
         self._refusals: dict[Translated, str] = {}
-        self._given_up: dict[Translated, str] = {}
+        self._known: defaultdict[Translated, _Known] = defaultdict(_Known)
+        self._of_again: defaultdict[Translated, _Known] = defaultdict(_Known)
         self._put_off = 0  # turns in which no cluster has joined one that goes on
         self._other: Cluster | None = None  # the one that differs from those that ran beside it
 
     def again(self, dependent: bool) -> InOrder | None:
-        return SideBySide(self.most, self.pays)
+        order = SideBySide(self.most, self.pays)
+        order._known = self._of_again  # launches are carried out again without the checker
+        return order
 
     def clusters(self, every: Iterator[Cluster]) -> Iterable[Cluster]:
         self._put_off, self._other = 0, None
@@ -110,14 +125,12 @@ class SideBySide(InOrder):
     def start_several(self, launch: Launch) -> bool:
         """Run the next CTAs abreast, unless that does not pay or was given up."""
         machine, code = self.machine, self.machine.code
-        self.dropped = self._refused(code, launch) or self._given_up.get(code, "")
+        self.dropped = self._refused(code, launch) or self._known[code].given_up
         if self.dropped or self.most < 2 or not machine.started:
             return False
         left = launch.grid[0] * launch.grid[1] * launch.grid[2] - machine.started
-        if not self._pays(code, left):
-            return False
-        n, views = how_many(left, self.most), self._views()
-        if n < 2 or views is None or machine.next_cluster is self._other:
+        n = self._size(code, left)
+        if n < 2 or machine.next_cluster is self._other or (views := self._views()) is None:
             return False
         chunk = self._taken(n)
         if len(chunk) < 2:
@@ -130,7 +143,7 @@ class SideBySide(InOrder):
         machine.next_cluster = chunk[0]
         if self._sets_apart(chunk, why):
             return self.start_several(launch)
-        self.dropped = self._given_up[code] = str(why)
+        self.dropped = self._known[code].given_up = str(why)
         return False
 
     def _sets_apart(self, chunk: list[Cluster], why: BaseException) -> bool:
@@ -177,12 +190,17 @@ class SideBySide(InOrder):
                 return why
         return NotAbreast("too many allocations are read and written")
 
-    def _pays(self, code: Translated, left: int) -> bool:
-        """Whether the CTAs to come will execute enough to write the kernel anew, as far as those
-        before tell.
+    def _size(self, code: Translated, left: int) -> int:
+        """How many of the CTAs to come run abreast; 0 if that does not pay. The kernel is written
+        anew for another number of them, if what they will execute is worth it, as far as those
+        before tell, or what was executed one by one in short launches: it costs no more than that.
         """
+        known, n, each = self._known[code], how_many(left, self.most), self._each(code)
         text = sum(len(block.ops) for block in code.structure)
-        return self._each(code) * left > self.pays * text
+        if n in known.sizes or each * left + known.alone > self.pays * text:
+            return n
+        known.alone += each
+        return max((size for size in known.sizes if size <= left), default=0)
 
     def _each(self, code: Translated) -> float:
         """How many instructions a CTA has executed, in the mean of those before."""
@@ -210,8 +228,12 @@ class SideBySide(InOrder):
         machine = self.machine
         writers = [view.writer_type for view in views if view.writer_type is not None]
         written = translate_abreast(code, len(chunk), writers[0] if writers else AbreastWriter)
+        known = self._known[code]
+        if len(chunk) not in known.sizes:
+            known.sizes.add(len(chunk))
+            known.alone = 0.0
         in_place = self._in_place.union(*(view.in_place for view in views))
-        abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place)
+        abreast = AbreastMachine(machine, written, chunk, _seat(launch), in_place, bool(writers))
         self._hits = abreast.hits
         for view in views:
             view.begins(abreast)

@@ -35,6 +35,7 @@ def install(modules: Modules) -> Extensions:
     from b200.host.cuda.extension import Extensions
 
     extensions = Extensions(Driver(modules))
+    modules.gpu.memory.search_first(extensions.find_reserved)
     modules.gpu.memory.also_search(extensions.find)
 
     when_imported(TORCH_EXTENSION, lambda module: take_over(module, extensions))

@@ -255,7 +255,13 @@ class Extensions:
             ):
                 name = f"a tensor of {size.value} bytes made in C++"
                 found = (first.value, size.value, name, False)
-        found = found or self.driver.modules.region_below(address)
+        self._register(memory, found or self.driver.modules.region_below(address))
+
+    def find_reserved(self, memory: Any, address: int) -> None:
+        """The same of what the driver has made (a `search_first` of GlobalMemory)."""
+        self._register(memory, self.driver.modules.reserved_region_at(address))
+
+    def _register(self, memory: Any, found: tuple[int, int, str, bool] | None) -> None:
         if found is not None:
             first, size, name, shared = found
             view = self.driver.modules.view

@@ -358,13 +358,21 @@ class Modules:
         """First byte, size and name of the allocation that holds an address, and whether the host
         shares it.
         """
-        memory = self.reserved_at(address)
-        if memory is not None:
-            return memory.first, memory.size, self._name(memory), memory.by not in OF_THE_GPU
+        if (found := self.reserved_region_at(address)) is not None:
+            return found
         for first, (size, what) in self._registered.items():
             if first <= address < first + size:
                 return first, size, f"{size} bytes of {what}", True
         return None
+
+    def reserved_region_at(self, address: int) -> tuple[int, int, str, bool] | None:
+        """The same of one that the driver has made: no tensor's, unless a program makes a tensor
+        of it.
+        """
+        memory = self.reserved_at(address)
+        if memory is None:
+            return None
+        return memory.first, memory.size, self._name(memory), memory.by not in OF_THE_GPU
 
     def region_below(self, address: int) -> tuple[int, int, str, bool] | None:
         """The same of the allocation that ends last before an address that is in none."""

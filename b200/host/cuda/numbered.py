@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from b200.errors import EmulatorError
@@ -23,7 +24,9 @@ class NumberedDriver(Driver):
     def __init__(self, modules: Modules, tell: Callable[[BaseException], None]):
         super().__init__(modules)
         self.tell = tell
-        self.modules.gpu.memory.also_search(self._find)
+        memory = self.modules.gpu.memory
+        memory.search_first(partial(self._find, modules.reserved_region_at))
+        memory.also_search(partial(self._find, modules.region_at))
         self._is_of_launch = False  # the last error, at which nobody has looked
 
     def answer(
@@ -66,8 +69,9 @@ class NumberedDriver(Driver):
         self.refused[code] = first
         return code
 
-    def _find(self, memory: Any, address: int) -> None:
-        """Make the allocation that holds an address legal."""
-        if (found := self.modules.region_at(address)) is not None:
+    @staticmethod
+    def _find(region_at: Callable[[int], Any], memory: Any, address: int) -> None:
+        """Make the allocation that holds an address legal. region_at: as of Modules."""
+        if (found := region_at(address)) is not None:
             first, size, name, shared = found
             memory.register(first, size, name, shared=shared)

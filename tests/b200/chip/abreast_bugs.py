@@ -148,6 +148,13 @@ BUGS = {
     "in place, next to another CTA": """
         ld.global.u32 %r10, [%rd4 + 4];
         st.global.u32 [%rd4], %r10;""",
+    "in place, where others read": f"""
+        mul.wide.u32 %rd5, %r2, 4;
+        add.u64 %rd5, %rd2, %rd5;
+        ld.global.u32 %r10, [%rd5];
+        setp.eq.u32 %p1, %r1, 5;
+        @%p1 sub.u64 %rd4, %rd4, {4 * (CTAS + 5) * THREADS};
+        st.global.u32 [%rd4 + {4 * CTAS * THREADS}], %r10;""",
     "in place, where CTA 0 was": """
         ld.global.u32 %r10, [%rd4];
         st.global.u32 [%rd4], %r10;

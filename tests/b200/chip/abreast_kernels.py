@@ -4,7 +4,7 @@ APART: data decide which lanes do what, and where, so each CTA goes a way of its
 
 from __future__ import annotations
 
-from tests.b200.chip.ctas_abreast import LOAD, OTHER, STORE
+from tests.b200.chip.ctas_abreast import CTAS, LOAD, OTHER, STORE, THREADS
 
 ALIKE = {
     "shared memory": f"{LOAD} st.shared.u32 [%r5], %r10; bar.sync 0; {OTHER} {STORE}",
@@ -220,6 +220,12 @@ ALIKE["in place"] = """
     ld.global.u32 %r12, [%rd3];
     mad.lo.u32 %r10, %r12, 3, %r1;
     st.global.u32 [%rd3], %r10;"""
+ALIKE["in place, and what all CTAs read"] = f"""
+    mul.wide.u32 %rd5, %r2, 4;
+    add.u64 %rd5, %rd2, %rd5;
+    ld.global.u32 %r10, [%rd5];
+    st.global.u32 [%rd4 + {4 * CTAS * THREADS}], %r10;
+    {STORE}"""
 ALIKE["in place, by another warp"] = """
     ld.global.u32 %r10, [%rd4];
     xor.b32 %r11, %r4, 32;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from b200.checker import Checker
 from b200.chip.abreast import forms
 from b200.chip.abreast.order import SideBySide, how_many
 from b200.chip.gpu import Gpu
@@ -94,6 +95,71 @@ def test_and_against_those_that_did_what_data_say(place):
         @%p1 st.global.u32 [{place}], %r2;"""
     found = compare(body, check=True, ctas=80)
     assert found.order.ran and "CTA (78, 0, 0)" in found.said
+
+
+ONE_VALUE = {
+    "all store it": "mov.u32 %r10, 7; st.global.u32 [%rd1], %r10;",
+    "again": "mov.u32 %r10, 7; st.global.u32 [%rd1], %r10; st.global.u32 [%rd1], %r10;",
+    "bytes of it": "mov.u32 %r10, 257; st.global.u8 [%rd1 + 5], %r10; st.global.u16 [%rd1 + 4], %r10;",
+    "neighbours": "mov.u32 %r10, 7; st.global.v2.u32 [%rd1 + 8], {%r10, %r2};",
+}
+OTHER_VALUES = {
+    "of each CTA": "st.global.u32 [%rd1], %r1;",
+    "of one of them, later": """
+        mov.u32 %r10, 7;
+        st.global.u32 [%rd1], %r10;
+        setp.eq.u32 %p1, %r1, 3;
+        @%p1 st.global.u32 [%rd1], %r1;""",
+    "of one of them, earlier": """
+        mov.u32 %r10, 7;
+        setp.eq.u32 %p1, %r1, 3;
+        @%p1 st.global.u32 [%rd1], %r1;
+        st.global.u32 [%rd1], %r10;""",
+    "of one byte": """
+        mov.u32 %r10, 7;
+        st.global.u32 [%rd1], %r10;
+        st.global.u8 [%rd1 + 2], %r1;""",
+    "of one of two neighbours": "mov.u32 %r10, 7; st.global.v2.u32 [%rd1 + 8], {%r10, %r1};",
+    "that is read": "mov.u32 %r10, 7; st.global.u32 [%rd1], %r10; ld.global.u32 %r10, [%rd1];"
+    "add.u32 %r10, %r10, %r1;"
+    "st.global.u32 [%rd1], %r10;",
+}
+
+
+@pytest.mark.parametrize("name", ONE_VALUE)
+def test_several_may_store_one_value_at_a_place(name):
+    body = f"{ONE_VALUE[name]} {LOAD} {STORE}"
+    # thread 0 alone: lanes of a warp that store at one place are another matter
+    body = f"setp.ne.u32 %p2, %r2, 0; @%p2 ret; {body.replace('%rd3', '%rd3 + 64')}"
+    found = compare(body, check=False)
+    assert found.order.ran == CTAS - 1, found.order.dropped
+    compare(body, check=True)
+
+
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_and_not_other_values(name):
+    body = f"setp.ne.u32 %p2, %r2, 0; @%p2 ret; {OTHER_VALUES[name]}"
+    found = compare(body, check=False)
+    assert found.order.ran == 0
+    compare(body, check=True)
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
+def test_short_launches_add_up(check):
+    """A launch too short to pay runs its CTAs one by one, until as much was executed as it costs to
+    write the kernel for several; and for so many others once more.
+    """
+    gpu, order = Gpu(), SideBySide(64, pays=40)
+    gpu.machine = Machine(gpu.memory, order, (Checker(),) if check else ())
+    text = kernel(HEAD + LOAD + STORE, [".u64 out", ".u64 given"], reqntid=THREADS)
+    ran = []
+    for ctas in [CTAS] * 8 + [CTAS - 2] * 8:
+        out = torch.zeros(CTAS * THREADS, dtype=torch.int32)
+        given = torch.arange(CTAS * THREADS, dtype=torch.int32)
+        run(text, out, given, grid=(ctas, 1, 1), block=(THREADS, 1, 1), smem=1024, gpu=gpu)
+        assert out.tolist() == given[: ctas * THREADS].tolist() + [0] * (CTAS - ctas) * THREADS
+        ran.append(order.ran)
+    assert ran[0] == 0 and ran[7] == CTAS - 1 and ran[8] == 0 and ran[-1] == CTAS - 3
 
 
 def test_a_launch_is_cut_such_that_few_are_left_over():

@@ -450,6 +450,23 @@ def test_the_nearest_allocation_may_be_one_that_no_kernel_has_used():
         memory.region(start + high.nbytes + 8, 4)
 
 
+def test_what_is_known_is_not_searched_for():
+    """A search for tensors goes through all objects: not for what a table has."""
+    data, searches = np.zeros(64, np.uint8), []
+    start = data.ctypes.data
+
+    def known(memory: GlobalMemory, address: int) -> None:
+        if start <= address < start + data.nbytes:
+            memory.register(start, data.nbytes, "of the driver")
+
+    memory = GlobalMemory(lambda memory, address: searches.append(address))
+    memory.search_first(known)
+    assert memory.region(start + 8, 4).name == "of the driver" and not searches
+    with pytest.raises(Fault):
+        memory.region(start + 64, 4)
+    assert searches == [start + 64]
+
+
 def test_a_store_to_a_peer_without_cluster_is_told_what_it_needs():
     body = """mapa.shared::cluster.u32 %r2, %r1, 1;
     st.shared.u32 [%r2], %r1;"""
