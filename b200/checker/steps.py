@@ -192,9 +192,9 @@ def _bulk_store(trail: Trail, warp: CheckedFragment, store: ops.BulkStore) -> Lo
     observer, destination, n = trail.following.observer, store.destination, store.nbytes
     agent, ins = observer.agent(warp), observer.executed
     return Look(
-        (n, store.source, trail.again(warp, destination)),
+        (n, store.mask, store.source, trail.again(warp, destination)),
         Touch(WRITES, destination, n),
-        lambda: observer.globals.stored(agent, destination, n, ins),
+        lambda: observer.globals.bulk_stored(agent, store, ins),
     )
 
 

@@ -281,7 +281,7 @@ class CopyOperations:
     def _bulk_store(self, agent: Agent, store: ops.BulkStore, apply: ops.Action):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.executed)
+        self.observer.globals.bulk_stored(agent, store, self.observer.executed)
         self._copied_out(agent, store)
 
     def _bulk_reduce(self, agent: Agent, reduction: ops.BulkReduce, apply: ops.Action):

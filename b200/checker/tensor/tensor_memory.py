@@ -1,7 +1,7 @@
 """Rules of tensor memory: check every access against what the shadow remembers of its cells.
 
-PTX ISA 9.7.16.6: some operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) end in
-order (_pipelined). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
+PTX ISA 9.7.16.6: some operations of the tensor core (tcgen05.mma, cp, shift) end in order
+(queue_order.py). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import ClusterState, Record, issued_before, known
+from b200.checker.accesses import ClusterState, Record, complete, issued_before, known
 from b200.checker.agent import Agent
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
@@ -21,26 +21,13 @@ from b200.checker.memory.shadow import distinct
 from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
+from b200.checker.tensor.queue_order import in_order, listed
 from b200.checker.tensor.tensor_shadow import ALL, LOAD_READERS, ROWS, Halves, Lanes, TensorShadow
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
 
 MANY = 64  # loads of partly written cells that are remembered, and sums over unread ones
-
-
-def _pipelined(new: Record, old: Record, how: str) -> bool:
-    """Whether operations of one queue end in order (9.7.16.6.2). Two MMAs do if they have one
-    accumulator and one shape. What an MMA only reads, a later one may overwrite: attention kernels
-    do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round:
-    generated code relies on mma before cp, which PTX does not list either. Of cp and shift among
-    themselves a shift and a cp of 4x256b do, and those with an MMA between them.
-    """
-    if new.kind == "mma" or old.kind == "mma":
-        return how == "write" or new.kind != old.kind or new.sum == old.sum
-    if new.kind == "cp" and new.ins.has("4x256b") and old.kind == "shift":
-        return True
-    return old.step < new.behind
 
 
 class TensorRules:
@@ -211,6 +198,9 @@ class TensorRules:
             if old.agent is agent and old.kind in words.CORE and new.kind in words.CORE:
                 self._out_of_order(new, old, columns)
                 continue
+            if listed(new, old, how) and issued_before(agent, old):
+                self._in_turn(new, old, columns)
+                continue
             executed = weak_order.executed(agent, old)
             if how == "free" and old.kind in ("load", "store") and not executed:
                 if agent.knows(HB, old.agent.component, old.epoch):
@@ -234,6 +224,16 @@ class TensorRules:
                 new,
                 old,
             )
+
+    def _in_turn(self, new: Record, old: Record, columns: slice):
+        """Two operations of two warps end in order if the warps have synchronised between them."""
+        old.followers.append(new)
+        if not new.agent.knows(TENSOR, old.agent.component, old.epoch):
+            self._fences(new, old, columns)
+        elif old.agent.cta is not new.agent.cta and not new.agent.knows(
+            HB, old.agent.component, old.epoch
+        ):
+            self._narrow(new, old, columns)
 
     def _came_too_soon(self, new: Record, old: Record, columns: slice) -> bool:
         """Whether a read that is not ordered after MMA `old` has waited for the sum before that of
@@ -263,9 +263,9 @@ class TensorRules:
 
     @staticmethod
     def _ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
-        handed_over = old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
+        handed_over = complete(agent, old, TENSOR)
         if old.agent is agent:
-            if old.kind in words.CORE and new.kind in words.CORE and _pipelined(new, old, how):
+            if old.kind in words.CORE and new.kind in words.CORE and in_order(new, old, how):
                 return True
             if how == "free" and old.kind in ("load", "store"):
                 return True
