@@ -170,7 +170,7 @@ def _tma_store(trail: Trail, warp: CheckedFragment, store: ops.TmaStore) -> Look
     observer, access = trail.following.observer, store.access
     agent, ins = observer.agent(warp), observer.executed
     return Look(
-        (_box(trail, warp, store), store.offset),
+        (_box(trail, warp, store), store.offset, len(set(map(tuple, access.boxes)))),
         Touch(WRITES, access.tensormap.address, 1),
         lambda: observer.globals.stored_box(agent, access, ins),
     )

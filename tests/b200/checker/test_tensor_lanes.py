@@ -189,6 +189,26 @@ def test_a_store_beside_a_copy_of_one_lane(waits):
     assert (expected in found(issue, change=kernel)) is not waits
 
 
+@pytest.mark.parametrize("columns, right", [(8, True), (16, False)])
+def test_integers_of_too_many_columns(columns, right):
+    """Sums of bytes in 8 columns, of which as many or twice as many are added up: no NaN tells."""
+
+    def body(k):
+        i8 = 2 << 4 | 1 << 7 | 1 << 10 | 8 >> 3 << 17 | 128 >> 4 << 24  # signed, N = 8, M = 128
+        k(f"tcgen05.mma.cta_group::1.kind::i8 [%r4], %rd20, %rd22, {i8}, %p5;")
+
+    def more(k):
+        (at,) = (i for i, line in enumerate(k.lines) if line.startswith("tcgen05.ld"))
+        registers = [f"%r{100 + i}" for i in range(columns)]
+        loaded = f"{{{', '.join(registers)}}}, [%r4];"
+        k.lines[at] = f"tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {loaded}"
+        sums = [f"add.u32 %r5, %r5, {register};" for register in registers]
+        k.lines[at + 2 : at + 2] = ["mov.u32 %r5, 7;", *sums]
+
+    text = "tcgen05.ld reads columns [8, 16) of tensor memory that nothing has written"
+    assert found(body, change=more) == ([] if right else [("uninitialised", text)])
+
+
 def test_a_cluster_that_writes_another_lane_is_checked():
     """CTA 1 takes the steps of CTA 0, with another lane: it does not follow."""
 
