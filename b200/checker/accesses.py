@@ -16,6 +16,7 @@ from b200.chip.sync.mbarrier import MBarrier
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EXECUTIONS = 1024  # remembered of an access of parts of words
+FOLLOWERS = 64  # operations that are looked at which end after another
 EVENTS = 24  # remembered of an mbarrier, for the report of a hang
 
 
@@ -29,9 +30,10 @@ class Record:
     barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
     places: the bytes of each of its latest executions, if these leave out bytes of their words.
     lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
-    the strong reads of other warps that have received this strong write. sum: the accumulator of an
-    MMA: its place and shape. behind: of an operation of the tensor core, the step of the latest MMA
-    before it in its queue; 0 for none.
+    the strong reads of other warps that have received this strong write. sum: of an MMA, its
+    accumulator's place and shape, and its kind. behind: of an operation of the tensor core, the
+    step of the latest MMA before it in its queue; 0 for none. followers: operations of other warps
+    that end after this one (tensor/queue_order.py).
     """
 
     __slots__ = (
@@ -58,6 +60,7 @@ class Record:
         "readers",
         "sum",
         "behind",
+        "followers",
     )
 
     def __init__(
@@ -80,6 +83,7 @@ class Record:
         self.readers: list[Record] = []
         self.sum: Any = None
         self.behind = 0
+        self.followers: list[Record] = []
         self.number = 0
         self.empty = False  # it read what nothing had written
         self.box = None  # tensormap of a TMA load
@@ -347,9 +351,29 @@ class ClusterState:
 
 def known(agent: Agent, record: Record, row: int = HB) -> bool:
     """Whether the access is complete before what `agent` does now."""
-    if record.component == agent.component:
+    return record.component == agent.component or complete(agent, record, row)
+
+
+def complete(agent: Agent, record: Record, row: int) -> bool:
+    """Whether a warp has been told that an access is complete, or one that ends after it."""
+    if record.step < NEVER and agent.knows(row, record.component, record.step):
         return True
-    return record.step < NEVER and agent.knows(row, record.component, record.step)
+    if not record.followers:
+        return False
+    return any(
+        later.step < NEVER and agent.knows(row, later.component, later.step)
+        for later in _behind(record)
+    )
+
+
+def _behind(record: Record) -> list[Record]:
+    """The operations that end after one, directly or by another: the first FOLLOWERS of them."""
+    found = list(record.followers)
+    for later in found:
+        found += [other for other in later.followers if other not in found]
+        if len(found) > FOLLOWERS:
+            break
+    return found
 
 
 def issued_before(agent: Agent, record: Record) -> bool:

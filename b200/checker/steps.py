@@ -170,7 +170,7 @@ def _tma_store(trail: Trail, warp: CheckedFragment, store: ops.TmaStore) -> Look
     observer, access = trail.following.observer, store.access
     agent, ins = observer.agent(warp), observer.executed
     return Look(
-        (_box(trail, warp, store), store.offset),
+        (_box(trail, warp, store), store.offset, len(set(map(tuple, access.boxes)))),
         Touch(WRITES, access.tensormap.address, 1),
         lambda: observer.globals.stored_box(agent, access, ins),
     )
@@ -192,9 +192,9 @@ def _bulk_store(trail: Trail, warp: CheckedFragment, store: ops.BulkStore) -> Lo
     observer, destination, n = trail.following.observer, store.destination, store.nbytes
     agent, ins = observer.agent(warp), observer.executed
     return Look(
-        (n, store.source, trail.again(warp, destination)),
+        (n, store.mask, store.source, trail.again(warp, destination)),
         Touch(WRITES, destination, n),
-        lambda: observer.globals.stored(agent, destination, n, ins),
+        lambda: observer.globals.bulk_stored(agent, store, ins),
     )
 
 

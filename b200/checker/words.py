@@ -80,7 +80,6 @@ def thing(record: Record) -> str:
         "cp.async": "the cp.async",
         "mma": "tcgen05.mma",
         "cp": "tcgen05.cp",
-        "shift": "tcgen05.shift",
         "tma_store": "the TMA store",
         "bulk_store": "the bulk store",
         "st.async": "the st.async",

@@ -118,11 +118,14 @@ class BulkReduceToPeer(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BulkStore(Operation):
-    """cp.async.bulk from shared address `source` to global address `destination`."""
+    """cp.async.bulk from shared address `source` to global address `destination`. mask: of each
+    16 bytes those that are written, a bit each.
+    """
 
     nbytes: int
     source: int
     destination: int
+    mask: int = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,27 +30,45 @@ if TYPE_CHECKING:
     from b200.program.module import Instr
 
 
+EXECUTIONS = 64  # of an instruction, whose late arrivals are told apart
+
+
 class Uses:
     """The arrivals on an mbarrier by one instruction. lanes: warp -> the largest number of lanes of
-    one execution. phases: phases completed when the latest execution began.
+    one execution. phases: phases completed when the first lane of the present execution arrived.
+    begun: execution -> (lanes that have arrived, phases completed before the first), of those whose
+    arrivals come later than they are issued.
     """
 
-    __slots__ = ("ins", "lanes", "agent", "lane", "run", "phases")
+    __slots__ = ("ins", "lanes", "agent", "lane", "run", "phases", "begun")
 
     def __init__(self, ins):
         self.ins = ins
         self.lanes: dict = {}
         self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
+        self.begun: dict[int, tuple[int, int]] = {}
 
     def add(self, agent: Agent, lane: int | None, phases: int) -> None:
-        """Count an arrival of a lane. Lanes of one execution come in order: a lane that is not
-        higher begins another execution.
+        """Count an arrival of a lane, which comes as it is issued. Lanes of one execution come in
+        order: a lane that is not higher begins another execution.
         """
         same = agent is self.agent and lane is not None and lane > self.lane
         self.run = self.run + 1 if same else 1
         if not same:
             self.phases = phases
         self.agent, self.lane = agent, 32 if lane is None else lane
+        self._most(agent)
+
+    def add_late(self, agent: Agent, execution: int, phases: int) -> None:
+        """Count an arrival of a lane, which comes at any time, in any order."""
+        lanes, self.phases = self.begun.pop(execution, (0, phases))
+        self.run = lanes + 1
+        self.begun[execution] = self.run, self.phases
+        if len(self.begun) > EXECUTIONS:
+            del self.begun[next(iter(self.begun))]
+        self._most(agent)
+
+    def _most(self, agent: Agent):
         if self.run > self.lanes.get(agent, 0):
             self.lanes[agent] = self.run
 
@@ -74,13 +92,24 @@ class Arrivals:
         self.early: dict[Barrier, tuple] = {}
 
     def comes(
-        self, barrier: Barrier, agent: Agent, ins, lane: int | None, clock: np.ndarray
+        self,
+        barrier: Barrier,
+        agent: Agent,
+        ins,
+        lane: int | None,
+        clock: np.ndarray,
+        execution: int | None = None,
     ) -> None:
-        """A warp is about to arrive, with the clock that the arrival publishes."""
+        """A warp is about to arrive, with the clock that the arrival publishes. execution: of the
+        instruction, where the arrival comes later than it.
+        """
         uses = barrier.uses.get(ins.key)
         if uses is None:
             uses = barrier.uses[ins.key] = Uses(ins)
-        uses.add(agent, lane, barrier.phases)
+        if execution is None:
+            uses.add(agent, lane, barrier.phases)
+        else:
+            uses.add_late(agent, execution, barrier.phases)
         if barrier.over(clock):
             return
         if barrier.phases != uses.phases or not barrier.explained(clock):

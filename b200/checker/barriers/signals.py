@@ -45,6 +45,7 @@ class Signals:
         """
         observer = self.observer
         ins, lane = observer.executed, observer.lane
+        execution = observer.repeats.executions
 
         def observed():
             phases = [b.object.phase if b is not None else 0 for b in barriers]
@@ -57,7 +58,7 @@ class Signals:
                     if barrier is not None:
                         self.mbarriers.event(barrier, agent, what)
                         if arrives:
-                            self.arrivals.comes(barrier, agent, ins, lane, clock)
+                            self.arrivals.comes(barrier, agent, ins, lane, clock, execution)
                 apply()
                 for barrier, phase in zip(barriers, phases, strict=True):
                     if barrier is not None:

@@ -140,7 +140,11 @@ class GlobalConflicts:
 
     def _against(self, agent: Agent, old: Write, access: Access, region: Region):
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
-            if REDUCTION in (access.kind, old.kind):
+            if REDUCTION in (access.kind, old.kind):  # relaxed, of GPU scope (9.7.9.25.4.2)
+                far = distance(agent.cta, old.agent.cta)
+                known = self.order.known(agent, old.agent, old.component, old.step)
+                if min(access.scope, old.scope) < far and not known:
+                    self._narrow(agent, old, access, region)
                 return
         if old.agent is agent and access.writes:
             issue = self.observer.repeats.issue

@@ -41,6 +41,7 @@ from b200.checker.memory.writes_beneath import Beneath
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.global_memory import Region
+from b200.chip.operations import BulkStore
 from b200.chip.state import Cluster
 from b200.program.module import Instr
 
@@ -208,6 +209,17 @@ class GlobalRules:
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
             self.conflicts.against_read(agent, read, access, region)
         cells[:] = self.shadow.number(agent, ins, kind)
+
+    def bulk_stored(self, agent: Agent, store: BulkStore, ins: Instr) -> None:
+        """A bulk store writes contiguous bytes, or those of them that its mask has."""
+        first, n = store.destination, store.nbytes
+        if store.mask == 0xFFFF:
+            self.stored(agent, first, n, ins)
+            return
+        chosen = np.array([i for i in range(16) if store.mask >> i & 1], np.int64)
+        written = np.arange(first, first + n, 16)[:, None] + chosen
+        if written.size:
+            self.stored_lanes(agent, written.ravel(), 1, ins, COPY)
 
     def stored_lanes(
         self,

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import ClusterState, Record
+from b200.checker.accesses import ClusterState, Record, complete
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import ASYNC, ORDER
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
@@ -58,7 +57,7 @@ class Edge:
 
 def executed(agent: Agent, record: Record) -> bool:
     """Whether the access is over before what `agent` does now, in the order of execution."""
-    return record.step < NEVER and agent.knows(ORDER, record.component, record.step)
+    return complete(agent, record, ORDER)
 
 
 def orders_only(agent: Agent, ins: Instr, clock: np.ndarray, lanes: int = FULL) -> None:

@@ -22,6 +22,7 @@ from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_words import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
+from b200.checker.operations import rows_twice
 from b200.checker.streams import NEVER, Stream
 from b200.chip import operations as ops
 from b200.chip.copies import tma_box
@@ -266,6 +267,7 @@ class CopyOperations:
         copy = self._copy_out(agent, "tma_store", text, where)
         observer.globals.maps.used(agent, access.address, copy)
         observer.globals.stored_box(agent, access, observer.executed)
+        rows_twice.look(observer, agent, store, observer.executed)
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
@@ -281,7 +283,7 @@ class CopyOperations:
     def _bulk_store(self, agent: Agent, store: ops.BulkStore, apply: ops.Action):
         where = _granules(store.source & OFFSET_MASK, store.nbytes)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        self.observer.globals.stored(agent, store.destination, store.nbytes, self.observer.executed)
+        self.observer.globals.bulk_stored(agent, store, self.observer.executed)
         self._copied_out(agent, store)
 
     def _bulk_reduce(self, agent: Agent, reduction: ops.BulkReduce, apply: ops.Action):

@@ -16,11 +16,20 @@ from b200.checker.launches import lifetime
 from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.streams import NEVER
 from b200.checker.tensor import collectors, tensor_shadow
-from b200.checker.tensor.tensor_shadow import ALL, LOWER_HALVES, only, place_of_sum
+from b200.checker.tensor.tensor_shadow import (
+    ALL,
+    HALVES,
+    LOWER_HALVES,
+    ROWS,
+    Halves,
+    only,
+    place_of_sum,
+)
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip import operations as ops
 from b200.chip.tensor.descriptors import CHUNK, PERIOD
-from b200.chip.tensor.mma_operands import SharedOperand
+from b200.chip.tensor.mma_operands import TMEM_COLUMNS_OF_A, SharedOperand, TensorOperand
+from b200.chip.tensor.tmem import split
 from b200.hardware import TMEM_LANES
 from b200.registry import lanes_text
 
@@ -28,6 +37,10 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.chip.state import CTA
     from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
+
+
+def _halves_of_a(a: TensorOperand) -> slice:
+    return slice(a.taddr >> 20, HALVES, 2) if a.half else ALL
 
 
 class CoreOperations:
@@ -54,7 +67,7 @@ class CoreOperations:
         observer, op, members = self.observer, operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
-        record.sum = op.acc
+        record.sum = op.acc, op.d.kind.name
         for name, operand in (("A", op.a), ("B", op.b)):
             if isinstance(operand, SharedOperand):
                 observer.descriptors.see(record, name, operand.matrix, not operand.mn_major)
@@ -73,7 +86,35 @@ class CoreOperations:
             halves, columns, lanes = place_of_sum(op, i)
             if op.accumulate:
                 tensor.accumulate(record, halves, columns, lanes)
+            self._own_operands(record, tensor, op, halves, columns)
             tensor.write(record, halves, columns, lanes)
+        if op.shift_a and isinstance(op.a, TensorOperand):
+            row, column = split(op.a.taddr)
+            self._shift(agent, members, row, column, "shifts the rows of A")
+
+    def _own_operands(self, record: Record, tensor, op, halves: Halves, columns: slice):
+        """Report an MMA whose sum lies over what it reads itself in tensor memory. Nothing in PTX
+        says that all of that is read before the first column of D is written.
+        """
+        found = [("the scale factors of A", op.sfa), ("the scale factors of B", op.sfb)]
+        places = [(name, sf.column, sf.columns) for name, sf in found if sf is not None]
+        if isinstance(op.a, TensorOperand):
+            if np.isin(ROWS[_halves_of_a(op.a)], ROWS[halves]).any():
+                places.append(("A", op.a.taddr & 0xFFFF, TMEM_COLUMNS_OF_A))
+        for name, first, n in places:
+            if first < columns.stop and columns.start < first + n:
+                self.observer.report(
+                    "product",
+                    f"{words.thing(record)} writes its accumulator over {name}, which it reads",
+                    (
+                        f"this access: {words.act(record)}",
+                        f"D in {tensor.place(columns)}; {name} in columns [{first}, {first + n})",
+                        "missing: columns of their own for the accumulator",
+                    ),
+                    record,
+                    None,
+                    PORTABILITY,
+                )
 
     @staticmethod
     def _read_scales(record: Record, tensor, sf):
@@ -93,8 +134,8 @@ class CoreOperations:
             self._read_tile(record, cta, operand.matrix, operand.tile, rows)
         else:
             column = operand.taddr & 0xFFFF
-            halves = slice(operand.taddr >> 20, 8, 2) if operand.half else ALL
-            self.observer.tensor(cta).read(record, halves, slice(column, column + 8))
+            columns = slice(column, column + TMEM_COLUMNS_OF_A)
+            self.observer.tensor(cta).read(record, _halves_of_a(operand), columns)
 
     def _read_tile(
         self,
@@ -139,12 +180,16 @@ class CoreOperations:
             observer.tensor(cta).write(record, halves, columns, lanes)
 
     def _tmem_shift(self, agent: Agent, shift: ops.TmemShift, apply: ops.Action):
-        record = self._core_record(agent, shift.members, "shift", "shifts rows of tensor memory")
-        columns = slice(shift.column, shift.column + 8)
+        self._shift(agent, shift.members, shift.row, shift.column, "shifts rows of tensor memory")
+
+    def _shift(self, agent: Agent, members: tuple, row: int, column: int, text: str):
+        """Rows from lane `row` on move down by one, in each 32 lanes."""
+        record = self._core_record(agent, members, "shift", text)
+        columns = slice(column, column + 8)
         lanes = np.arange(TMEM_LANES)
-        moved = lanes >= shift.row
+        moved = lanes >= row
         sources, targets = (only(moved & (lanes % 32 != kept)) for kept in (0, 31))
-        for cta in shift.members:
+        for cta in members:
             tensor = self.observer.tensor(cta)
             halves, of = sources
             tensor.read(record, halves, columns, lanes=of)

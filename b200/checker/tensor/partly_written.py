@@ -6,7 +6,8 @@ there. The sum of an MMA with M = 64 lies in lanes 0 to 15 of each quarter, and 
 with other bytes in fresh tensor memory (unwritten.py). If a result differs, the loads are errors.
 
 Loads of a few columns too many are common, at the edge of a tensor. For them alone the launch is
-carried out again only if it has written a NaN, as fresh tensor memory holds and arithmetic leaves.
+carried out again only if it has written a NaN, as fresh tensor memory holds and arithmetic leaves,
+or if what the loads get may be integers.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ class Partly(NamedTuple):
     columns: slice
     empty: np.ndarray
 
+    @property
+    def of_integers(self) -> bool:
+        """Whether the part that is written may be integers, which leave no NaN."""
+        sum_ = self.writer.sum
+        return self.writer.kind == "store" or sum_ is not None and sum_[1] == "i8"
+
     def empty_columns(self) -> slice | None:
         """From the first to the last column that is empty in all lanes of the load."""
         found = np.flatnonzero(self.empty.all(axis=0))
@@ -54,8 +61,9 @@ class Partly(NamedTuple):
 def suspicious(observer: Observer) -> bool:
     """Whether to find out if a result depends on what the loads got."""
     loads = observer.coverage.partly
-    lanes = any(partly.empty_lanes() for partly in loads)
-    return lanes or bool(loads) and observer.unwritten.wrote_any(NANS)
+    if any(partly.empty_lanes() or partly.of_integers for partly in loads):
+        return True
+    return bool(loads) and observer.unwritten.wrote_any(NANS)
 
 
 def tell(observer: Observer, reached: str) -> None:

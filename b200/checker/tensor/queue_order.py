@@ -1,9 +1,16 @@
-"""Which accesses of tensor memory are ordered, by what a warp knows or by the queue they are in."""
+"""Which accesses of tensor memory are ordered, by what a warp knows or by the queue they are in.
+
+Operations of the tensor core end in the order in which they were issued (PTX ISA 9.7.16.6.2) where
+PTX lists the pair: mma before mma (one accumulator, shape and kind), cp before mma, shift before
+mma, shift before cp of 4x256b, mma before shift. Pairs of two warps are in order, too, if the warps
+synchronise between them with tcgen05 fences: nobody need wait for the first (9.7.16.6.4.3). Who
+waits for the second then knows that the first is over.
+"""
 
 from __future__ import annotations
 
 from b200.checker import words
-from b200.checker.accesses import Record, known
+from b200.checker.accesses import Record, complete, known
 from b200.checker.agent import Agent
 from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB, TENSOR
@@ -13,9 +20,9 @@ def ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
     """Whether an access of tensor memory is ordered after another one. how: "read", "write",
     "overwrite" or "free".
     """
-    handed_over = old.step < NEVER and agent.knows(TENSOR, old.component, old.step)
+    handed_over = complete(agent, old, TENSOR)
     if old.agent is agent:
-        if old.kind in words.CORE and new.kind in words.CORE and pipelined(new, old, how):
+        if old.kind in words.CORE and new.kind in words.CORE and in_order(new, old, how):
             return True
         if how == "free" and old.kind in ("load", "store"):
             return True
@@ -27,15 +34,25 @@ def ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
     return handed_over
 
 
-def pipelined(new: Record, old: Record, how: str) -> bool:
-    """Whether operations of one queue end in order (9.7.16.6.2). Two MMAs do if they have one
-    accumulator and one shape. What an MMA only reads, a later one may overwrite: attention kernels
-    do so with P, which PTX does not list. An MMA and a cp or a shift do, either way round:
-    generated code relies on mma before cp, which PTX does not list either. Of cp and shift among
-    themselves a shift and a cp of 4x256b do, and those with an MMA between them.
+def in_order(new: Record, old: Record, how: str) -> bool:
+    """Whether operations of one warp end in order: the pairs that PTX lists, and some more. What an
+    MMA only reads, a later one may overwrite: attention kernels do so with P. An MMA and a cp are
+    in order either way round: generated code relies on mma before cp. Of cp and shift among
+    themselves those with an MMA between them are.
     """
     if new.kind == "mma" or old.kind == "mma":
         return how == "write" or new.kind != old.kind or new.sum == old.sum
-    if new.kind == "cp" and new.ins.has("4x256b") and old.kind == "shift":
-        return True
-    return old.step < new.behind
+    return _refills(new, old) or old.step < new.behind
+
+
+def listed(new: Record, old: Record, how: str) -> bool:
+    """Whether PTX lists the pair, so that operations of two warps may rely on it."""
+    if new.kind not in words.CORE or old.kind not in words.CORE:
+        return False
+    if new.kind == "mma":
+        return old.kind != "mma" or how != "write" and new.sum == old.sum
+    return new.kind == "shift" and old.kind == "mma" or _refills(new, old)
+
+
+def _refills(new: Record, old: Record) -> bool:
+    return old.kind == "shift" and new.kind == "cp" and new.ins.has("4x256b")

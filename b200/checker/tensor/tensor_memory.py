@@ -1,7 +1,7 @@
 """Rules of tensor memory: check every access against what the shadow remembers of its cells.
 
-PTX ISA 9.7.16.6: some operations of one warp's tensor-core queue (tcgen05.mma, cp, shift) end in
-order (queue_order.py). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
+PTX ISA 9.7.16.6: some operations of the tensor core (tcgen05.mma, cp, shift) end in order
+(queue_order.py). Everything else needs a commit and a wait, or tcgen05.wait::ld or wait::st.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.shadow import distinct
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
-from b200.checker.tensor.queue_order import ordered
+from b200.checker.tensor.queue_order import listed, ordered
 from b200.checker.tensor.tensor_shadow import ALL, LOAD_READERS, ROWS, Halves, Lanes, TensorShadow
-from b200.checker.vector_clocks import HB
+from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
 
@@ -196,6 +196,9 @@ class TensorRules:
             if old.agent is agent and old.kind in words.CORE and new.kind in words.CORE:
                 self._out_of_order(new, old, columns)
                 continue
+            if listed(new, old, how) and issued_before(agent, old):
+                self._in_turn(new, old, columns)
+                continue
             executed = weak_order.executed(agent, old)
             if how == "free" and old.kind in ("load", "store") and not executed:
                 if agent.knows(HB, old.agent.component, old.epoch):
@@ -219,6 +222,16 @@ class TensorRules:
                 new,
                 old,
             )
+
+    def _in_turn(self, new: Record, old: Record, columns: slice):
+        """Two operations of two warps end in order if the warps have synchronised between them."""
+        old.followers.append(new)
+        if not new.agent.knows(TENSOR, old.agent.component, old.epoch):
+            self._fences(new, old, columns)
+        elif old.agent.cta is not new.agent.cta and not new.agent.knows(
+            HB, old.agent.component, old.epoch
+        ):
+            self._narrow(new, old, columns)
 
     def _came_too_soon(self, new: Record, old: Record, columns: slice) -> bool:
         """Whether a read that is not ordered after MMA `old` has waited for the sum before that of

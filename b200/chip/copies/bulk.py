@@ -107,8 +107,9 @@ def bulk_store(ins: Instr) -> Run:
     def run(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest):
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
+        mask = rest[-1] & 0xFFFF if masked else 0xFFFF
         if masked:
-            chosen = np.array([rest[-1] >> i & 1 for i in range(UNIT)], bool)
+            chosen = np.array([mask >> i & 1 for i in range(UNIT)], bool)
             data, to = data.reshape(-1, UNIT), to.reshape(-1, UNIT)
 
             def move():
@@ -118,7 +119,7 @@ def bulk_store(ins: Instr) -> Run:
             def move():
                 to[:] = data
 
-        operation = BulkStore(nbytes, source=src, destination=dst)
+        operation = BulkStore(nbytes, source=src, destination=dst, mask=mask)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     return run

@@ -134,6 +134,40 @@ def test_a_shift_keeps_the_last_lane():
     )
 
 
+@pytest.mark.parametrize("first, right", [(0, False), (4, False), (8, True)])
+def test_a_sum_over_its_own_operand(first, right):
+    """D is 8 columns from 0 on, and A 8 from `first` on."""
+
+    def body(k):
+        k(f"add.u32 %r17, %r4, {first};")
+        k("tcgen05.cp.cta_group::1.128x256b [%r17], %rd21;")
+        multiply(k, 0, a="[%r17]")
+
+    text = "tcgen05.mma writes its accumulator over A, which it reads"
+    assert found(body) == ([] if right else [("product", text)])
+
+
+@pytest.mark.parametrize("shift, right", [(".ashift", False), ("", True)])
+def test_an_mma_that_shifts_its_operand_writes_it(shift, right):
+    """A is loaded while the MMA, which shifts its rows, is under way (9.7.16.10.9)."""
+
+    def body(k):
+        k("add.u32 %r17, %r4, 32;")
+        k("tcgen05.cp.cta_group::1.128x256b [%r17], %rd21;")
+        wait(k)
+        multiply(k, 0, a="[%r17]", mods=shift)
+
+    def read(k):
+        (at,) = (i for i, line in enumerate(k.lines) if line.startswith("L5: mbarrier.try_wait"))
+        k.lines[at:at] = [
+            "add.u32 %r17, %r4, 32;",
+            "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r18}, [%r17];",
+        ]
+
+    text = "tcgen05.ld reads tensor memory before the tcgen05.mma that writes it has committed"
+    assert (("race", text) not in found(body, change=read)) is right
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_store_beside_a_copy_of_one_lane(waits):
     """The store reaches the lane that the copy, under way, writes."""
@@ -153,6 +187,26 @@ def test_a_store_beside_a_copy_of_one_lane(waits):
 
     expected = ("race", "tcgen05.st overwrites tensor memory that tcgen05.cp may still use")
     assert (expected in found(issue, change=kernel)) is not waits
+
+
+@pytest.mark.parametrize("columns, right", [(8, True), (16, False)])
+def test_integers_of_too_many_columns(columns, right):
+    """Sums of bytes in 8 columns, of which as many or twice as many are added up: no NaN tells."""
+
+    def body(k):
+        i8 = 2 << 4 | 1 << 7 | 1 << 10 | 8 >> 3 << 17 | 128 >> 4 << 24  # signed, N = 8, M = 128
+        k(f"tcgen05.mma.cta_group::1.kind::i8 [%r4], %rd20, %rd22, {i8}, %p5;")
+
+    def more(k):
+        (at,) = (i for i, line in enumerate(k.lines) if line.startswith("tcgen05.ld"))
+        registers = [f"%r{100 + i}" for i in range(columns)]
+        loaded = f"{{{', '.join(registers)}}}, [%r4];"
+        k.lines[at] = f"tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {loaded}"
+        sums = [f"add.u32 %r5, %r5, {register};" for register in registers]
+        k.lines[at + 2 : at + 2] = ["mov.u32 %r5, 7;", *sums]
+
+    text = "tcgen05.ld reads columns [8, 16) of tensor memory that nothing has written"
+    assert found(body, change=more) == ([] if right else [("uninitialised", text)])
 
 
 def test_a_cluster_that_writes_another_lane_is_checked():
