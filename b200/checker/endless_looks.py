@@ -35,6 +35,17 @@ COMPARED = {
 JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
+def ends_only_by(
+    blocks: list[Block], start: Block, look: Instr, loop: set[int], behind: int
+) -> bool:
+    """Whether control comes from a look at an mbarrier, in block `start`, to block `behind` only
+    once the look has passed. loop: the blocks before that.
+    """
+    changed = {r.name for i in loop for op in blocks[i].ops for r in op.dsts}
+    asked = next(op for op in start.ops if op.ins is look)
+    return not _Run(blocks, asked, changed, [], None).comes(start, {behind})
+
+
 class _TooMany(Exception):
     """More choices than are tried."""
 
@@ -53,7 +64,9 @@ def may_end(blocks: list[Block], start: Block, look: Op, loop: set[int], behind:
 
 
 class _Run:
-    """One choice of what stays. keys: what is chosen, in the order in which it was met."""
+    """One choice of what stays. keys: what is chosen, in the order in which it was met. chosen:
+    None if the look fails, and all else is open.
+    """
 
     def __init__(
         self,
@@ -61,7 +74,7 @@ class _Run:
         look: Op,
         changed: set[str],
         keys: list[object],
-        chosen: tuple[int, ...],
+        chosen: tuple[int, ...] | None,
     ):
         self.blocks, self.look, self.changed = blocks, look, changed
         self.keys, self.chosen = keys, chosen
@@ -97,7 +110,9 @@ class _Run:
     def _of(self, name: str, known: Known) -> Value:
         return known.get(name, ANY if name in self.changed else STAYS)
 
-    def _choice(self, key: object) -> int:
+    def _choice(self, key: object) -> Value:
+        if self.chosen is None:
+            return 0 if key == self.look.ins.key else ANY
         if key not in self.keys:
             if len(self.keys) == CHOICES:
                 raise _TooMany
@@ -184,7 +199,7 @@ class _Run:
                 return one if which else other
             return one if one == other else None
         logical = ins.mods[-1] == "pred"
-        if name not in ("setp", "not", *JOINED) or name != "setp" and not logical:
+        if name not in ("setp", "not", *JOINED) or name == "not" and not logical:
             return None
         values = [self._operand(x, known, predicate=logical) for x in rest]
         if name in ("and", "or") and (0 if name == "and" else 1) in values:

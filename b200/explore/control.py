@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from b200.checker.endless_looks import ends_only_by
 from b200.chip.describe import mnemonic, place
 from b200.effects import Copies, Traps, Updates, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators, registers_of
@@ -340,9 +341,12 @@ class Control:
 
     def _repeats(self, block: Block, look: Instr) -> bool:
         """Whether control leaves the wait only once it has passed: the wait's block leads to the
-        branch alone, and the branch's other way leads back to the wait.
+        branch alone, and no other way leads out (a number of tries, a clock).
         """
         home = next(b for b in self.blocks if any(op.ins is look for op in b.ops))
+        inside, stop = self.regions[block.index] | {block.index}, self.meets[block.index]
+        if not ends_only_by(self.blocks, home, look, inside, stop):
+            return False
         if home is block:
             return True
         at, seen = home, set()

@@ -103,8 +103,7 @@ class Explorer(Recording):
         """Carry the launch out in all orders, where one run does not tell what another order does.
         Returns what was found; the reasons stay if that is no answer.
         """
-        machine = self.machine
-        if self.unkept or machine.workspace:
+        if self.unkept:
             orders.reasons.append("memory as before the launch is not known")
             return []
         walked = self._walk(orders, arguments)
@@ -137,6 +136,7 @@ class Explorer(Recording):
             *(machine.memory, machine.code, arguments, self.before, machine.symbols),
             limit=min(self.limit, WALKED),
             late=late,
+            workspace=machine.workspace,
         )
         orders.states += walked.states
         return walked

@@ -78,10 +78,12 @@ def walk(
     symbols: dict[str, int],
     limit: int = LIMIT,
     late: bool = False,
+    workspace: int = 0,
 ) -> Walked:
     """Carry out all orders of a launch, or as many as `limit` states allow. before: the allocations
     that it has written, with what they contained. late: strong stores may come late
-    (late_stores.py). Global memory is as before the call afterwards.
+    (late_stores.py). workspace: address of that of grid.sync(), 0 if it has none. Global memory is
+    as before the call afterwards.
     """
     if sum(old.size for _, old in before) > BYTES:
         return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
@@ -95,7 +97,7 @@ def walk(
             region.u8[:] = old
         order.cut = steppable(code, touches.writer_type, late)
         machine = Machine(memory, order, (touches,))
-        machine.symbols = symbols
+        machine.symbols, machine.workspace = symbols, workspace
         machine.launch(order.cut.code, *arguments)
         if not others.unchanged():
             raise Declined("another order writes memory that the run did not write")

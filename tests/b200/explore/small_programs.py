@@ -69,11 +69,13 @@ def _mistake(rng: random.Random, operations: list[tuple]) -> None:
 
 
 def _timed(rng: random.Random, operation: tuple) -> tuple:
-    """An operation, or one in its place that looks at the clock: a poll that sleeps the longer the
-    later it is, a value that tells whether it is late.
+    """An operation, or one in its place that does not do so at any time: a poll that sleeps the
+    longer the later it is, a wait that tries twice, a value that tells whether it is late.
     """
     if operation[0] == "poll" and rng.random() < 0.6:
         return "pace", *operation[1:]
+    if operation[0] == "wait" and rng.random() < 0.4:
+        return "tries", *operation[1:]
     if operation[0] in ("read", "look at", "look") and rng.random() < 0.1:
         return ("late",)
     return operation
@@ -233,11 +235,16 @@ def _text(operation: tuple, w: int, i: int) -> str:
         return f"@%q {form} %r6, {at}, {value}; shfl.sync.idx.b32 %r6, %r6, 0, 31, -1;"
     if kind == "skip":
         return f"setp.{rest[0]}.u32 %p3, %r6, {rest[1]}; @%p3 bra S{w}_{i + 2};"
-    at = f"[sm+{64 + 8 * rest[0]}]" if kind in ("arrive", "wait", "look") else ""
+    at = f"[sm+{64 + 8 * rest[0]}]" if kind in ("arrive", "wait", "tries", "look") else ""
     look = "parity.acquire.cta.shared::cta.b64"
     return {
         "arrive": lambda: f"@%q mbarrier.arrive.release.cta.shared::cta.b64 _, {at};",
         "wait": lambda: f"mbarrier.try_wait.{look} %p4, {at}, {rest[1]}; @!%p4 bra S{name};",
+        "tries": lambda: (
+            f"mov.u32 %r10, 0; T{name}: mbarrier.test_wait.{look} %p4, {at}, {rest[1]}; "
+            f"@%p4 bra S{w}_{i + 1}; add.u32 %r10, %r10, 1; setp.lt.u32 %p7, %r10, 2; "
+            f"@%p7 bra T{name};"
+        ),
         "look": lambda: f"mbarrier.test_wait.{look} %p5, {at}, {rest[1]}; selp.u32 %r6, 1, 0, %p5;",
         "sync": lambda: f"bar.sync {rest[0]}{f', {rest[1]}' if rest[1] else ''};",
         "come": lambda: f"bar.arrive {rest[0]}, {rest[1]};",

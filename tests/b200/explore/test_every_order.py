@@ -104,6 +104,18 @@ DECIDED: dict[str, tuple[Program, str]] = {
         ),
         every_order.FREE,
     ),
+    "a poll that sleeps": (
+        program([("pace", "s0", "ge", 1), DONE], [("store", "s0", 1), AGAIN]),
+        every_order.FREE,
+    ),
+    "a poll that sleeps, of a flag that is taken back": (
+        program([("pace", "s0", "ge", 1)], [("store", "s0", 1), ("store", "s0", 0)]),
+        every_order.HANGS,
+    ),
+    "some tries of an mbarrier, in time": (
+        program([AGAIN, ("arrive", 0)], [("tries", 0, 0), AGAIN], [AGAIN, AGAIN]),
+        every_order.HANGS,
+    ),
     "a ticket": (
         program(
             [("add", "g0", 1), ("skip", "ne", 0), AGAIN],
@@ -133,6 +145,19 @@ def test_one_run_alone_proves_none_of_them(what, monkeypatch):
         and any("another order may change" in reason for reason in why)
         or (said == DEADLOCK and "in the usual order" in why[0])
     ), (said, why)
+
+
+def test_the_twin_of_some_tries():
+    small = program([AGAIN, ("arrive", 0)], [("wait", 0, 0), AGAIN], [AGAIN, AGAIN])
+    assert every_order.truth(small) == every_order.FREE
+    assert verdict(small)[0] == FREE
+
+
+def test_a_clock_that_decides_over_a_barrier():
+    small = program([("late",), ("skip", "ne", 0), DONE], [AGAIN])
+    assert every_order.truth(small) == every_order.HANGS
+    said, why = verdict(small)
+    assert said == INCOMPLETE and any("globaltimer" in reason for reason in why)
 
 
 def test_no_verdict_is_false():

@@ -413,3 +413,37 @@ def test_a_racy_value_in_tensor_memory_decides():
     launch = explore_launch(k, cta.ints(160)())
     assert launch.orders.kind == DEADLOCK
     assert {"race", "deadlock"} == {f.kind for f in launch.findings or ()}
+
+
+GRID_SYNC = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out)
+.reqntid 32, 1, 1
+{{
+ .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
+ mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; setp.ne.u32 %p0, %r0, 0; @%p0 bra DONE;
+ mov.u32 %r2, %envreg1; mov.u32 %r3, %envreg2; mov.b64 %rd0, {{%r3, %r2}};
+ atom.add.release.gpu.global.u32 %r4, [%rd0+4], 1;
+AGAIN: ld.acquire.gpu.global.u32 %r4, [%rd0+4]; setp.lt.u32 %p1, %r4, 2; @%p1 bra AGAIN;
+ {behind}
+DONE: ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    "behind, kind",
+    [
+        ("", FREE),
+        ("setp.eq.u32 %p2, %r1, 0; @%p2 st.relaxed.gpu.global.u32 [%rd0+4], 0;", DEADLOCK),
+    ],
+    ids=["as it is", "taken back by one CTA"],
+)
+def test_the_workspace_of_a_cooperative_launch(behind, kind):
+    """Two CTAs meet in the workspace that grid.sync() uses."""
+    gpu = Gpu()
+    gpu.machine = b200.machine(gpu.memory, schedule="all")
+    text = GRID_SYNC.format(behind=behind)
+    launch = gpu.launch(text, "k", (2, 1, 1), (32, 1, 1), args=[0], cooperative=True)
+    assert launch.orders.kind == kind, launch.orders.reasons
