@@ -134,13 +134,13 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
 
 def _leave_out(module: types.ModuleType, names: tuple[str, ...]) -> None:
     """Functions whose names begin so do nothing, in a kernel's module and in those beside it, of
-    which it has some.
+    which it has some. What they give can be indexed: a kernel may be several launches.
     """
     beside = f"{module.__name__.rpartition('.')[0]}."
     for each in [m for name, m in sys.modules.items() if name.startswith(beside)]:
         for name, value in list(vars(each).items()):
             if name.startswith(names) and callable(value):
-                setattr(each, name, lambda *_args, **_kwargs: None)
+                setattr(each, name, NOTHING)
 
 
 def _look_at_the_dsl() -> None:
