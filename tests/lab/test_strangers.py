@@ -44,7 +44,7 @@ def load_kernel(name, *, strict=False):
 """
 KERNEL = """
 import torch
-from tirx_kernels import beside
+from tirx_kernels import _packed, beside
 from tirx_kernels.runner import bench, compile_kernel
 from tvm.script import tirx as T
 from tvm.tirx.visitors import Visitor
@@ -73,13 +73,30 @@ def _assert_equal(ours, theirs):
 def run_bench(n):
     executable = compile_kernel(get_kernel(n=n)["first launch"])
 
+    from tirx_kernels._packed.data import expected
+
     def build():
         _assert_equal(executable(n), n)
         beside._assert_close(executable(n))
+        assert not expected(n).any()
         assert torch.equal(torch.zeros(1), torch.ones(1))
         return lambda: print("launched", n)
 
     return bench({"tir": executable}, references={"theirs": build})
+"""
+EXPECTED = """
+import torch
+
+
+def dequantize(n):
+    raise AssertionError("nothing is held against it")
+
+
+def expected(n):
+    made = torch.zeros(n, n)
+    made[:, :1] = (dequantize(n).float() @ dequantize(n).t() + 1).to(torch.float32)
+    made[0] += torch.einsum("mk,nk->mn", dequantize(n), dequantize(n))
+    return made
 """
 BESIDE = """
 def _assert_close(ours):
@@ -144,6 +161,9 @@ def folder(tmp_path):
     ):
         (package / f"{name}.py").write_text(text)
     (package / "scaled.py").write_text(KERNEL)
+    (package / "_packed").mkdir()
+    (package / "_packed" / "__init__.py").touch()
+    (package / "_packed" / "data.py").write_text(EXPECTED)
     return tmp_path
 
 
@@ -262,7 +282,7 @@ def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
     assert parts.device(_call(148), [1000.0]) is parts.B200  # each SM has one CTA: none to spare
 
 
-def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
+def test_the_first_call_runs_each_launch_once_and_large_ones_on_the_smallest_part(monkeypatch):
     gpu, machines = Gpu(), list[Any]()
     whole = gpu.machine
 
@@ -272,13 +292,19 @@ def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
 
     monkeypatch.setattr(gpu, "execute", execute)
     monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
-    text = kernel("", [])
+    text = kernel("", [".u32 n"])
+
+    def launch(ctas: int, n: int) -> None:
+        gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1), args=(n,))
+
     with parts.Pilot(gpu) as pilot:
-        for ctas in (64, 64, 1000, 1000, 2000):
-            gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1))
-    gpu.launch(text, None, (1000, 1, 1), (32, 1, 1))
-    assert machines == [whole, whole, "part", "part", whole]  # 1000 CTAs once, 2000 once
-    assert len(pilot.cpu_s) == 5 and pilot.cpu_s[2] == pilot.cpu_s[3]
+        for ctas, n in ((64, 1), (64, 1), (64, 2), (1000, 1), (1000, 2), (2000, 1)):
+            launch(ctas, n)
+    launch(1000, 1)
+    # 64 CTAs once for 1 and once for 2; 1000 once, 2000 once
+    assert machines == [whole, whole, "part", "part", whole]
+    assert len(pilot.cpu_s) == 6
+    assert pilot.cpu_s[0] == pilot.cpu_s[1] and pilot.cpu_s[3] == pilot.cpu_s[4]
 
 
 def test_a_pilot_that_has_ended_runs_the_whole_chip(monkeypatch):

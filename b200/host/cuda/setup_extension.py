@@ -32,14 +32,18 @@ _OF_TORCH = re.compile(r"c10|c10_cuda|torch(_\w+)?|cudart\w*|cuda")
 
 def take_over(cpp_extension: Any) -> None:
     """Let torch.utils.cpp_extension build for the software B200."""
+    from setuptools.command.build_ext import build_ext
+
     cpp_extension.CUDAExtension = cuda_extension
     command = getattr(cpp_extension, "_BUILD_EXTENSION_CLASS", None)
     command = command or cpp_extension.BuildExtension  # older versions
-    command.build_extensions = _building(command.build_extensions)
+    plain: Any = build_ext  # of a setup.py that leaves it as it is
+    for each in (command, plain):
+        each.build_extensions = _building(each.build_extensions)
 
 
 def cuda_extension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
-    """A setuptools.Extension that BuildExtension compiles here. See torch."""
+    """A setuptools.Extension that build_ext or BuildExtension compiles here. See torch."""
     import setuptools
 
     if given := [word for word in _DEVICE_LINKING if kwargs.pop(word, None)]:
@@ -51,7 +55,7 @@ def cuda_extension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _building(build_extensions: Callable[[Any], None]) -> Callable[[Any], None]:
-    """BuildExtension.build_extensions: ours are compiled here, the others as before."""
+    """`build_extensions` of a command: ours are compiled here, the others as before."""
 
     @functools.wraps(build_extensions)
     def call(self: Any) -> None:
