@@ -174,3 +174,10 @@ def test_a_command_that_is_none(tmp_path):
     assert done.returncode == 127 and "./nothing: no such command" in done.stderr
     done = run_exec("--strict", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr == "b200 exec: a command is missing\n"
+
+
+def test_who_starts_a_command_imports_no_numpy():
+    """Each step of a build is one: to import numpy and the checker took three times as long."""
+    code = "import sys; from b200 import __main__; from b200.compiled import command\n"
+    code += "assert not {'numpy', 'b200.chip.gpu'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
