@@ -3,8 +3,10 @@ of the source, and links the kit's CUDA runtime.
 
     python nvcc.py REAL LIBRARIES [what the build gives to nvcc]
 
-What a project asks of architectures is replaced: its device code has to be PTX for a B200. A debug
-build of device code (-G) has no line information that optimised code has; LTO's has no PTX.
+What a project asks of architectures is replaced: its device code has to be PTX for a B200. What it
+asks for as machine code (-cubin) is a fat binary with both, which drivers load and cuobjdump reads
+alike. A debug build of device code (-G) has no line information that optimised code has; LTO's has
+no PTX.
 """
 
 from __future__ import annotations
@@ -42,11 +44,8 @@ def rewritten(words: Sequence[str], libraries: str) -> list[str]:
                 next(given, None)
         elif word not in _DROPPED:
             kept.append(word)
-    wanted = _BOTH
-    if _PTX & set(kept):
-        wanted = "-arch=compute_100a"
-    elif _MACHINE_CODE & set(kept):
-        wanted = "-arch=sm_100a"
+    wanted = "-arch=compute_100a" if _PTX & set(kept) else _BOTH
+    kept = ["-fatbin" if word in _MACHINE_CODE else word for word in kept]
     return [wanted, "-lineinfo", "-cudart", "shared", f"-L{libraries}", *kept]
 
 

@@ -10,6 +10,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,9 @@ from lab.strangers.rows import CUTE_DSL, DSL, OWN, SGLANG
 PACKAGE = "tirx_kernels"
 LEFT_OUT = "tvm"
 CHECKS = ("_assert", "_check", "_launch_tir")  # how names of functions begin that need its kernels
+MAKERS = ("get_kernel", "compile_spec", "build_launch")  # of those that make them
+EXPECTED = ("dequantize", "_dequantize", "k_grouped_dequantize")  # of those that make results to expect
+DATA = "data"  # the module of a package beside a kernel that has such functions
 
 Launch = Callable[[], Any]
 Measure = Callable[[Launch], None]
@@ -29,7 +33,8 @@ Measure = Callable[[Launch], None]
 
 class _Nothing:
     """What a module of the compiler has under any name: it can be called, indexed, gone over,
-    inherited from and entered, and does nothing. Nothing is an instance of it.
+    inherited from and entered, and does nothing. Nothing is an instance of it. It also stands for a
+    result that is not made: torch's functions of it do nothing.
     """
 
     def __getattr__(self, name: str) -> _Nothing:
@@ -51,6 +56,12 @@ class _Nothing:
 
     def __or__(self, _other: Any) -> _Nothing:
         return self
+
+    __add__ = __matmul__ = __or__
+
+    @classmethod
+    def __torch_function__(cls, *_args: Any, **_kwargs: Any) -> _Nothing:
+        return NOTHING
 
     def __instancecheck__(self, _instance: Any) -> bool:
         return False
@@ -126,7 +137,7 @@ def run(kernel: str, config: str, implementation: str, measure: Measure) -> None
         runner.compile_kernel = NOTHING
         runner.set_external_references_enabled(True)
     module = importlib.import_module(f"{PACKAGE}.registry").load_kernel(kernel, strict=True)
-    _leave_out(module, CHECKS if own else (*CHECKS, "get_kernel"))
+    _leave_out(module, CHECKS if own else (*CHECKS, *MAKERS, *EXPECTED))
     module.run_bench(**_arguments(module, config))
     if not found:
         raise LookupError(f"{kernel}: its benchmark has measured nothing")
@@ -137,10 +148,17 @@ def _leave_out(module: types.ModuleType, names: tuple[str, ...]) -> None:
     which it has some. What they give can be indexed: a kernel may be several launches.
     """
     beside = f"{module.__name__.rpartition('.')[0]}."
+    for name in [n for n in sys.modules if n.startswith(beside) and _is_package(n)]:
+        if importlib.util.find_spec(f"{name}.{DATA}"):
+            importlib.import_module(f"{name}.{DATA}")
     for each in [m for name, m in sys.modules.items() if name.startswith(beside)]:
         for name, value in list(vars(each).items()):
             if name.startswith(names) and callable(value):
                 setattr(each, name, NOTHING)
+
+
+def _is_package(name: str) -> bool:
+    return hasattr(sys.modules[name], "__path__")
 
 
 def _look_at_the_dsl() -> None:
@@ -156,6 +174,13 @@ def _hold_nothing() -> None:
 
     torch.equal = torch.allclose = lambda *_args, **_kwargs: True
     torch.testing.assert_close = lambda *_args, **_kwargs: None
+    put: Any = torch.Tensor.__setitem__
+
+    def setitem(tensor: torch.Tensor, place: Any, value: Any) -> None:
+        if value is not NOTHING:  # a result to expect
+            put(tensor, place, value)
+
+    torch.Tensor.__setitem__ = setitem
 
 
 def _arguments(module: types.ModuleType, config: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def load_kernel(name, *, strict=False):
 """
 KERNEL = """
 import torch
-from tirx_kernels import beside
+from tirx_kernels import _packed, beside
 from tirx_kernels.runner import bench, compile_kernel
 from tvm.script import tirx as T
 from tvm.tirx.visitors import Visitor
@@ -73,13 +73,30 @@ def _assert_equal(ours, theirs):
 def run_bench(n):
     executable = compile_kernel(get_kernel(n=n)["first launch"])
 
+    from tirx_kernels._packed.data import expected
+
     def build():
         _assert_equal(executable(n), n)
         beside._assert_close(executable(n))
+        assert not expected(n).any()
         assert torch.equal(torch.zeros(1), torch.ones(1))
         return lambda: print("launched", n)
 
     return bench({"tir": executable}, references={"theirs": build})
+"""
+EXPECTED = """
+import torch
+
+
+def dequantize(n):
+    raise AssertionError("nothing is held against it")
+
+
+def expected(n):
+    made = torch.zeros(n, n)
+    made[:, :1] = (dequantize(n).float() @ dequantize(n).t() + 1).to(torch.float32)
+    made[0] += torch.einsum("mk,nk->mn", dequantize(n), dequantize(n))
+    return made
 """
 BESIDE = """
 def _assert_close(ours):
@@ -144,6 +161,9 @@ def folder(tmp_path):
     ):
         (package / f"{name}.py").write_text(text)
     (package / "scaled.py").write_text(KERNEL)
+    (package / "_packed").mkdir()
+    (package / "_packed" / "__init__.py").touch()
+    (package / "_packed" / "data.py").write_text(EXPECTED)
     return tmp_path
 
 

@@ -99,3 +99,9 @@ class Facts:
 
     def kernel_count(self, module: int, out: int) -> None:
         poke(out, "<I", len(self.modules.module(module).program.kernels))
+
+    def kernels(self, module: int, out: int, most: int) -> None:
+        """Handles of a module's kernels, of at most so many."""
+        names = list(self.modules.module(module).program.kernels)[:most]
+        for at, name in enumerate(names):
+            poke(out + 8 * at, "<Q", self.modules.kernel(module, name))

@@ -33,13 +33,16 @@ _OF_TORCH = re.compile(r"c10|c10_cuda|torch(_\w+)?|cudart\w*|cuda")
 def take_over(cpp_extension: Any) -> None:
     """Let torch.utils.cpp_extension build for the software B200."""
     cpp_extension.CUDAExtension = cuda_extension
+    from setuptools.command.build_ext import build_ext
+
     command = getattr(cpp_extension, "_BUILD_EXTENSION_CLASS", None)
     command = command or cpp_extension.BuildExtension  # older versions
     command.build_extensions = _building(command.build_extensions)
+    build_ext.build_extensions = _building(build_ext.build_extensions)  # a setup.py without torch's
 
 
 def cuda_extension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
-    """A setuptools.Extension that BuildExtension compiles here. See torch."""
+    """A setuptools.Extension that build_ext or BuildExtension compiles here. See torch."""
     import setuptools
 
     if given := [word for word in _DEVICE_LINKING if kwargs.pop(word, None)]:
@@ -51,7 +54,7 @@ def cuda_extension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _building(build_extensions: Callable[[Any], None]) -> Callable[[Any], None]:
-    """BuildExtension.build_extensions: ours are compiled here, the others as before."""
+    """`build_extensions` of a command: ours are compiled here, the others as before."""
 
     @functools.wraps(build_extensions)
     def call(self: Any) -> None:

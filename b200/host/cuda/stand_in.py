@@ -26,6 +26,7 @@ ON_DEMAND: dict[tuple[str, ...], re.Pattern[str]] = {
         "Pitch|Memset2D|HostRegister|HostUnreg|HostGetDev|MemPool|FromPool"
         "|CanAccessPeer|Profiler|Prefetch|MemAdvise|AttachMem"
     ),
+    ("cublas.cpp",): re.compile("cublasLt(?:Create|Destroy)$"),
 }
 _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cudnn|nvml|nvtx)\w*")
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")

@@ -45,6 +45,32 @@ int main() {
 }
 """
 
+FROM_A_FILE = r"""
+#include <cstdio>
+#include <cuda.h>
+int main() {
+  CUdevice device;
+  CUcontext context;
+  CUlibrary library;
+  CUkernel kernels[2] = {};
+  CUfunction k;
+  CUdeviceptr x;
+  unsigned count = 0;
+  int value = 0;
+  cuInit(0), cuDeviceGet(&device, 0), cuDevicePrimaryCtxRetain(&context, device);
+  cuCtxSetCurrent(context);
+  if (cuLibraryLoadFromFile(&library, "k.cubin", 0, 0, 0, 0, 0, 0)) return 3;
+  cuLibraryGetKernelCount(&count, library);
+  if (cuLibraryEnumerateKernels(kernels, 1, library) || kernels[1]) return 4;
+  cuKernelGetFunction(&k, kernels[0]);
+  cuMemAlloc(&x, 4);
+  void* arguments[] = {&x};
+  cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, 0, arguments, 0);
+  cuMemcpyDtoH(&value, x, 4);
+  printf("%u %d\n", count, value);
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -70,3 +96,17 @@ def test_nvrtc(tmp_path):
         pytest.skip("needs NVRTC")
     done = run_exec("./rtc", cwd=tmp_path)
     assert (done.stdout, done.returncode) == ("11\n", 0), done.stderr
+
+
+def test_machine_code_that_nvcc_makes_is_loaded_from_its_file(tmp_path):
+    """As by DeepGEMM, which asks a library for its only kernel. The words are its nvcc's."""
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void k(int* x) { *x = 12; }')
+    (tmp_path / "load.cpp").write_text(FROM_A_FILE)
+    for words in (
+        ("k.cu", "-cubin", "-o", "k.cubin", "--gpu-architecture=sm_100f"),
+        ("load.cpp", "-lcuda", "-o", "load"),
+    ):
+        made = run_exec("nvcc", *words, cwd=tmp_path)
+        assert made.returncode == 0, made.stdout + made.stderr
+    done = run_exec("./load", cwd=tmp_path)
+    assert (done.stdout, done.returncode) == ("1 12\n", 0), done.stderr

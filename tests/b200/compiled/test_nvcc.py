@@ -18,6 +18,7 @@ BOTH = "-gencode=arch=compute_100a,code=[compute_100a,sm_100a]"
         ("--generate-code=arch=compute_90,code=[compute_90,sm_90] -G -dc x.cu", "-dc x.cu"),
         ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 x.cu", "x.cu"),
         ("--cudart static -dlto x.o -lcudart_static", "x.o -lcudart_static"),
+        ("-arch=sm_80 -cubin x.cu -o x", "-fatbin x.cu -o x"),
     ],
 )
 def test_architectures_and_the_runtime_are_replaced(given, kept):
@@ -25,9 +26,8 @@ def test_architectures_and_the_runtime_are_replaced(given, kept):
     assert words == [BOTH, "-lineinfo", "-cudart", "shared", "-L/kit/lib64", *kept.split()]
 
 
-def test_ptx_and_machine_code_alone():
+def test_ptx_alone():
     assert rewritten(["-ptx", "x.cu"], "/k")[0] == "-arch=compute_100a"
-    assert rewritten(["-arch=sm_80", "-cubin", "x.cu"], "/k")[0] == "-arch=sm_100a"
 
 
 def test_a_question_is_passed_on():

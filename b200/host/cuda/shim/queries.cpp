@@ -266,6 +266,12 @@ CUresult cuLibraryGetKernelCount(unsigned* count, CUlibrary library) {
 CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule module) {
   return cuLibraryGetKernelCount(count, reinterpret_cast<CUlibrary>(module));
 }
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned most, CUlibrary library) {
+  return result(call("facts_kernels", {word(library), word(kernels), most}));
+}
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned most, CUmodule module) {
+  return result(call("facts_kernels", {word(module), word(functions), most}));
+}
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options,
                                void** values, unsigned count, CUlibraryOption* more, void** others,
                                unsigned many) {

@@ -235,6 +235,15 @@ TEST(raw_ptx, {
   cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra);
 })
 
+extern "C" int cublasLtCreate(void**);
+extern "C" int cublasLtDestroy(void*);
+extern "C" int cublasLtMatmul();
+TEST(a_handle_of_cublas, {
+  void* handle = nullptr;
+  if (cublasLtCreate(&handle) || !handle || cublasLtDestroy(handle)) throw 1;
+  cublasLtMatmul();
+})
+
 __global__ void store_outside(int* at) {
   at[threadIdx.x + 1000] = 1;  // LINE OF THE STORE
 }
@@ -356,6 +365,11 @@ def test_raw_ptx_through_the_driver(call):
     a, b = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     assert call("raw_ptx", *both(a, b)) == ""
     assert (a.item(), b.item()) == (42, 8)
+
+
+def test_a_handle_of_cublas_is_there_and_what_computes_is_refused(call):
+    """DeepGEMM asks for a handle with its first kernel, and does nothing with it."""
+    assert "cublasLtMatmul" in call("a_handle_of_cublas")
 
 
 def test_a_report_names_the_line_of_the_python_file(call):

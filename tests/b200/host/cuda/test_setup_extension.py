@@ -149,6 +149,17 @@ def test_without_the_software_b200_it_is_imported_and_says_what_it_is(module, pr
     assert done.returncode != 0 and "compiled for a B200 in software" in done.stderr
 
 
+@needs_nvcc
+def test_a_setup_that_leaves_build_ext_as_it_is(project):
+    """DeepGEMM's has CUDAExtension and no BuildExtension."""
+    lines = [line for line in SETUP.splitlines() if "cmdclass" not in line]
+    (project / "plain.py").write_text("\n".join(lines))
+    done = run(project, "-m", "b200", "run", "plain.py", "build_ext", "--build-lib=p")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = (project / "p").rglob("_C.*.so")
+    assert is_ours(str(built))
+
+
 @needs(python_library)
 @needs_nvcc
 def test_a_build_that_is_another_process_has_it_under_exec(project):

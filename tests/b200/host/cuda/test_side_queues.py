@@ -43,6 +43,7 @@ void on_a_side_queue(torch::Tensor x, int64_t flags, int64_t how) {
 void on_the_current_queue(torch::Tensor x) { launch(x, at::cuda::getCurrentCUDAStream()); }
 void guarded(torch::Tensor x, bool waits) {
   const auto queue = at::cuda::getStreamFromPool();
+  TORCH_CHECK(queue.id() != at::cuda::getCurrentCUDAStream().id());
   at::cuda::CUDAEvent event;
   {
     at::cuda::CUDAStreamGuard guard(queue);

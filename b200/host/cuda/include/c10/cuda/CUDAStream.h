@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime.h>
 
@@ -17,6 +18,7 @@ class CUDAStream {
   CUDAStream() = default;
   explicit CUDAStream(cudaStream_t queue) : queue_(queue) {}
   cudaStream_t stream() const { return queue_; }
+  StreamId id() const { return reinterpret_cast<StreamId>(queue_); }
   operator cudaStream_t() const { return queue_; }
   void synchronize() const { cudaStreamSynchronize(queue_); }
   bool query() const { return true; }
