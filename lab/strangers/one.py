@@ -49,7 +49,7 @@ def modelled(gpu: Gpu, launch: harness.Launch, pilot: parts.Pilot, device: str |
     torch.cuda.synchronize()
     pilot.end()
     device = device or parts.device(gpu.launches[before:], pilot.cpu_s[known:]).name
-    b200.install(check=False, timing=Options(device, dirty_l2=True))
+    b200.install(check=False, timing=Options(device, dirty_l2=True, arithmetic=False))
     before, start = len(gpu.launches), time.process_time()
     with Fills() as fills:
         launch()

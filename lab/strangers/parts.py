@@ -60,13 +60,14 @@ def _large(grid: tuple[int, ...]) -> bool:
 
 class Pilot:
     """What a benchmark runs before the timed call: its own calls and the first one. While it is
-    entered `gpu` runs large launches on the smallest part, and each once: what it computes there is
-    not complete. cpu_s: what each launch took of the CPU.
+    entered `gpu` runs large launches on the smallest part, and each once, whatever its parameters:
+    what it computes there is not complete. Others run once for each set of parameters. cpu_s: what
+    each launch took of the CPU.
     """
 
     def __init__(self, gpu: Gpu):
         self.gpu, self.cpu_s = gpu, list[float]()
-        self.known: dict[tuple[str, Shape], tuple[Launch, float]] = {}
+        self.known: dict[tuple[str, Shape, bytes], tuple[Launch, float]] = {}
 
     def __enter__(self) -> Pilot:
         self._execute = self.gpu.execute
@@ -85,18 +86,17 @@ class Pilot:
         small = b200.machine(gpu.memory, False, Options(SMALLEST.name, dirty_l2=True))
 
         def on_a_part(program: Program, kernel: Kernel, shape: Shape, params: bytes) -> Launch:
-            key, whole, start = (kernel.name, shape), gpu.machine, time.process_time()
+            large, whole, start = _large(shape.grid), gpu.machine, time.process_time()
+            key = (kernel.name, shape, b"" if large else params)
             launch, cpu_s = self.known.get(key, (None, 0.0))
             if launch is None:
-                large = _large(shape.grid)
                 gpu.machine = small if large else whole
                 try:
                     launch = execute(program, kernel, shape, params)
                 finally:
                     gpu.machine = whole
                 cpu_s = time.process_time() - start
-                if large:
-                    self.known[key] = launch, cpu_s
+                self.known[key] = launch, cpu_s
             self.cpu_s.append(cpu_s)
             return launch
 

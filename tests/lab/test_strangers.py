@@ -282,7 +282,7 @@ def test_a_call_is_run_on_the_largest_part_that_can_be_paid():
     assert parts.device(_call(148), [1000.0]) is parts.B200  # each SM has one CTA: none to spare
 
 
-def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
+def test_the_first_call_runs_each_launch_once_and_large_ones_on_the_smallest_part(monkeypatch):
     gpu, machines = Gpu(), list[Any]()
     whole = gpu.machine
 
@@ -292,13 +292,19 @@ def test_the_first_call_runs_large_launches_on_the_smallest_part(monkeypatch):
 
     monkeypatch.setattr(gpu, "execute", execute)
     monkeypatch.setattr(parts.b200, "machine", lambda *_args: "part")
-    text = kernel("", [])
+    text = kernel("", [".u32 n"])
+
+    def launch(ctas: int, n: int) -> None:
+        gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1), args=(n,))
+
     with parts.Pilot(gpu) as pilot:
-        for ctas in (64, 64, 1000, 1000, 2000):
-            gpu.launch(text, None, (ctas, 1, 1), (32, 1, 1))
-    gpu.launch(text, None, (1000, 1, 1), (32, 1, 1))
-    assert machines == [whole, whole, "part", "part", whole]  # 1000 CTAs once, 2000 once
-    assert len(pilot.cpu_s) == 5 and pilot.cpu_s[2] == pilot.cpu_s[3]
+        for ctas, n in ((64, 1), (64, 1), (64, 2), (1000, 1), (1000, 2), (2000, 1)):
+            launch(ctas, n)
+    launch(1000, 1)
+    # 64 CTAs once for 1 and once for 2; 1000 once, 2000 once
+    assert machines == [whole, whole, "part", "part", whole]
+    assert len(pilot.cpu_s) == 6
+    assert pilot.cpu_s[0] == pilot.cpu_s[1] and pilot.cpu_s[3] == pilot.cpu_s[4]
 
 
 def test_a_pilot_that_has_ended_runs_the_whole_chip(monkeypatch):
