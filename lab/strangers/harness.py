@@ -24,7 +24,11 @@ PACKAGE = "tirx_kernels"
 LEFT_OUT = "tvm"
 CHECKS = ("_assert", "_check", "_launch_tir")  # how names of functions begin that need its kernels
 MAKERS = ("get_kernel", "compile_spec", "build_launch")  # of those that make them
-EXPECTED = ("dequantize", "_dequantize", "k_grouped_dequantize")  # of those that make results to expect
+EXPECTED = (
+    "dequantize",
+    "_dequantize",
+    "k_grouped_dequantize",
+)  # of those that make results to expect
 DATA = "data"  # the module of a package beside a kernel that has such functions
 
 Launch = Callable[[], Any]

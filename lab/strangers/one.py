@@ -42,7 +42,8 @@ class Modelled:
 
 def modelled(gpu: Gpu, launch: harness.Launch, pilot: parts.Pilot, device: str | None) -> Modelled:
     """The time of a call. It comes second: the first compiles, and starts what the host code needs,
-    under `pilot`, which ends with it. The L2 is full of written lines, as a memset leaves it.
+    under `pilot`, which ends with it. The L2 is full of written lines, as a memset leaves it. What
+    tensor cores compute is left out, except where the kernel branches by it.
     """
     before, known = len(gpu.launches), len(pilot.cpu_s)
     launch()

@@ -41,7 +41,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # kind -> how names of its kernels beg
 }
 BINARIES = ("cublaslt_nvfp4", "torch-cublas", "deepgemm-cublaslt", "trtllm_gen")
 CUDNN = ("nvfp4_gemm", "flashinfer")  # the file names the runner that was tuned
-EXTENSIONS = ("deepgemm", "deepgemm-bf16", "flashkda_raw", "flashmla")
+EXTENSIONS = ("flashkda_raw", "flashmla")
 ABSENT = ("msa",)
 
 
