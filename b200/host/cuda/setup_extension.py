@@ -32,13 +32,14 @@ _OF_TORCH = re.compile(r"c10|c10_cuda|torch(_\w+)?|cudart\w*|cuda")
 
 def take_over(cpp_extension: Any) -> None:
     """Let torch.utils.cpp_extension build for the software B200."""
-    cpp_extension.CUDAExtension = cuda_extension
     from setuptools.command.build_ext import build_ext
 
+    cpp_extension.CUDAExtension = cuda_extension
     command = getattr(cpp_extension, "_BUILD_EXTENSION_CLASS", None)
     command = command or cpp_extension.BuildExtension  # older versions
-    command.build_extensions = _building(command.build_extensions)
-    build_ext.build_extensions = _building(build_ext.build_extensions)  # a setup.py without torch's
+    plain: Any = build_ext  # of a setup.py that leaves it as it is
+    for each in (command, plain):
+        each.build_extensions = _building(each.build_extensions)
 
 
 def cuda_extension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
