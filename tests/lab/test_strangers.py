@@ -251,7 +251,7 @@ def test_each_published_row_has_a_time_or_a_reason():
     assert "| activation | 2 | 1 | ImportError: a\\|b (1) |" in table
     assert "| skinny GEMM | 1 | 0 | CPU time (1) |" in table
     assert "| all | 118 | 1 |  |" in table
-    assert "| BF16 GEMM | 4 | 0 | binary without PTX (2)" in table
+    assert "| BF16 GEMM | 4 | 0 | CPU time (2), binary without PTX (2) |" in table
 
 
 def test_a_part_of_the_chip_carries_out_clusters_of_all_of_the_grid():
