@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
@@ -24,8 +24,10 @@ from b200.host.cuda.registration import Loading
 from b200.host.cuda.sources import Origin, callers, on_cpu, origin
 from b200.host.cuda.stand_in import FOLDER
 from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit
-from b200.host.torch.overrides import Overrides
 from b200.program.names import readable
+
+if TYPE_CHECKING:
+    from b200.host.torch.overrides import Overrides  # with it comes torch
 
 _CALL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
