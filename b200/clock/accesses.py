@@ -59,7 +59,7 @@ def _wavefronts(relative: bytes, nbytes: int) -> float:
     addresses = np.frombuffer(relative, np.int64)
     count = max(1, nbytes // 4)
     words = (addresses >> 2)[:, None] + np.arange(count)
-    lanes = BANKS // count * (1 + (count > 1 and _in_pairs(addresses)))
+    lanes = max(1, BANKS // count) * (1 + (count > 1 and _in_pairs(addresses)))
     return float(sum(_busiest(words[i : i + lanes]) for i in range(0, len(words), lanes)))
 
 

@@ -257,7 +257,7 @@ def test_an_access_is_before_what_its_own_warp_does():
         )
 
     mine, other = agent(1), agent(2)
-    access = SimpleNamespace(agent=other, component=2, step=5, epoch=4)
+    access = SimpleNamespace(agent=other, component=2, step=5, epoch=4, followers=[])
     assert accesses.known(other, access) and accesses.issued_before(other, access)
     assert not accesses.known(mine, access) and not accesses.issued_before(mine, access)
     assert accesses.known(agent(1, row=HB, step=5), access)
