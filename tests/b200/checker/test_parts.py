@@ -264,7 +264,9 @@ def test_an_access_is_before_what_its_own_warp_does():
     assert not accesses.known(agent(1, row=HB, step=4), access)
     assert accesses.issued_before(agent(1, row=ORDER, step=4), access)
     assert not accesses.issued_before(agent(1, row=ORDER, step=3), access)
-    copy = SimpleNamespace(agent=other, component=7, step=NEVER, epoch=4, followers=[])  # still under way
+    copy = SimpleNamespace(
+        agent=other, component=7, step=NEVER, epoch=4, followers=[]
+    )  # still under way
     assert not accesses.known(agent(1, row=HB, step=NEVER), copy)
     assert accesses.issued_before(other, copy)
 
