@@ -43,6 +43,9 @@ COMPARED = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
+# What a comparison always says if its bound is the least or the largest number: a count of tries
+# that is less than 0, or not more than all numbers, which some programs take for no bound.
+ENDLESS = {"lt": 0, "lo": 0, "gt": 0, "hi": 0, "le": 1, "ls": 1, "ge": 1, "hs": 1}
 JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
@@ -243,7 +246,11 @@ class _Run:
     def _compared(self, ins: Instr, known: Known) -> Value | None:
         """The result of setp."""
         (one, other), rest = ins.operands[1:3], ins.operands[3:]
-        found = _compare(ins, self._operand(one, known), self._operand(other, known))
+        values = self._operand(one, known), self._operand(other, known)
+        found = _compare(ins, *values)
+        always = ENDLESS.get(ins.mods[1])
+        if ANY in values and always is not None and any(isinstance(x, Stays) for x in values):
+            found = always if self._choice((ins.key, "bound")) == 1 else None
         if not rest:
             return found
         return _joined(ins.mods[2], found, self._operand(rest[0], known, predicate=True), True)

@@ -109,6 +109,14 @@ LIMITED = (  # %r20 tries; for ever if it is 0, which the loop itself looks at
     f"AGAIN: setp.eq.u32 %p7, %r20, 0; {TRY} @%p3 bra OUT; @%p7 bra AGAIN;",
     "add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, %r20; @%p4 bra AGAIN; OUT:",
 )
+
+
+def tried_up_to(compare: str) -> tuple[str, ...]:
+    """Looks as long as the bound %r20 is, for instance, "ge" the count of tries."""
+    more = f"add.u32 %r9, %r9, 1; setp.{compare}.u32 %p4, %r20, %r9;"
+    return "mov.u32 %r9, 0;", f"AGAIN: {TRY} @%p3 bra OUT; {more} @%p4 bra AGAIN; OUT:"
+
+
 PACKED = "mov.b64 %rd9, {%r9, %r9}; setp.lt.u64 %p4, %rd9, 100000;"
 COMPARED = f"AGAIN: {TRY} @%p3 bra OUT; {{}} @!%p4 bra AGAIN; OUT:"
 
@@ -118,6 +126,7 @@ COMPARED = f"AGAIN: {TRY} @%p3 bra OUT; {{}} @!%p4 bra AGAIN; OUT:"
     [
         (TRIES[0], TRY, f"@%p3 bra OUT; {ONE_MORE} {PACKED} @%p4 bra AGAIN; OUT:"),
         (COMPARED.format("mov.u32 %r7, -1; setp.gt.u32 %p4, %r7, 5;"),),  # as an unsigned number
+        ("mov.u32 %r20, 5;", *tried_up_to("gt")),
         (COMPARED.format("mov.u32 %r7, 2; or.b32 %r7, %r7, 1; setp.eq.u32 %p4, %r7, 3;"),),
         (COMPARED.format("setp.ne.u32 %p5, 1, 1; setp.eq.or.u32 %p4, 1, 1, %p5;"),),
     ],
@@ -139,6 +148,7 @@ FLOATS = "selp.f32 %f6, 0f3F800000, 0fBF800000, %p3; setp.ge.f32 %p4, %f6, 0f000
         ("ld.global.u32 %r20, [%rd1+4000];", *LIMITED),
         (TRY, PAUSED, f"AGAIN: @%p3 bra OUT; nanosleep.u32 20; {TRY} bra AGAIN; OUT:"),
         ("mov.u32 %r9, 0;", f"AGAIN: {TRY} {ONE_MORE} {TWICE} @!%p4 bra AGAIN;"),
+        ("ld.global.u32 %r20, [%rd1+4000]; add.u32 %r20, %r20, -1;", *tried_up_to("ge")),
         (f"AGAIN: {TRY} {FLOATS} @!%p4 bra AGAIN;",),
         (f"AGAIN: {TRY} selp.u16 %h6, 1, -1, %p3; setp.gt.u16 %p4, %h6, 1; @%p4 bra AGAIN;",),
         (f"AGAIN: {TRY} selp.b32 %r6, -1, 0, %p3; {INVERTED} @%p4 bra AGAIN;",),
