@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from math import prod
+from math import inf, prod
 
 from b200.chip.fragment import Fragment
 from b200.chip.launch import Arguments
@@ -28,8 +28,10 @@ class _Limit(Abreast):
 
 class TimeBudget(Watcher):
     """Ends a launch after `seconds` of wall clock by an EmulatorError of kind "budget", whose text
-    says how far it has come.
+    says how far it has come. until: when that is, by time.monotonic(), inf before a launch.
     """
+
+    until = inf
 
     def __init__(self, seconds: float):
         self.seconds = seconds
@@ -37,13 +39,13 @@ class TimeBudget(Watcher):
     def begins(self, code: Translated, arguments: Arguments) -> None:
         shape, _ = arguments
         self._name, self._ctas = readable(code.kernel.name), shape.ctas
-        self._cluster, self._until = prod(shape.cluster), time.monotonic() + self.seconds
+        self._cluster, self.until = prod(shape.cluster), time.monotonic() + self.seconds
 
     def abreast(self) -> Abreast:
         return _Limit(self)
 
     def turns(self, warp: Fragment) -> None:
-        if time.monotonic() > self._until:
+        if time.monotonic() > self.until:
             started = self.machine.started * self._cluster
             raise EmulatorError(
                 BUDGET,

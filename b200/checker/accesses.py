@@ -31,7 +31,7 @@ class Record:
     places: the bytes of each of its latest executions, if these leave out bytes of their words.
     lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
     the strong reads of other warps that have received this strong write. sum: of an MMA, its
-    accumulator's place and shape, and its kind. behind: of an operation of the tensor core, the
+    accumulator's place, and its shape with K. behind: of an operation of the tensor core, the
     step of the latest MMA before it in its queue; 0 for none. followers: operations of other warps
     that end after this one (tensor/queue_order.py).
     """

@@ -4,6 +4,9 @@ The loop is carried out over what is known of its registers: constants, and what
 that, two kinds: what the loop itself changes (a count of tries, a clock) may become anything; what
 it does not change, what other looks answer, and what a flag's value is compared with, stays as it
 is, whatever it is. The loop is a wait if some choice of the second kind keeps control inside.
+
+The first round of a loop begins in its middle, at the look, and knows nothing of what the loop
+computes before it. Whether control leaves is told of the rounds behind it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from itertools import product
+from typing import NamedTuple
 
 from b200.effects import Loads, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op
@@ -18,10 +22,17 @@ from b200.program.module import CLOCKS, Imm, Instr, Not, Reg, Special
 
 CHOICES = 8  # predicates of the second kind, at most: more are taken for a wait
 
-Value = int | str  # a constant (a predicate: 0 or 1), or one of these:
 ANY = "any"  # what the loop changes
-STAYS = "stays"  # what it does not change
 LOOKED = "looked"  # what comes of the value of a flag
+
+
+class Stays(NamedTuple):
+    """What the loop does not change, and what it computes of that. of: register or instruction."""
+
+    of: object
+
+
+Value = int | str | Stays  # int: a constant (a predicate: 0 or 1); str: ANY or LOOKED
 Known = dict[str, Value]
 
 COMPARED = {
@@ -32,6 +43,9 @@ COMPARED = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
+# What a comparison always says if its bound is the least or the largest number: a count of tries
+# that is less than 0, or not more than all numbers, which some programs take for no bound.
+ENDLESS = {"lt": 0, "lo": 0, "gt": 0, "hi": 0, "le": 1, "ls": 1, "ge": 1, "hs": 1}
 JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
@@ -43,7 +57,7 @@ def ends_only_by(
     """
     changed = {r.name for i in loop for op in blocks[i].ops for r in op.dsts}
     asked = next(op for op in start.ops if op.ins is look)
-    return not _Run(blocks, asked, changed, [], None).comes(start, {behind})
+    return not _Run(blocks, asked, changed, [], None).comes(start, {behind}, {})
 
 
 class _TooMany(Exception):
@@ -51,14 +65,15 @@ class _TooMany(Exception):
 
 
 def may_end(blocks: list[Block], start: Block, look: Op, loop: set[int], behind: set[int]) -> bool:
-    """Whether control comes from a look, in block `start`, to one of the blocks `behind`, whatever
+    """Whether control comes from a look, in block `start`, to each of the blocks `behind`, whatever
     the look always answers. loop: the blocks that the answer decides over.
     """
     changed = {r.name for i in loop for op in blocks[i].ops for r in op.dsts}
     keys: list[object] = []
-    every = (_Run(blocks, look, changed, keys, c) for c in product((0, 1), repeat=CHOICES))
+    choices = (c for c in product((0, 1), repeat=CHOICES) if not any(c[len(keys) :]))
+    every = (_Run(blocks, look, changed, keys, c) for c in choices)
     try:
-        return all(run.comes(start, behind) for run in every)
+        return all(run.leaves(start, block) for run in every for block in behind)
     except _TooMany:
         return False
 
@@ -79,10 +94,28 @@ class _Run:
         self.blocks, self.look, self.changed = blocks, look, changed
         self.keys, self.chosen = keys, chosen
 
-    def comes(self, start: Block, behind: set[int]) -> bool:
-        first = start.ops.index(self.look)
+    def leaves(self, start: Block, behind: int) -> bool:
+        """Whether control comes to block `behind`, in a later round if there is one."""
         entry: dict[int, Known] = {}
-        work: list[tuple[Block, int, Known]] = [(start, first, {})]
+        if not self.comes(start, {behind}, entry):
+            return False
+        again = entry.get(start.index)
+        return again is None or self.comes(start, {behind}, {}, again)
+
+    def comes(
+        self,
+        start: Block,
+        behind: set[int],
+        entry: dict[int, Known],
+        known: Known | None = None,
+    ) -> bool:
+        """Whether control comes from the look in block `start` to one of the blocks `behind`; from
+        the block's beginning if it is `known` what the registers hold there. entry: what is known
+        at each block's beginning, which is filled in.
+        """
+        first = start.ops.index(self.look) if known is None else 0
+        work: list[tuple[Block, int, Known]] = [(start, first, known or {})]
+        came = False
         while work:
             block, begin, known = work.pop()
             known = dict(known)
@@ -90,14 +123,14 @@ class _Run:
                 self._step(op, known)
             for after in self._ways(block, known):
                 if after in behind:
-                    return True
-                if after != EXIT:
+                    came = True
+                elif after != EXIT:
                     before = entry.get(after)
                     new = dict(known) if before is None else self._joined(before, known)
                     if new != before:
                         entry[after] = new
                         work.append((self.blocks[after], 0, new))
-        return False
+        return came
 
     def _joined(self, one: Known, other: Known) -> Known:
         """What is known where two ways meet."""
@@ -108,7 +141,7 @@ class _Run:
         return found
 
     def _of(self, name: str, known: Known) -> Value:
-        return known.get(name, ANY if name in self.changed else STAYS)
+        return known.get(name, ANY if name in self.changed else Stays(name))
 
     def _choice(self, key: object) -> Value:
         if self.chosen is None:
@@ -121,23 +154,23 @@ class _Run:
 
     def _predicate(self, register: Reg, known: Known) -> Value:
         value = self._of(register.name, known)
-        return self._choice(register.name) if value == STAYS else value
+        return self._choice(value) if isinstance(value, Stays) else value
 
     def _operand(self, x: object, known: Known, predicate: bool = False) -> Value:
         if isinstance(x, Imm):
             return x.value
         if isinstance(x, Not):
             value = self._predicate(x.reg, known)
-            return value if isinstance(value, str) else 1 - value
+            return 1 - value if isinstance(value, int) else value
         if isinstance(x, Reg):
             return self._predicate(x, known) if predicate else self._of(x.name, known)
-        return ANY if isinstance(x, Special) and x.name in CLOCKS else STAYS
+        return ANY if isinstance(x, Special) and x.name in CLOCKS else Stays(str(x))
 
     def _guard(self, ins: Instr, known: Known) -> Value:
         if ins.pred is None:
             return 1
         value = self._predicate(ins.pred, known)
-        return value if isinstance(value, str) or not ins.negated else 1 - value
+        return 1 - value if isinstance(value, int) and ins.negated else value
 
     def _ways(self, block: Block, known: Known) -> Iterator[int]:
         last = block.ops[-1]
@@ -166,7 +199,8 @@ class _Run:
             return {r.name: self._choice(ins.key) for r in op.dsts}
         if isinstance(ins.effect, Loads):
             return {r.name: LOOKED for r in op.dsts}
-        if len(op.dsts) == 1 and (value := self._computed(op, known)) is not None:
+        single = len(op.dsts) == 1 and isinstance(ins.operands[0], Reg)
+        if single and (value := self._computed(op, known)) is not None:
             return {op.dsts[0].name: value}
         found = self._unknown(op, known)
         made = zip(op.dsts, getattr(op.made, "outs", ()), strict=False)
@@ -181,35 +215,65 @@ class _Run:
     def _unknown(self, op: Op, known: Known) -> Value:
         inputs = [self._of(r.name, known) for r in op.srcs]
         inputs += [self._operand(x, known) for x in op.ins.operands if isinstance(x, Special)]
-        mine = {r.name for r in op.dsts} & {r.name for r in op.srcs}
         if LOOKED in inputs:
             return LOOKED
-        return ANY if ANY in inputs or mine and op.ins.pred is None else STAYS
+        return ANY if ANY in inputs else Stays(op.ins.key)
 
     def _computed(self, op: Op, known: Known) -> Value | None:
         """The result of a simple instruction; None if it is not known."""
         ins = op.ins
         name, rest = ins.mods[0], ins.operands[1:]
-        if name == "mov" and len(rest) == 1:
-            return self._operand(rest[0], known)
+        if name == "mov":
+            whole = isinstance(rest[0], Imm | Reg | Special)
+            return self._operand(rest[0], known) if whole else None
         if name == "selp":
             which = self._operand(rest[2], known, predicate=True)
             one, other = (self._operand(x, known) for x in rest[:2])
             if which in (0, 1):
                 return one if which else other
             return one if one == other else None
-        logical = ins.mods[-1] == "pred"
-        if name not in ("setp", "not", *JOINED) or name == "not" and not logical:
-            return None
-        values = [self._operand(x, known, predicate=logical) for x in rest]
-        if name in ("and", "or") and (0 if name == "and" else 1) in values:
-            return 0 if name == "and" else 1
-        numbers = [value for value in values if isinstance(value, int)]
-        if len(numbers) < len(values):
-            return None
-        if name == "not":
-            return 1 - numbers[0]
         if name == "setp":
-            same = len(numbers) == 2 and ins.mods[1] in COMPARED
-            return int(COMPARED[ins.mods[1]](*numbers)) if same else None
-        return JOINED[name](*numbers)
+            return self._compared(ins, known)
+        logical = ins.mods[-1] == "pred"
+        if name == "not" and logical:
+            value = self._operand(rest[0], known, predicate=True)
+            return 1 - value if isinstance(value, int) else None
+        if name not in JOINED:
+            return None
+        one, other = (self._operand(x, known, predicate=logical) for x in rest)
+        return _joined(name, one, other, logical)
+
+    def _compared(self, ins: Instr, known: Known) -> Value | None:
+        """The result of setp."""
+        (one, other), rest = ins.operands[1:3], ins.operands[3:]
+        values = self._operand(one, known), self._operand(other, known)
+        found = _compare(ins, *values)
+        always = ENDLESS.get(ins.mods[1])
+        if ANY in values and always is not None and any(isinstance(x, Stays) for x in values):
+            found = always if self._choice((ins.key, "bound")) == 1 else None
+        if not rest:
+            return found
+        return _joined(ins.mods[2], found, self._operand(rest[0], known, predicate=True), True)
+
+
+def _compare(ins: Instr, one: Value, other: Value) -> int | None:
+    """The comparison of setp, of two constants; None if it is not known."""
+    kind = ins.mods[-1]
+    if not (isinstance(one, int) and isinstance(other, int)) or ins.mods[1] not in COMPARED:
+        return None
+    if kind[0] not in "bsu" or not kind[1:].isdigit():
+        return None
+    bits = int(kind[1:])
+    one, other = (x % (1 << bits) for x in (one, other))
+    if kind[0] == "s":
+        one, other = (x - (x >> bits - 1 << bits) for x in (one, other))
+    return int(COMPARED[ins.mods[1]](one, other))
+
+
+def _joined(name: str, one: Value | None, other: Value | None, logical: bool) -> Value | None:
+    """The result of and, or, xor; None if it is not known. logical: of predicates."""
+    decides = {"and": 0, "or": 1 if logical else -1}.get(name)
+    if decides is not None and decides in (one, other):
+        return decides
+    known = isinstance(one, int) and isinstance(other, int)
+    return JOINED[name](one, other) if known else None

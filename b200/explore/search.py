@@ -13,12 +13,14 @@ steps is that of the shortest order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from b200.explore import trace as kinds
 from b200.explore.courses import by_place
 from b200.explore.places import RULES, Broken
 from b200.explore.settle import Settled
+from b200.explore.states import bound_of
 from b200.explore.trace import Step, Trace
 
 LIMIT = 200_000  # states of a cluster
@@ -38,19 +40,19 @@ class Stuck:
 @dataclass
 class Searched:
     """The result of a search. states: number of states seen. stuck: the shortest bad order, None if
-    there is none. complete: whether all orders were tried.
+    there is none. bound: what has ended the search before its end, "" if all orders were tried.
     """
 
     states: int
     stuck: Stuck | None
-    complete: bool
+    bound: str
 
 
 class Search:
     """The search through the orders of one trace."""
 
-    def __init__(self, trace: Trace, settled: Settled, limit: int = LIMIT):
-        self.steps, self.limit = trace.steps, limit
+    def __init__(self, trace: Trace, settled: Settled, limit: int = LIMIT, until: float = inf):
+        self.steps, self.limit, self.until = trace.steps, limit, until
         self.needs = {wait: _mask(numbers) for wait, numbers in settled.needs.items()}
         self.behind: list[list[int]] = [[] for _ in self.steps]
         self.direct = [_mask(step.before) for step in self.steps]
@@ -77,7 +79,7 @@ class Search:
         }
 
     def run(self) -> Searched:
-        """Try all orders, or as many as the limit allows."""
+        """Try all orders, or as many as limit and time (time.monotonic()) allow."""
         start: tuple[int, tuple] = (0, tuple(rules.start for rules in self.rules))
         ready = [s.number for s in self.steps if not s.before]
         parents: dict[tuple, tuple[tuple, tuple[int, ...]] | None] = {start: None}
@@ -85,8 +87,8 @@ class Search:
         count = 1
         best: tuple[int, tuple, Any] | None = None
         while work:
-            if count >= self.limit:
-                return Searched(count, self._told(best, parents), False)
+            if bound := bound_of(count, self.limit, self.until):
+                return Searched(count, self._told(best, parents), bound)
             state, ready = work.pop()
             before, (state, ready, taken) = state, self._forced(state, ready)
             count += len(taken)
@@ -112,7 +114,7 @@ class Search:
                     parents[new] = state, (number,)
                     count += 1
                     work.append((new, self._ready(new[0], ready, number)))
-        return Searched(count, self._told(best, parents), True)
+        return Searched(count, self._told(best, parents), "")
 
     # --- one step ---------------------------------------------------------------------------------
     def _can(self, state: tuple, number: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -90,3 +91,12 @@ def way(came: Ways, last: State) -> list[Taken]:
         state, taken = before
         order.append(taken)
     return order[::-1]
+
+
+def bound_of(count: int, limit: int, until: float) -> str:
+    """What ends a walk through states before its end: their number, or the time (as of
+    time.monotonic()) that a launch may take; "" for neither.
+    """
+    if count >= limit:
+        return f"stopped at the bound of {limit:,} states"
+    return "stopped by the budget of seconds" if time.monotonic() > until else ""

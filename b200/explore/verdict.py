@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from math import inf
 
 from b200.checker import words
 from b200.checker.finding import ERROR, Finding
@@ -20,6 +21,7 @@ from b200.explore.trace import Place, Step, Trace
 from b200.explore.walk import LIMIT as WALKED
 from b200.explore.walk import Walked, walk
 from b200.program.translated import Translated
+from b200.time_budget import TimeBudget
 
 FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
 TOLD = 16  # steps of an order that are told
@@ -137,9 +139,15 @@ class Explorer(Recording):
             limit=min(self.limit, WALKED),
             late=late,
             workspace=machine.workspace,
+            until=self._until(),
         )
         orders.states += walked.states
         return walked
+
+    def _until(self) -> float:
+        """When the budget of the launch is over, by time.monotonic()."""
+        budget = self.machine.watcher(TimeBudget)
+        return inf if budget is None else budget.until
 
     @staticmethod
     def _tokens(trace: Trace) -> list[str]:
@@ -159,17 +167,17 @@ class Explorer(Recording):
         """Explore one cluster. Returns the finding of a deadlock, None if there is none."""
         settled = settle(trace)
         telling = Telling(trace, settled)
-        searched = Search(trace, settled, self.limit).run()
+        searched = Search(trace, settled, self.limit, self._until()).run()
         orders.steps += len(trace.steps)
         orders.states += searched.states
-        if not searched.complete:
+        if searched.bound:
             orders.reasons.append(
-                f"stopped at the bound of {self.limit:,} states; in any order arrive: "
+                f"{searched.bound}; in any order arrive: "
                 f"{', '.join(telling.place(place) for place in settled.open_places)}"
             )
         if searched.stuck is None:
             return None
-        return telling.finding(searched.stuck, searched.complete)
+        return telling.finding(searched.stuck, not searched.bound)
 
 
 class Telling:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from b200.errors import EmulatorError, Fault
 from b200.explore.late_stores import LateStores, speak
 from b200.explore.races import Race, race
 from b200.explore.snapshot import Camera, Snapshot, Unlisted
-from b200.explore.states import Standing, State, Taken, shortest, way
+from b200.explore.states import Standing, State, Taken, bound_of, shortest, way
 from b200.explore.stepping import Declined, Pending, Steppable, Steps, steppable
 from b200.explore.touches import Touches
 from b200.program.translated import Translated
@@ -79,11 +80,12 @@ def walk(
     limit: int = LIMIT,
     late: bool = False,
     workspace: int = 0,
+    until: float = inf,
 ) -> Walked:
     """Carry out all orders of a launch, or as many as `limit` states allow. before: the allocations
     that it has written, with what they contained. late: strong stores may come late
-    (late_stores.py). workspace: address of that of grid.sync(), 0 if it has none. Global memory is
-    as before the call afterwards.
+    (late_stores.py). workspace: address of that of grid.sync(), 0 if it has none. until: when to
+    stop, by time.monotonic(). Global memory is as before the call afterwards.
     """
     if sum(old.size for _, old in before) > BYTES:
         return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
@@ -91,7 +93,7 @@ def walk(
     rest = [r for r in memory.known() if all(r.base != w.base for w, _ in before)]
     others = Contents(r for r in rest if r.size <= KEPT and not r.behind)
     touches = LateStores() if late else Touches()
-    order = _Walk([region.u8 for region, _ in before], limit, touches)
+    order = _Walk([region.u8 for region, _ in before], limit, until, touches)
     try:
         for region, old in before:
             region.u8[:] = old
@@ -118,12 +120,12 @@ class _Walk(InOrder):
     by_thread = True
     cut: Steppable
 
-    def __init__(self, far: list[np.ndarray], limit: int, touches: Touches):
+    def __init__(self, far: list[np.ndarray], limit: int, until: float, touches: Touches):
         super().__init__()
-        self.far, self.limit, self.count = far, limit, 0
+        self.far, self.limit, self.until, self.count = far, limit, until, 0
         self.states: dict[tuple, State] = {}
         self.present: Snapshot | None = None  # of the machine as it is
-        self.complete = True
+        self.bound = ""  # what has ended the walk before its end
         self.touches = touches
 
     # --- what the machine asks --------------------------------------------------------------------
@@ -184,8 +186,8 @@ class _Walk(InOrder):
         work = [Visit(snapshot, self.first, *self.steps.can())]
         under_way = {self.first}
         while work:
-            if self.count >= self.limit:
-                self.complete = False
+            self.bound = bound_of(self.count, self.limit, self.until)
+            if self.bound:
                 return
             visit = work[-1]
             state = visit.state
@@ -263,14 +265,13 @@ class _Walk(InOrder):
     def result(self) -> Walked:
         came = shortest(self.first)
         last = next((s for s in came if s.fault or s.standing), None)
-        if last is None and self.complete:
+        if last is None and not self.bound:
             ends = self._lead_to_the_end(came)
             last = next((s for s in came if id(s) not in ends), None)
         if last is not None:
             return Walked(self.count, way(came, last), last.fault, last.standing)
-        bound = "" if self.complete else f"stopped at the bound of {self.limit:,} states"
         speaks = speak(taken for state in came for taken, _ in state.steps)
-        return Walked(self.count, race=race(self.first), speaks=speaks, declined=bound)
+        return Walked(self.count, race=race(self.first), speaks=speaks, declined=self.bound)
 
     @staticmethod
     def _lead_to_the_end(states: Iterable[State]) -> set[int]:

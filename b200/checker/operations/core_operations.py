@@ -67,7 +67,7 @@ class CoreOperations:
         observer, op, members = self.observer, operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
-        record.sum = op.acc, op.d.kind.name
+        record.sum = op.acc, op.d.kind.k
         for name, operand in (("A", op.a), ("B", op.b)):
             if isinstance(operand, SharedOperand):
                 observer.descriptors.see(record, name, operand.matrix, not operand.mn_major)

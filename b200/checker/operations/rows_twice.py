@@ -8,6 +8,7 @@ import numpy as np
 
 from b200.checker import words
 from b200.chip.copies import tma_box
+from b200.chip.copies.tma import TensorBoxes
 from b200.chip.operations import TmaStore
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def look(observer: Observer, agent: Agent, store: TmaStore, ins: Instr) -> None:
     rows = np.split(tma_box.get_shared(t, smem, store.offset, access.rows), len(boxes))
     first: dict[tuple, np.ndarray] = {}
     for box, row in zip(boxes, rows, strict=True):
-        inside = tma_box.Window(t, access.region, list(box)).view is not None
-        if inside and not np.array_equal(first.setdefault(box, row), row):
+        stored = _stored(access, box, row)
+        if not np.array_equal(first.setdefault(box, stored), stored):
             observer.found(
                 "global",
                 "one tile::scatter4 stores different values to a row twice",
@@ -40,3 +41,15 @@ def look(observer: Observer, agent: Agent, store: TmaStore, ins: Instr) -> None:
                 ins,
             )
             return
+
+
+def _stored(access: TensorBoxes, box: tuple[int, ...], row: np.ndarray) -> np.ndarray:
+    """The bytes of a row that come into the tensor."""
+    found = [row[:0]]
+
+    def keep(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        found.append(new)
+        return old
+
+    tma_box.store(access.tensormap, access.region, list(box), row, keep)
+    return found[-1]

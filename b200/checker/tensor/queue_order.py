@@ -1,7 +1,7 @@
 """Which accesses of tensor memory are ordered, by what a warp knows or by the queue they are in.
 
 Operations of the tensor core end in the order in which they were issued (PTX ISA 9.7.16.6.2) where
-PTX lists the pair: mma before mma (one accumulator, shape and kind), cp before mma, shift before
+PTX lists the pair: mma before mma (one accumulator and shape), cp before mma, shift before
 mma, shift before cp of 4x256b, mma before shift. Pairs of two warps are in order, too, if the warps
 synchronise between them with tcgen05 fences: nobody need wait for the first (9.7.16.6.4.3). Who
 waits for the second then knows that the first is over.

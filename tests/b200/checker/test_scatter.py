@@ -14,8 +14,12 @@ from tests.planted_bugs.case import Source
 TWICE = "one tile::scatter4 stores different values to a row twice"
 
 
-def errors(rows: str, value: str = "%r0", grid: int = 1, first_row: str = "0") -> list[str]:
-    """What is said of a store of four rows of 32 integers; a thread fills each with `value`."""
+def errors(
+    rows: str, value: str = "%r0", grid: int = 1, first_row: str = "0", column: int = 0
+) -> list[str]:
+    """What is said of a store of four rows of 32 integers; a thread fills each with `value`. column: of the first
+    integer, in a tensor of 64.
+    """
     words = torch.zeros(64 * 16, dtype=torch.int32)
     place = TensorMap(
         address=words.data_ptr(), format=2, dims=(64, 16), strides=(256,), box=(32, 1)
@@ -31,7 +35,7 @@ def errors(rows: str, value: str = "%r0", grid: int = 1, first_row: str = "0") -
     k(f"mov.u32 %r6, {first_row};")
 
     def store():
-        where = f"[%rd1, {{0, {rows}}}], [%r1];"
+        where = f"[%rd1, {{{column}, {rows}}}], [%r1];"
         k(f"cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group {where}")
         k("cp.async.bulk.commit_group;")
         k("cp.async.bulk.wait_group 0;")
@@ -64,3 +68,11 @@ def test_a_cta_that_names_a_row_twice_where_another_does_not():
     """CTA 1 takes the steps of CTA 0, with other rows: 4, 5, 6 and 5."""
     rows = "%r6, 5, 6, %r9"
     assert TWICE in errors(rows, grid=2, first_row="%r8; mad.lo.u32 %r9, %r8, -2, 7")
+
+
+@pytest.mark.parametrize("value, wanted", [("%r7", []), ("%r0", [TWICE])])
+def test_what_lies_outside_of_the_tensor_may_differ(value, wanted):
+    """The last 16 integers of each row, which are dropped, are others in each row (%r7)."""
+    rows = "0, 3, 3, 7"
+    differ = "shr.u32 %r4, %r5, 4; mul.lo.u32 %r7, %r0, %r4;"
+    assert errors(rows, f"0; {differ} st.shared.u32 [%r3], {value}", column=48) == wanted

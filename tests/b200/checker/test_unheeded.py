@@ -104,6 +104,62 @@ def test_some_tries_are_no_wait(waits):
     assert "a loop that ends after some tries is no wait" in str(first)
 
 
+LIMITED = (  # %r20 tries; for ever if it is 0, which the loop itself looks at
+    "mov.u32 %r9, 0;",
+    f"AGAIN: setp.eq.u32 %p7, %r20, 0; {TRY} @%p3 bra OUT; @%p7 bra AGAIN;",
+    "add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, %r20; @%p4 bra AGAIN; OUT:",
+)
+
+
+def tried_up_to(compare: str) -> tuple[str, ...]:
+    """Looks as long as the bound %r20 is, for instance, "ge" the count of tries."""
+    more = f"add.u32 %r9, %r9, 1; setp.{compare}.u32 %p4, %r20, %r9;"
+    return "mov.u32 %r9, 0;", f"AGAIN: {TRY} @%p3 bra OUT; {more} @%p4 bra AGAIN; OUT:"
+
+
+PACKED = "mov.b64 %rd9, {%r9, %r9}; setp.lt.u64 %p4, %rd9, 100000;"
+COMPARED = f"AGAIN: {TRY} @%p3 bra OUT; {{}} @!%p4 bra AGAIN; OUT:"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        (TRIES[0], TRY, f"@%p3 bra OUT; {ONE_MORE} {PACKED} @%p4 bra AGAIN; OUT:"),
+        (COMPARED.format("mov.u32 %r7, -1; setp.gt.u32 %p4, %r7, 5;"),),  # as an unsigned number
+        ("mov.u32 %r20, 5;", *tried_up_to("gt")),
+        (COMPARED.format("mov.u32 %r7, 2; or.b32 %r7, %r7, 1; setp.eq.u32 %p4, %r7, 3;"),),
+        (COMPARED.format("setp.ne.u32 %p5, 1, 1; setp.eq.or.u32 %p4, 1, 1, %p5;"),),
+    ],
+)
+def test_loops_that_end_by_what_they_compute(waits):
+    first, *_ = loaded(*waits)
+    assert "goes on whatever its mbarrier." in first.diagnosis and first.kind == "race"
+
+
+PAUSED = "@%p3 bra ON; nanosleep.u32 100; ON: mov.u32 %r9, 0;"
+TWICE = "setp.ge.and.u32 %p4, %r9, 2, %p3;"
+INVERTED = "not.b32 %r6, %r6; setp.ne.u32 %p4, %r6, 0;"
+FLOATS = "selp.f32 %f6, 0f3F800000, 0fBF800000, %p3; setp.ge.f32 %p4, %f6, 0f00000000;"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        ("ld.global.u32 %r20, [%rd1+4000];", *LIMITED),
+        (TRY, PAUSED, f"AGAIN: @%p3 bra OUT; nanosleep.u32 20; {TRY} bra AGAIN; OUT:"),
+        ("mov.u32 %r9, 0;", f"AGAIN: {TRY} {ONE_MORE} {TWICE} @!%p4 bra AGAIN;"),
+        ("ld.global.u32 %r20, [%rd1+4000]; add.u32 %r20, %r20, -1;", *tried_up_to("ge")),
+        (f"AGAIN: {TRY} {FLOATS} @!%p4 bra AGAIN;",),
+        (f"AGAIN: {TRY} selp.u16 %h6, 1, -1, %p3; setp.gt.u16 %p4, %h6, 1; @%p4 bra AGAIN;",),
+        (f"AGAIN: {TRY} selp.b32 %r6, -1, 0, %p3; {INVERTED} @%p4 bra AGAIN;",),
+        (COMPARED.format("mov.u32 %r7, -1; setp.gt.s32 %p4, %r7, 5;"),),
+        (COMPARED.format("setp.ne.u32 %p5, 1, 1; setp.eq.and.u32 %p4, 1, 1, %p5;"),),
+    ],
+)
+def test_loops_that_end_by_the_look_alone(waits):
+    assert not loaded(*waits)
+
+
 NO_PREDICATE = "mov.u32 %r9, 0; setp.eq.u32 %p5, %r9, 1;"
 
 
@@ -126,6 +182,7 @@ FOUND = "setp.ne.u32 %p3, %r6, 0;"
 ACQUIRE = "ld.acquire.gpu.global.u32 %r{}, [%rd1+2048];"
 RELAXED = "ld.relaxed.gpu.global.u32 %r{}, [%rd1+2048];"
 FENCE = "fence.acq_rel.gpu;"
+ONCE_MORE = f"{ACQUIRE.format(6)} {FOUND}"
 EITHER = "setp.ne.u32 %p4, %r7, 0; or.pred %p5, %p3, %p4;"
 
 
@@ -170,6 +227,7 @@ def test_a_look_at_a_flag_is_no_wait(waits):
         (ACQUIRE.format(6), FOUND, "@!%p3 bra DONE;"),
         tried(ACQUIRE.format(6) + FOUND, "bra DONE;"),
         (*tried(ACQUIRE.format(6) + FOUND), "setp.eq.u32 %p4, %r6, 0; @%p4 bra DONE;"),
+        (ACQUIRE.format(6), FOUND, PAUSED, f"AGAIN: @%p3 bra OUT; {ONCE_MORE} bra AGAIN; OUT:"),
         # Of two flags of one writer, either tells
         (f"AGAIN: {ACQUIRE.format(6)} {ACQUIRE.format(7)}", FOUND, EITHER, "@!%p5 bra AGAIN;"),
     ],

@@ -31,7 +31,7 @@ def test_verdicts_are_those_of_brute_force():
         trace = trace_of(protocol, counts, moves)
         settled = settle(trace)
         found = Search(trace, settled).run()
-        assert found.complete
+        assert not found.bound
         bad = found.stuck
         assert (bad is None) == (not broken and shortest is None), (protocol, counts, bad)
         if bad is None:
@@ -55,6 +55,6 @@ def test_a_bound_is_said():
         settled = settle(trace)
         if Search(trace, settled).run().states > 60:
             found = Search(trace, settled, limit=10).run()
-            assert not found.complete and found.states <= 60
+            assert found.bound and found.states <= 60
             return
     raise AssertionError("no protocol has so many states")
