@@ -5,29 +5,29 @@ that, two kinds: what the loop itself changes (a count of tries, a clock) may be
 it does not change, what other looks answer, and what a flag's value is compared with, stays as it
 is, whatever it is. The loop is a wait if some choice of the second kind keeps control inside.
 
-The first round of a loop begins in its middle, at the look, and knows nothing of what the loop
-computes before it. Whether control leaves is told of the rounds behind it.
+What an instruction computes stays if its operands do. So a register that is counted up has another
+value in each round, and where these meet it may be anything. The first round begins in the middle,
+at the look: whether control leaves is told of the rounds behind it.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from itertools import product
 from typing import NamedTuple
 
 from b200.effects import Loads, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op
 from b200.program.module import CLOCKS, Imm, Instr, Not, Reg, Special
 
-CHOICES = 8  # predicates of the second kind, at most: more are taken for a wait
+RUNS = 256  # choices that are tried, at most: a loop that has more is taken for a wait
 
 ANY = "any"  # what the loop changes
 LOOKED = "looked"  # what comes of the value of a flag
 
 
 class Stays(NamedTuple):
-    """What the loop does not change, and what it computes of that. of: register or instruction."""
+    """A value that stays as it is. of: a register, as it was, or the number of a result."""
 
     of: object
 
@@ -49,69 +49,55 @@ ENDLESS = {"lt": 0, "lo": 0, "gt": 0, "hi": 0, "le": 1, "ls": 1, "ge": 1, "hs": 
 JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
-def ends_only_by(
-    blocks: list[Block], start: Block, look: Instr, loop: set[int], behind: int
-) -> bool:
+def ends_only_by(blocks: list[Block], start: Block, look: Instr, behind: int) -> bool:
     """Whether control comes from a look at an mbarrier, in block `start`, to block `behind` only
-    once the look has passed. loop: the blocks before that.
+    once the look has passed.
     """
-    changed = {r.name for i in loop for op in blocks[i].ops for r in op.dsts}
     asked = next(op for op in start.ops if op.ins is look)
-    return not _Run(blocks, asked, changed, [], None).comes(start, {behind}, {})
+    return not _Run(blocks, asked, None).comes(start, behind, {})
 
 
-class _TooMany(Exception):
-    """More choices than are tried."""
-
-
-def may_end(blocks: list[Block], start: Block, look: Op, loop: set[int], behind: set[int]) -> bool:
+def may_end(blocks: list[Block], start: Block, look: Op, behind: set[int]) -> bool:
     """Whether control comes from a look, in block `start`, to each of the blocks `behind`, whatever
-    the look always answers. loop: the blocks that the answer decides over.
+    the look always answers.
     """
-    changed = {r.name for i in loop for op in blocks[i].ops for r in op.dsts}
-    keys: list[object] = []
-    choices = (c for c in product((0, 1), repeat=CHOICES) if not any(c[len(keys) :]))
-    every = (_Run(blocks, look, changed, keys, c) for c in choices)
-    try:
-        return all(run.leaves(start, block) for run in every for block in behind)
-    except _TooMany:
-        return False
+    work: list[tuple[int, ...]] = [()]
+    for _ in range(RUNS):
+        if not work:
+            return True
+        first = work.pop()
+        run = _Run(blocks, look, first)
+        if not all(run.leaves(start, block) for block in behind):
+            return False
+        made = tuple(run.chosen.values())
+        work += [(*made[:i], 1) for i in range(len(first), len(made))]
+    return False
 
 
 class _Run:
-    """One choice of what stays. keys: what is chosen, in the order in which it was met. chosen:
-    None if the look fails, and all else is open.
+    """One choice of what stays. first: what is chosen first, in the order in which it is asked for;
+    0 behind these. None: the look fails, and all else is open. chosen: what was asked for.
     """
 
-    def __init__(
-        self,
-        blocks: list[Block],
-        look: Op,
-        changed: set[str],
-        keys: list[object],
-        chosen: tuple[int, ...] | None,
-    ):
-        self.blocks, self.look, self.changed = blocks, look, changed
-        self.keys, self.chosen = keys, chosen
+    def __init__(self, blocks: list[Block], look: Op, first: tuple[int, ...] | None):
+        self.blocks, self.look, self.first = blocks, look, first
+        self.chosen: dict[object, int] = {}
+        self.computed: dict[tuple, Stays] = {}
 
     def leaves(self, start: Block, behind: int) -> bool:
         """Whether control comes to block `behind`, in a later round if there is one."""
         entry: dict[int, Known] = {}
-        if not self.comes(start, {behind}, entry):
+        if not self.comes(start, behind, entry):
             return False
         again = entry.get(start.index)
-        return again is None or self.comes(start, {behind}, {}, again)
+        return again is None or self.comes(start, behind, {}, again)
 
     def comes(
-        self,
-        start: Block,
-        behind: set[int],
-        entry: dict[int, Known],
-        known: Known | None = None,
+        self, start: Block, behind: int, entry: dict[int, Known], known: Known | None = None
     ) -> bool:
-        """Whether control comes from the look in block `start` to one of the blocks `behind`; from
-        the block's beginning if it is `known` what the registers hold there. entry: what is known
-        at each block's beginning, which is filled in.
+        """Whether control comes from the look in block `start` to block `behind`; from the block's
+        beginning if it is `known` what registers hold there. entry: what is known at the beginning
+        of each block, which is filled in.
         """
         first = start.ops.index(self.look) if known is None else 0
         work: list[tuple[Block, int, Known]] = [(start, first, known or {})]
@@ -122,7 +108,7 @@ class _Run:
             for op in block.ops[begin:]:
                 self._step(op, known)
             for after in self._ways(block, known):
-                if after in behind:
+                if after == behind:
                     came = True
                 elif after != EXIT:
                     before = entry.get(after)
@@ -141,16 +127,15 @@ class _Run:
         return found
 
     def _of(self, name: str, known: Known) -> Value:
-        return known.get(name, ANY if name in self.changed else Stays(name))
+        return known.get(name, Stays(name))
 
     def _choice(self, key: object) -> Value:
-        if self.chosen is None:
+        if self.first is None:
             return 0 if key == self.look.ins.key else ANY
-        if key not in self.keys:
-            if len(self.keys) == CHOICES:
-                raise _TooMany
-            self.keys.append(key)
-        return self.chosen[self.keys.index(key)]
+        if key not in self.chosen:
+            number = len(self.chosen)
+            self.chosen[key] = self.first[number] if number < len(self.first) else 0
+        return self.chosen[key]
 
     def _predicate(self, register: Reg, known: Known) -> Value:
         value = self._of(register.name, known)
@@ -206,7 +191,7 @@ class _Run:
         made = zip(op.dsts, getattr(op.made, "outs", ()), strict=False)
         of = {r.name: kind for r, kind in made}
         return {
-            r.name: self._choice((ins.key, r.name))
+            r.name: self._choice((found, ins.key, r.name))
             if of.get(r.name) == "pred" and found != ANY
             else found
             for r in op.dsts
@@ -217,7 +202,10 @@ class _Run:
         inputs += [self._operand(x, known) for x in op.ins.operands if isinstance(x, Special)]
         if LOOKED in inputs:
             return LOOKED
-        return ANY if ANY in inputs else Stays(op.ins.key)
+        if ANY in inputs:
+            return ANY
+        key = op.ins.key, *inputs
+        return self.computed.setdefault(key, Stays(len(self.computed)))
 
     def _computed(self, op: Op, known: Known) -> Value | None:
         """The result of a simple instruction; None if it is not known."""
@@ -250,7 +238,7 @@ class _Run:
         found = _compare(ins, *values)
         always = ENDLESS.get(ins.mods[1])
         if ANY in values and always is not None and any(isinstance(x, Stays) for x in values):
-            found = always if self._choice((ins.key, "bound")) == 1 else None
+            found = always if self._choice((ins.key, *values)) == 1 else None
         if not rest:
             return found
         return _joined(ins.mods[2], found, self._operand(rest[0], known, predicate=True), True)

@@ -35,6 +35,4 @@ def _goes_on(kernel: Dependents, found: Reach) -> bool:
     """Whether control comes to where the ways meet, whatever the look answers."""
     behind = {kernel.meets[index] for index in found.branches} - found.inside - found.branches
     start = kernel.blocks[kernel.home[found.op.ins.key]]
-    return bool(behind) and may_end(
-        kernel.blocks, start, found.op, found.inside | found.branches, behind
-    )
+    return bool(behind) and may_end(kernel.blocks, start, found.op, behind)

@@ -344,8 +344,7 @@ class Control:
         branch alone, and no other way leads out (a number of tries, a clock).
         """
         home = next(b for b in self.blocks if any(op.ins is look for op in b.ops))
-        inside, stop = self.regions[block.index] | {block.index}, self.meets[block.index]
-        if not ends_only_by(self.blocks, home, look, inside, stop):
+        if not ends_only_by(self.blocks, home, look, self.meets[block.index]):
             return False
         if home is block:
             return True

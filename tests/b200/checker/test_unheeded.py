@@ -139,6 +139,10 @@ def test_loops_that_end_by_what_they_compute(waits):
 PAUSED = "@%p3 bra ON; nanosleep.u32 100; ON: mov.u32 %r9, 0;"
 TWICE = "setp.ge.and.u32 %p4, %r9, 2, %p3;"
 INVERTED = "not.b32 %r6, %r6; setp.ne.u32 %p4, %r6, 0;"
+UNLESS_NEGATIVE = (  # counts down to 0, but not from -1
+    "setp.lt.s32 %p7, %r20, 0; @%p7 bra AGAIN; sub.u32 %r20, %r20, 1;"
+    "setp.eq.u32 %p4, %r20, 0; @%p4 bra OUT;"
+)
 FLOATS = "selp.f32 %f6, 0f3F800000, 0fBF800000, %p3; setp.ge.f32 %p4, %f6, 0f00000000;"
 
 
@@ -149,6 +153,7 @@ FLOATS = "selp.f32 %f6, 0f3F800000, 0fBF800000, %p3; setp.ge.f32 %p4, %f6, 0f000
         (TRY, PAUSED, f"AGAIN: @%p3 bra OUT; nanosleep.u32 20; {TRY} bra AGAIN; OUT:"),
         ("mov.u32 %r9, 0;", f"AGAIN: {TRY} {ONE_MORE} {TWICE} @!%p4 bra AGAIN;"),
         ("ld.global.u32 %r20, [%rd1+4000]; add.u32 %r20, %r20, -1;", *tried_up_to("ge")),
+        ("mov.u32 %r20, -1;", f"AGAIN: {TRY} @%p3 bra OUT; {UNLESS_NEGATIVE} bra AGAIN; OUT:"),
         (f"AGAIN: {TRY} {FLOATS} @!%p4 bra AGAIN;",),
         (f"AGAIN: {TRY} selp.u16 %h6, 1, -1, %p3; setp.gt.u16 %p4, %h6, 1; @%p4 bra AGAIN;",),
         (f"AGAIN: {TRY} selp.b32 %r6, -1, 0, %p3; {INVERTED} @%p4 bra AGAIN;",),

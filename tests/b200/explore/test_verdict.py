@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 import b200
 from b200.chip.gpu import Gpu
-from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explorer, walk
+from b200.explore import DEADLOCK, FREE, INCOMPLETE, Explorer, states, walk
 from b200.explore import verdict as verdicts
 from tests.planted_bugs import cta, orders
 from tests.planted_bugs.case import Source
@@ -44,21 +46,21 @@ def explore(k: Source, args: list):
     return explore_launch(k, args).orders
 
 
-def explore_launch(k: Source, args: list):
+def explore_launch(k: Source, args: list, budget: float | None = None):
     gpu = Gpu()
-    gpu.machine = b200.machine(gpu.memory, schedule="all")
+    gpu.machine = b200.machine(gpu.memory, schedule="all", budget=budget)
     block = (k.threads, 1, 1)
     return gpu.launch(k.text("k"), "k", (1, 1, 1), block, smem=k.smem, args=args)
 
 
-def verdict(write: Callable[[Source], None], threads: int = 64):
+def verdict(write: Callable[[Source], None], threads: int = 64, budget: float | None = None):
     """The verdict on two warps with an mbarrier of count 1 that do what `write` adds."""
     k = cta.start(threads)
     k.only(0, lambda: k("mbarrier.init.shared::cta.b64 [%r1+1024], 1;"))
     k("bar.sync 0;")
     write(k)
     cta.store_own(k, "%r0")
-    return explore(k, cta.ints(threads)())
+    return explore_launch(k, cta.ints(threads)(), budget).orders
 
 
 def arrive(k: Source):
@@ -324,6 +326,17 @@ def test_a_bound_makes_it_incomplete(monkeypatch):
     found = explore(planted.build(True), planted.args())
     assert found.kind == INCOMPLETE
     assert "stopped at the bound of 20 states" in found.reasons[0]
+
+
+@pytest.mark.parametrize("write", [hand_over, take_a_ticket], ids=["explored", "walked through"])
+@pytest.mark.parametrize("seconds, over", [(1e9, False), (1.0, True)])
+def test_a_budget_of_seconds_makes_it_incomplete(monkeypatch, write, seconds, over):
+    """The orders of a launch are looked at 1,000 seconds after it began, by the clock."""
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000)
+    monkeypatch.setattr(states, "time", later)
+    found = verdict(write, budget=seconds)
+    assert (found.kind == INCOMPLETE) is over
+    assert any("stopped by the budget of seconds" in reason for reason in found.reasons) is over
 
 
 def test_states_of_much_shared_memory_are_not_walked_through(monkeypatch):
