@@ -98,7 +98,9 @@ class Checker(Watcher):
         self.used_tensormaps: dict[int, bytes] = {}
         # Allocations that are known to be written (unwritten.py).
         self.whole: dict[int, Region] = {}
-        self.in_flight = InFlight()  # what may still run when a dependent launch starts
+        # queue -> what may still run when a dependent launch starts there; set by the host: its own
+        self.in_flight: dict[int, InFlight] = {}
+        self.queue = 0
         self.beside: Beside | None = None
         # (kernel, grid, block, cluster, bytes of shared memory) -> what a later launch may follow
         self.traces: dict[tuple, Traces] = {}
@@ -129,7 +131,9 @@ class Checker(Watcher):
 
     def over(self) -> None:
         dependence = self.observer.dependence
-        self.in_flight = dependence.after() if dependence is not None else InFlight()
+        self.in_flight.pop(self.queue, None)
+        if dependence is not None and (after := dependence.after()).early:
+            self.in_flight[self.queue] = after
         if self.beside is not None and dependence is not None:
             self.beside.footprint = dependence.kept
 
@@ -262,9 +266,10 @@ class Checker(Watcher):
 
     def _dependence(self, code: Translated) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""
-        before = self.in_flight if self.machine.dependent else InFlight()
+        before = self.in_flight.get(self.queue) if self.machine.dependent else None
         starts, beside = lets_start(code), self.beside
         alone = beside is None or not beside.earlier and can_be_late(code)
+        before = before or InFlight()
         if not starts and not before.early and not before.late and alone:
             return None
         return DependentLaunch(before, code.kernel.name, starts, beside)

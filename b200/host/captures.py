@@ -53,6 +53,7 @@ class Capture:
         self.queues = None if queue is None else {queue}
         self.ends: dict[int | None, tuple[int, ...]] = {}
         self._first = queue
+        self._of_others: set[int] = set()  # works of queues that wait for the first one
         self._events: dict[int, tuple[int, ...]] = {}
 
     def takes(self, queue: int | None) -> bool:
@@ -62,6 +63,8 @@ class Capture:
     def take(self, work: Work, queue: int | None) -> None:
         """Record a work of a queue."""
         queue = self.known(queue)
+        if queue != self._first:
+            self._of_others.add(len(self.launches))
         self.after.append(self.ends.get(queue, ()))
         self.ends[queue] = (len(self.launches),)
         self.launches.append(work)
@@ -81,6 +84,22 @@ class Capture:
         self.queues.add(queue)
         before = self.ends.get(other, ()) if event is None else self._events.get(event, ())
         self.ends[queue] = tuple(dict.fromkeys((*self.ends.get(queue, ()), *before)))
+
+    @property
+    def unjoined(self) -> bool:
+        """Whether work of another queue is left that the first one has not waited for (CUDA
+        programming guide, "Cross-stream Dependencies and Events"). Not looked at where the program
+        has put nodes between, which have negative numbers.
+        """
+        left, joined = [*self.ends.get(self._first, ())], set()
+        while left:
+            work = left.pop()
+            if work < 0:
+                return False
+            if work not in joined:
+                joined.add(work)
+                left += self.after[work]
+        return not self._of_others <= joined
 
     def missed(self, launch: Any, queue: int) -> None:
         """A launch has run that the capture did not take."""

@@ -75,6 +75,15 @@ class Queues:
         self._launched[queue].append(kernel)
         self._known[queue][queue] = len(self._launched[queue])
 
+    def number(self, queue: int) -> int:
+        """The one number of a queue that has two."""
+        return _SAME.get(queue, queue)
+
+    def waited(self, queue: int) -> bool:
+        """Whether the host has waited for all that a queue had before its latest launch."""
+        queue = _SAME.get(queue, queue)
+        return self._known[HOST].get(queue, 0) >= len(self._launched[queue]) - 1
+
     def _legacy(self, queue: int) -> None:
         """The order between the default queue and those that were not made non-blocking."""
         if queue == DEFAULT:

@@ -38,6 +38,8 @@ class Replay:
         start, lanes = queues.reached(queue), self._lanes(nodes, queue)
         done: dict[int, dict[int, int]] = {}
         several = len({*lanes.values()}) > 1
+        for lane in (queue, *lanes.values()):
+            self.runtime.ends(lane)
         for node, (after, works) in nodes.items():
             lane = lanes[node]
             for reached in (start, *(done[before] for before in after)) if several else ():
@@ -47,6 +49,7 @@ class Replay:
                 done[node] = queues.reached(lane)
         for reached in done.values():
             queues.comes_after(queue, reached)
+        self.runtime.ends(queue)
         self._reached = queues.reached(queue)
 
     def _put(self, works: Sequence[Work], queue: int) -> None:

@@ -10,6 +10,7 @@ import functools
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 from b200.checker.checked import Checker
@@ -80,6 +81,8 @@ class Runtime:
         self.recording = None
         self.queues.begin()
         self.works.begin()
+        if (checker := self.checker) is not None:
+            checker.in_flight.clear()
 
     def runtime_functions(self) -> dict:
         """What takes the place of the runtime functions, by name."""
@@ -193,8 +196,12 @@ class Runtime:
     def _carry_out(self, launch: KernelWork, queue: int | None):
         """A launch, checked against those of other queues that it is not ordered after."""
         checker = self.checker
-        beside_host = self.works.pinned or self.queues.several
-        if queue is None or not beside_host or checker is None:
+        if checker is None or queue is None:
+            return launch.carry_out(self.gpu)
+        checker.queue = self.queues.number(queue)
+        if launch.shape.dependent and not self._overlaps(queue):
+            launch = replace(launch, shape=replace(launch.shape, dependent=False))
+        if not (self.works.pinned or self.queues.several):
             return launch.carry_out(self.gpu)
         beside = checker.beside = Beside(
             queue, self.queues.unordered(queue), functools.partial(self.queues.missed, queue)
@@ -207,6 +214,22 @@ class Runtime:
             checker.beside = None
             if beside.footprint is not None:
                 self.queues.keep(queue, beside.footprint)
+
+    def _overlaps(self, queue: int) -> bool:
+        """Whether a dependent launch may start before the launch before it in its queue has ended:
+        the host has not waited for that, and nothing lies between the two.
+        """
+        if self.queues.waited(queue):
+            self.ends(queue)
+        checker = self.checker
+        return checker is not None and self.queues.number(queue) in checker.in_flight
+
+    def ends(self, queue: int) -> None:
+        """All launches of a queue end before what comes next there starts: that is no launch, or
+        the host has waited for them (CUDA programming guide, "Programmatic Dependent Launch").
+        """
+        if self.recording is None and (checker := self.checker) is not None:
+            checker.in_flight.pop(self.queues.number(queue), None)
 
     @property
     def checker(self) -> Checker | None:

@@ -43,6 +43,13 @@ class Works:
             return False
         return runtime.checker is not None
 
+    @property
+    def overlap(self) -> bool:
+        """Whether a launch may still run when a dependent one starts."""
+        runtime = self.runtime
+        checker = runtime.checker if runtime.recording is None else None
+        return checker is not None and bool(checker.in_flight)
+
     def made(self, address: int, nbytes: int, queue: int) -> None:
         """A tensor is made on the GPU."""
         if self.looks:
@@ -56,6 +63,7 @@ class Works:
 
     def copied(self, to: int, source: int, nbytes: int, queue: int, waits: bool) -> None:
         """A copy between addresses. waits: whether the host waits for it."""
+        self.runtime.ends(queue)
         if self.looks:
             spans = [*self.span(source, nbytes, False), *self.span(to, nbytes, True)]
             self.put(queue, Act("cudaMemcpy", self.runtime.queues.place()), spans)
@@ -63,6 +71,7 @@ class Works:
             self.runtime.queues.joins(HOST, queue)
 
     def filled(self, to: int, nbytes: int, queue: int) -> None:
+        self.runtime.ends(queue)
         if self.looks:
             self.put(
                 queue, Act("cudaMemset", self.runtime.queues.place()), self.span(to, nbytes, True)
@@ -78,6 +87,7 @@ class Works:
 
     def of_graph(self, name: str, spans: Iterable[tuple[int, int, bool]], queue: int) -> None:
         """A copy or fill of a graph. spans: address, bytes, whether they are written."""
+        self.runtime.ends(queue)
         if self.looks:
             accesses = [access for span in spans for access in self.span(*span)]
             self.put(queue, Act(name, self.runtime.queues.place()), accesses)

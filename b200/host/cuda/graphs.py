@@ -388,6 +388,8 @@ class Graphs:
         capture, self.runtime.recording = self.runtime.recording, None
         if capture is None:
             raise Refused(refusals.ILLEGAL_STATE, "a capture ends that has not begun")
+        if capture.unjoined:
+            raise Refused(refusals.UNJOINED, "a capture ends with work that it has not joined")
         poke(out, "<Q", self.captured(capture))
 
     def fill(self, at: int, queue: int) -> None:

@@ -85,6 +85,8 @@ class GraphFunctions:
         capture, runtime.recording = runtime.recording, None
         if capture is None:
             raise Refused(refusals.INVALID_VALUE, "a capture ended that was never begun")
+        if capture.unjoined:
+            raise Refused(refusals.UNJOINED, "a capture ends with work that it has not joined")
         return (self.graph_type(self.graphs.captured(capture)),)
 
     def _kernel(self, p) -> tuple:

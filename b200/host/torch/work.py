@@ -65,7 +65,7 @@ class Watch:
 
     def before(self, args: tuple, kwargs: dict) -> Versions | None:
         """The tensors that a function is given and their versions; None if nobody looks."""
-        if not self.works.looks:
+        if not self.works.looks and not self.works.overlap:
             return None
         with _AS_THEY_ARE():
             return [(t, _version(t)) for t in tree_leaves((args, kwargs)) if _is_dense(t)]
@@ -82,6 +82,7 @@ class Watch:
 
     def does(self, text: str, read: list[torch.Tensor], written: list[torch.Tensor]) -> None:
         """A function of torch reads and writes these tensors, in the current queue."""
+        self.works.runtime.ends(self.current())
         if self.works.looks:
             self.works.put(self.current(), Act(text, caller()), self._accesses(read, written))
 

@@ -95,3 +95,22 @@ def test_nothing_is_said_without_a_capture():
     runtime.recording = None
     runtime.launch(_work("a"), 0)
     assert gpu.launches[0].findings == []
+
+
+def test_a_capture_has_to_join_what_it_has_forked():
+    runtime, _, capture = _capturing()
+    assert not capture.unjoined
+    runtime.launch(_work("a"), OWN)
+    runtime.queues.recorded(1, OWN)
+    runtime.queues.waits(OTHER, 1)
+    assert not capture.unjoined  # OTHER has done nothing
+    runtime.launch(_work("b"), OTHER)
+    runtime.launch(_work("c"), OWN)
+    assert capture.unjoined
+    runtime.queues.recorded(2, OTHER)
+    runtime.launch(_work("d"), OTHER)
+    runtime.queues.waits(OWN, 2)
+    assert capture.unjoined  # d comes after the record
+    runtime.queues.recorded(3, OTHER)
+    runtime.queues.waits(OWN, 3)
+    assert not capture.unjoined

@@ -15,6 +15,7 @@ import torch
 triton = pytest.importorskip("triton")
 
 import b200  # noqa: E402
+from b200.host.runtime import Runtime  # noqa: E402
 from b200.host.triton.backend import ptx_of, resources, with_ptx  # noqa: E402
 
 BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -194,12 +195,12 @@ def test_a_store_to_what_another_warp_loads_is_a_race(kernels, gpu):
     assert finding.other.endswith(f"kernels.py:{line_of(kernels, 'elsewhere')}")
 
 
-def test_dependent_launches(kernels, gpu):
-    args = cuda(64), cuda(64), cuda(64), 64, 1.0
+def test_dependent_launches(kernels, monkeypatch):
+    args, launched = (cuda(64), cuda(64), cuda(64), 64, 1.0), []
+    monkeypatch.setattr(Runtime, "launch", lambda _self, launch, _queue: launched.append(launch))
     kernels.scaled_sum[(1,)](*args, B=64, launch_pdl=True)
-    assert gpu.dependent
     kernels.scaled_sum[(1,)](*args, B=64)
-    assert not gpu.dependent
+    assert [launch.shape.dependent for launch in launched] == [True, False]
 
 
 # --- what goes wrong
