@@ -18,7 +18,7 @@ import pytest
 import submission
 from b200.host.takeover import is_there
 from lab.code import disassembly
-from lab.kernel_cases import KEEP_CODE, dual, gemm
+from lab.kernel_cases import dual, gemm
 from lab.survey.plans import candidates
 from lab.tuning.shapes import benchmarks
 from submission import MAX_GROUPS, Config, Plan
@@ -26,6 +26,13 @@ from tests.submission.submission_support import epilogue_warps
 
 ROOT = Path(submission.__file__).parent
 
+# Of a process whose compiled functions keep their PTX and cubin; 4.5.2 and 4.8.1 spell it apart.
+KEEP_CODE = {
+    "CUTE_DSL_ARCH": "sm_100a",
+    "CUTE_DSL_KEEP": "ptx,cubin",
+    "CUTE_DSL_KEEP_PTX": "1",
+    "CUTE_DSL_KEEP_CUBIN": "1",
+}
 COMPILE = """
 import pickle, sys
 import submission

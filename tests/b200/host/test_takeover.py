@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from typing import Any
@@ -14,13 +13,11 @@ from b200.errors import EmulatorError
 from b200.host import takeover
 from b200.host.features import FEATURES
 from b200.host.takeover import Feature
-from tests import ROOT
 
 
 @pytest.fixture(scope="module")
-def records() -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.b200.host.without_names"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def records(fork_server) -> list[dict[str, Any]]:
+    done = fork_server.run("-m", "tests.b200.host.without_names")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -23,8 +23,8 @@ PLUGIN = ("-m", "pytest", *BY_NAME, "-p", "no:cacheprovider", "-p", "no:hypothes
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}  # for workers, where b200 is not installed
 ENVIRONMENT.pop("PYTEST_XDIST_WORKER", None)
 HEADER = f"import pytest\n{LAUNCH}"  # with torch, which the fork server has imported
-TESTS = f"""{HEADER}
-assert torch.cuda.is_available()
+ANEW = f"import pytest\n{WITHOUT_TORCH}"  # for workers of xdist, which do not have it
+TESTS = """
 def test_clean(): launch(CLEAN)
 def test_race(): launch(RACE)
 def test_race_and_failure(): launch(RACE); assert False, "mine"
@@ -61,6 +61,9 @@ def test_process():
 def test_launches(b200_launches, b200_gpu):
     launch(CLEAN)
     assert [x.kernel for x in b200_launches()] == ["clean"] and b200_gpu.launches
+def test_torch():
+    import torch
+    assert torch.zeros(1, device="cuda").is_cuda
 """
 CONFTEST = """
 import sys
@@ -89,6 +92,7 @@ EXPECTED = {
     "test_xfail": ("skipped", ""),
     "test_process": ("failure", RACE),
     "test_launches": ("", ""),
+    "test_torch": ("", ""),
 }
 
 
@@ -122,7 +126,8 @@ def suite(tmp_path, fork_server):
 def test_a_finding_is_that_of_its_test(suite, tmp_path, processes):
     files = ("--junitxml", "j.xml", "--b200-report", "r.json")
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    done = suite(TESTS, "--b200", "-n", processes, *files)
+    head = ANEW if processes != "0" else f"{HEADER}\nassert torch.cuda.is_available()"
+    done = suite(f"{head}\n{TESTS}", "--b200", "-n", processes, *files)
     assert done.returncode == 1, done.stdout + done.stderr
     if processes != "0":  # who gives tests to workers has not waited for torch
         assert (tmp_path / "imported").read_text() == "False"

@@ -93,6 +93,7 @@ FILES = {
     "csrc/cuda/kernels.cu": KERNELS,
     "csrc/cuda/asks.h": ASKS,
 }
+BUILT = ("-m", "b200", "run")
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
@@ -103,13 +104,13 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, fork_server) -> Path:
     """The project, built in its folder."""
     folder = tmp_path_factory.mktemp("project")
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    done = run(folder, "-m", "b200", "run", "setup.py", "build_ext", "--inplace")
+    done = fork_server.run(*BUILT, "setup.py", "build_ext", "--inplace", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -150,11 +151,11 @@ def test_without_the_software_b200_it_is_imported_and_says_what_it_is(module, pr
 
 
 @needs_nvcc
-def test_a_setup_that_leaves_build_ext_as_it_is(project):
+def test_a_setup_that_leaves_build_ext_as_it_is(project, fork_server):
     """DeepGEMM's has CUDAExtension and no BuildExtension."""
     lines = [line for line in SETUP.splitlines() if "cmdclass" not in line]
     (project / "plain.py").write_text("\n".join(lines))
-    done = run(project, "-m", "b200", "run", "plain.py", "build_ext", "--build-lib=p")
+    done = fork_server.run(*BUILT, "plain.py", "build_ext", "--build-lib=p", cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = (project / "p").rglob("_C.*.so")
     assert is_ours(str(built))
