@@ -68,7 +68,7 @@ class Uses:
             del self.begun[next(iter(self.begun))]
         self._most(agent)
 
-    def _most(self, agent: Agent):
+    def _most(self, agent: Agent) -> None:
         if self.run > self.lanes.get(agent, 0):
             self.lanes[agent] = self.run
 
