@@ -57,7 +57,7 @@ What this relies on, and why it is sound:
     (reductions.py). Later accesses are held against them.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
-(OPERATIONS, steps.py) does not say what its steps are: atomics of which somebody uses the result,
+(steps.py) does not say what its steps are: atomics of which somebody uses the result,
 accesses that synchronise, edits of tensormaps, cancelled launches, output of the device, and
 whatever a rule is added for that says nothing of it. Nor under a schedule: effects that are put off
 would have to be taken back. Fences are steps as any other: across clusters they order what strong
@@ -76,7 +76,16 @@ from b200.checker.launches.dependent_launch import Seen
 from b200.checker.memory.global_shadow import holds
 from b200.checker.memory.stores_at_once import tell_all
 from b200.checker.operations.latest_copies import LatestCopies
-from b200.checker.steps import OPERATIONS, READS, UNRULED, UPDATES, WRITES, Look, Touch
+from b200.checker.steps import (
+    OPERATIONS,
+    OWN_OPERATIONS,
+    READS,
+    UNRULED,
+    UPDATES,
+    WRITES,
+    Look,
+    Touch,
+)
 from b200.chip.operations import Operation
 from b200.effects import Access
 from b200.errors import Fault
@@ -126,10 +135,8 @@ class Node:
         self.more: dict[tuple, Node] | None = None
         self.left: Left | None = None
 
-    def behind(self, step: tuple) -> Node | None:
-        found = self.next
-        if found is None or found.step == step:
-            return found
+    def beside(self, step: tuple) -> Node | None:
+        """The node after `step`, where that is not the one first taken from here."""
         return self.more.get(step) if self.more is not None else None
 
     def add(self, step: tuple) -> Node:
@@ -289,18 +296,20 @@ class Trail:
         """The cluster is about to take a step. Raises Departed if it follows and no cluster has
         taken it.
         """
-        node = self.node.behind(step)
-        if node is None:
-            if self.follows:
-                raise Departed
-            following = self.following
-            following.traces.steps += 1
-            if following.traces.steps > MOST_STEPS:
-                following.stop()
-            if not following.on:
-                return
-            node = self.node.add(step)
+        node = self.node.next  # in nearly all cases it is that
+        if node is None or node.step != step:
+            node = self.node.beside(step) or self._first(step)
         self.node = node
+
+    def _first(self, step: tuple) -> Node:
+        """The node after a step that no cluster has taken; this one, if steps are kept no more."""
+        if self.follows:
+            raise Departed
+        following = self.following
+        following.traces.steps += 1
+        if following.traces.steps > MOST_STEPS:
+            following.stop()
+        return self.node.add(step) if following.on else self.node
 
     def take(self, ins: Instr, warp: Fragment, who: int, operands: tuple) -> None:
         """Take the step of an instruction with these operands. who: the lanes or the lane."""
@@ -326,9 +335,9 @@ class Trail:
         issues. who: the lanes or the lane.
         """
         self.take(ins, warp, who, look.operands)
-        if look.touch is not None:
-            if not self.following.touches(look.touch):
-                self.stop()
+        touch = look.touch
+        if touch is not None and not self.following.touches(touch):
+            self.stop()
         if self.follows:
             if look.differs is not None and look.differs():
                 raise Departed
@@ -336,10 +345,10 @@ class Trail:
                 self.tell.append(look.tell)
             if look.note is not None:
                 self.note.append(look.note)
-            if look.touch is not None and look.touch.way == WRITES and operation is None:
-                self._keep(warp, look.touch)
-            if look.touch is not None and self.following.observer.dependence is not None:
-                self.tell.append(partial(self._beside_grids, ins, warp, look.touch, operation))
+            if touch is not None and touch.way == WRITES and operation is None:
+                self._keep(warp, touch)
+            if touch is not None and self.following.observer.dependence is not None:
+                self.tell.append(partial(self._beside_grids, ins, warp, touch, operation))
 
     def _keep(self, warp: Fragment, touch: Touch) -> None:
         """Keep what lies where a store is about to be, if another cluster has written it."""
@@ -374,15 +383,17 @@ class Trail:
 
     def issue(self, operation: Operation, warp: Fragment) -> None:
         """Take the step of an asynchronous operation that is about to be issued."""
-        if isinstance(operation, UNRULED):
-            return
-        look = OPERATIONS.get(type(operation))
-        if look is None:
-            self.stop()
-            return
         observer = self.following.observer
         who = -1 if observer.lane is None else observer.lane
-        self.look(observer.executed, warp, who, look(self, warp, operation), operation)
+        operands_of = OWN_OPERATIONS.get(type(operation))
+        if operands_of is not None:
+            self.take(observer.executed, warp, who, operands_of(operation))
+            return
+        look = OPERATIONS.get(type(operation))
+        if look is not None:
+            self.look(observer.executed, warp, who, look(self, warp, operation), operation)
+        elif not isinstance(operation, UNRULED):
+            self.stop()
 
     def stop(self) -> None:
         """Stop following: no cluster of this launch follows any more, this one included."""

@@ -86,14 +86,16 @@ def _stepping(ins: Instr, run: Run, make: Callable):
     look = look_of(make, ins)
     if look is None or observed is run:
         return observed
+    every = look is every_operand
 
     def step(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
         trail = observer.trail
         if trail is not None:
             observer.ins = ins
-            if look is every_operand:
-                trail.take(ins, warp, who, tuple(map(plain, args)))
+            if every:
+                operands = tuple([x if type(x) is int else plain(x) for x in args])
+                trail.take(ins, warp, who, operands)
             else:
                 trail.look(ins, warp, who, look(warp, who, args))
             if trail.follows:

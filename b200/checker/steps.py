@@ -198,8 +198,8 @@ def _bulk_store(trail: Trail, warp: CheckedFragment, store: ops.BulkStore) -> Lo
     )
 
 
-def _st_async(trail: Trail, warp: CheckedFragment, store: ops.StAsync) -> Look:
-    return Look((store.nbytes, store.each, _place(store.place), store.offsets.tobytes()))
+def _st_async(store: ops.StAsync) -> tuple:
+    return store.nbytes, store.each, _place(store.place), store.offsets.tobytes()
 
 
 def copy_operands(latest: LatestCopies, ins: Instr, copy: ops.CpAsync) -> tuple:
@@ -227,27 +227,30 @@ def _cp_async(trail: Trail, warp: CheckedFragment, copy: ops.CpAsync) -> Look:
     )
 
 
-def _tmem_copy(trail: Trail, warp: CheckedFragment, copy: ops.TmemCopy) -> Look:
-    return Look((copy.shape, copy.matrix, copy.lanes, copy.column, len(copy.members)))
+def _tmem_copy(copy: ops.TmemCopy) -> tuple:
+    return copy.shape, copy.matrix, copy.lanes, copy.column, len(copy.members)
 
 
-def _commit(trail: Trail, warp: CheckedFragment, commit: ops.Commit) -> Look:
-    targets = tuple(cta.rank for cta in commit.targets)
-    return Look((targets, commit.offset, len(commit.members)))
+def _commit(commit: ops.Commit) -> tuple:
+    return tuple(cta.rank for cta in commit.targets), commit.offset, len(commit.members)
 
 
+# Operations in global memory, and what describes them
 OPERATIONS: dict[type[ops.Operation], Callable[..., Look]] = {
     ops.TmaLoad: _tma_load,
     ops.TmaStore: _tma_store,
     ops.BulkLoad: _bulk_load,
     ops.BulkStore: _bulk_store,
-    ops.BulkToPeer: lambda trail, warp, copy: Look((copy.nbytes, copy.source, _place(copy.place))),
-    ops.StAsync: _st_async,
     ops.CpAsync: _cp_async,
-    ops.CpAsyncArrive: lambda trail, warp, arrive: Look((arrive.cta.rank, arrive.offset)),
-    ops.Mma: lambda trail, warp, mma: Look((mma.mma, len(mma.members))),
+}
+# Operations in memory of the cluster, and the operands of their steps
+OWN_OPERATIONS: dict[type[ops.Operation], Callable[..., tuple]] = {
+    ops.BulkToPeer: lambda copy: (copy.nbytes, copy.source, _place(copy.place)),
+    ops.StAsync: _st_async,
+    ops.CpAsyncArrive: lambda arrive: (arrive.cta.rank, arrive.offset),
+    ops.Mma: lambda mma: (mma.mma, len(mma.members)),
     ops.TmemCopy: _tmem_copy,
-    ops.TmemShift: lambda trail, warp, shift: Look((shift.row, shift.column, len(shift.members))),
+    ops.TmemShift: lambda shift: (shift.row, shift.column, len(shift.members)),
     ops.Commit: _commit,
 }
 UNRULED = (ops.TmaPrefetch, ops.BulkPrefetch, ops.TensormapPrefetch)  # no rule looks at them

@@ -101,10 +101,8 @@ class TensorShadow:
         """Record `number` has written cells, or some lanes of them."""
         if lanes is None:
             self.written[halves, columns] = number
-            if self.core[halves, columns].any():
-                self.core[halves, columns] = 0
-            if self.loaded[:, halves, columns].any():
-                self.loaded[:, halves, columns] = 0
+            self.core[halves, columns] = 0
+            self.loaded[:, halves, columns] = 0
             if self.lanes is not None:
                 self.lanes[halves, :, columns] = 0
             return
