@@ -10,12 +10,12 @@ pytestmark = needs_nvcc
 
 
 @pytest.fixture
-def run(tmp_path_factory, fork_server):
+def run(fork_server):
     """run(program, how, **files): with its other files, by name."""
 
     def call(program: str, how: str, *options: str, **files: str):
         named = {name.replace("_", "."): text for name, text in files.items()}
-        folder = one_folder(tmp_path_factory, {"program.cu": program, **named})
+        folder = one_folder({"program.cu": program, **named})
         command = ("-m", "b200", "run", "--no-again", *options)
         return fork_server.run(*command, str(folder / "program.cu"), how, cwd=folder)
 

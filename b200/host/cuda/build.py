@@ -22,7 +22,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from b200.host.cuda import headers, sources, stand_in
+from b200.host.cuda import architecture, headers, sources, stand_in
 from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.diagnostics import explain, source_lines
@@ -117,6 +117,7 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         Path(__file__).read_text(),
         Path(sources.__file__).read_text(),
         Path(stand_in.__file__).read_text(),
+        Path(architecture.__file__).read_text(),
         *shim,
     ]
     return digest_of(*parts)
@@ -199,9 +200,9 @@ def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) ->
     if not source.name.endswith(".cu"):
         user = [flag for flag in request.cflags if not flag.startswith(("-O", "-std="))]
         return [toolkit.cxx, *flags, *user, "-fPIC", "-std=c++20", "-O1", *out]
-    architecture, user = _architecture(request)
+    gencode, user = _architecture(request)
     user = [flag for flag in user if not flag.startswith("-std=")]
-    device = [architecture, "-lineinfo"]
+    device = [gencode, "-lineinfo"]
     # -g: lines of the host code (host_lines.py)
     device += ["-g", "-std=c++17"] if request.program else ["-std=c++20", *COMMON_NVCC_FLAGS]
     host = ["-Xcompiler", "-fPIC,-O1", "-ccbin", toolkit.cxx]

@@ -5,10 +5,10 @@ A function of a program returns the text of the C++ exception it ended with, "" 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib
-import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 import b200
-from b200.host.cuda.cache import digest_of
+from b200.host.cuda.cache import cache_folder, digest_of
 from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit
@@ -48,21 +48,21 @@ def needs(find: Callable[[], object]) -> pytest.MarkDecorator:
 needs_nvcc = needs(find_toolkit)
 
 
-def one_folder(factory: pytest.TempPathFactory, files: Mapping[str, str]) -> Path:
-    """A folder with these files, by name; the same one for the same files, in each process of the
-    tests. `b200 run` compiles a program again in another folder, as its includes may be others
-    there, and that takes 3 CPU seconds.
+def one_folder(files: Mapping[str, str]) -> Path:
+    """A folder with these files, by name, beside what is compiled of them: the same one for the same
+    files, in each process of the tests and in the next run of them. `b200 run` compiles a program
+    again in another folder, as its includes may be others there, and that takes 3 CPU seconds.
     """
-    base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # each worker has a folder of its own in it
+    base = cache_folder()
     folder = base / f"program-{digest_of(*files, *files.values())}"
     if not folder.exists():
-        made = factory.mktemp("program")
+        made = Path(tempfile.mkdtemp(dir=base))
         for name, text in files.items():
             (made / name).write_text(text)
-        with contextlib.suppress(OSError):  # another process was faster
+        try:
             made.rename(folder)
+        except OSError:  # another process was faster
+            shutil.rmtree(made)
     return folder
 
 

@@ -146,8 +146,8 @@ LINES = {
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return one_folder(tmp_path_factory, {"program.cu": PROGRAM}) / "program.cu"
+def program():
+    return one_folder({"program.cu": PROGRAM}) / "program.cu"
 
 
 @pytest.fixture
