@@ -42,8 +42,7 @@ class Partly(NamedTuple):
     @property
     def of_integers(self) -> bool:
         """Whether the part that is written may be integers, which leave no NaN."""
-        sum_ = self.writer.sum
-        return self.writer.kind == "store" or sum_ is not None and sum_[1] == "i8"
+        return self.writer.kind == "store" or self.writer.ins.has("kind::i8")
 
     def empty_columns(self) -> slice | None:
         """From the first to the last column that is empty in all lanes of the load."""

@@ -28,7 +28,7 @@ from tests.b200.explore.small_programs import LATE, Program, ptx
 
 FREE, HANGS, FAULTS, MANY = "free", "hangs", "faults", "too many states"
 LIMIT = 60_000  # states
-IDLE = 40  # steps in a row that change nothing: all warps wait
+IDLE = 40  # steps in a row that lead to no new state: all warps wait
 
 
 def truth(program: Program) -> str:
@@ -206,7 +206,7 @@ class OneOrder(EveryOrder):
     """Tries one order."""
 
     def _search(self) -> str:
-        rng, idle, state = random.Random(0), 0, self._save()
+        rng, idle, seen = random.Random(0), 0, {self._save()}
         while any(warp.live for warp, _ in self.warps):
             if self.timed and rng.random() < 0.1:
                 self._passes(True)
@@ -216,7 +216,8 @@ class OneOrder(EveryOrder):
             except Fault:
                 return FAULTS
             after = self._save()
-            idle, state = (idle + 1 if after == state else 0), after
+            idle = idle + 1 if after in seen else 0
+            seen.add(after)
             if idle > IDLE:
                 return HANGS
         return FREE

@@ -87,9 +87,9 @@ int main() {
 
 @pytest.mark.parametrize("order", ["default", "pdl"])
 @pytest.mark.parametrize("queues", [False, True])
-def test_what_ends_the_overlap(queues, order, tmp_path, tmp_path_factory, fork_server):
+def test_what_ends_the_overlap(queues, order, tmp_path, fork_server):
     source = f"#define QUEUES\n{SOURCE}" if queues else SOURCE
-    program = one_folder(tmp_path_factory, {"dependent.cu": source}) / "dependent.cu"
+    program = one_folder({"dependent.cu": source}) / "dependent.cu"
     options = ["--no-again", "--all-findings", "--report", str(tmp_path / "report.json")]
     options += [] if order == "default" else ["--schedule", order]
     done = fork_server.run("-m", "b200", "run", *options, str(program))
