@@ -11,9 +11,11 @@ import submission
 @pytest.fixture(scope="module", autouse=True)
 def software() -> None:
     """`submission.pick` asks a GPU for its resident clusters: were that a real one, nothing in this
-    process could be in software afterwards.
+    process could be in software afterwards. Nor is there pinned memory of tests before in this
+    process: beside it each launch is looked at by itself, and no cluster follows another.
     """
     b200.install()
+    b200._runtime.works.pinned = False
 
 
 @pytest.fixture
