@@ -24,16 +24,15 @@ class Record:
     """One access, or one asynchronous operation.
 
     component, step: the access is complete for a warp whose clock has this step of this component.
-    epoch: the issuing warp's epoch at issue.
-    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ...
-    text: what the access does, in words.
-    barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
-    places: the bytes of each of its latest executions, if these leave out bytes of their words.
-    lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
-    the strong reads of other warps that have received this strong write. sum: of an MMA, its
-    accumulator's place, and its shape with K. behind: of an operation of the tensor core, the
-    step of the latest MMA before it in its queue; 0 for none. followers: operations of other warps
-    that end after this one (tensor/queue_order.py).
+    epoch: the issuing warp's epoch at issue. kind: "generic", "atomic", "tma", "bulk", "mma", "cp",
+    "load", "store", ... text: what the access does, in words. barrier: the Barrier that completes
+    the access, or None. narrow: it is of fewer than 4 bytes. places: the bytes of each of its
+    latest executions, if these leave out bytes of their words. lanes: those that make a generic
+    access, each its own; 0 if the warp makes it as one. readers: the strong reads of other warps
+    that have received this strong write. sum: of an MMA, its accumulator's place, and its shape
+    with K. behind: of an operation of the tensor core, the step of the latest MMA before it in its
+    queue; 0 for none. followers: operations of other warps that end after this one
+    (tensor/queue_order.py).
     """
 
     __slots__ = (
@@ -113,19 +112,15 @@ class Barrier:
     """The checker's knowledge of one mbarrier. `gathered` is the clock that its arrivals have
     published; `passed` is the clock that its latest completed phase hands to a waiter.
 
-    phases: number of completed phases.
-    announced, signalled: bytes announced by expect_tx, and bytes of the copies issued to
-    the mbarrier.
-    lane: the lane that initialised it last. users: warp -> the warp's epoch at its latest use.
-    uses: instruction -> the warps and lanes that arrive with it (arrivals.py).
-    answers: Barrier B -> (warp, instruction) of the latest arrival on this mbarrier by a warp whose
-    latest wait was on B.
-    looks: warp -> (its epoch, instruction) of its wait for the latest completed phase.
-    waited: numbers of the phases that some warp has waited for.
-    unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of it is
-    known to come after (expect_tx.py).
-    states: (warp, or None for any; state) -> (phase, instruction) of the latest arrival that was
-    given this state (old_states.py).
+    phases: number of completed phases. announced, signalled: bytes announced by expect_tx, and
+    bytes of the copies issued to the mbarrier. lane: the lane that initialised it last. users: warp
+    -> the warp's epoch at its latest use. uses: instruction -> the warps and lanes that arrive with
+    it (arrivals.py). answers: Barrier B -> (warp, instruction) of the latest arrival on this
+    mbarrier by a warp whose latest wait was on B. looks: warp -> (its epoch, instruction) of its
+    wait for the latest completed phase. waited: numbers of the phases that some warp has waited
+    for. unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of
+    it is known to come after (barriers/phases.py). states: (warp, or None for any; state) ->
+    (phase, instruction) of the latest arrival that was given this state (barriers/phases.py).
     """
 
     __slots__ = (
@@ -323,9 +318,7 @@ class ClusterState:
         return [agent for agent in found if agent is not None]
 
     def barrier(self, mbarrier: MBarrier) -> Barrier | None:
-        """The state of an mbarrier object of the cluster; None if another object has been
-        initialised at its address.
-        """
+        """The state of an mbarrier object of the cluster; None if a later one is at its address."""
         found = self.barriers.get((mbarrier.cta.rank, mbarrier.offset))
         return found if found is not None and found.object is mbarrier else None
 
@@ -343,9 +336,7 @@ class ClusterState:
         return record.number
 
     def reach(self, record: Record, target: CTA) -> None:
-        """Note an access to the shared or tensor memory of CTA `target`, which must not exit
-        before it.
-        """
+        """Note an access to shared or tensor memory of CTA `target`, which must not exit before."""
         self.remote[target.rank][record.component] = record
 
 

@@ -1,7 +1,7 @@
 """A warp as the checker sees it: what it is ordered after, by its vector clock (vector_clocks.py).
 
-Acquires and releases by some lanes tell its lanes apart (memory/lane_acquires.py,
-memory/lane_releases.py). Operations that it issues and that end later lie in streams (streams.py).
+Acquires and releases by some lanes tell its lanes apart (memory/lane_sync.py).
+Operations that it issues and that end later lie in streams (streams.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory.lane_acquires import LaneAcquire, LaneAcquires
-from b200.checker.memory.lane_releases import LaneRelease, left_out
+from b200.checker.memory.lane_sync import LaneAcquire, LaneAcquires, LaneRelease, left_out
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.scopes import CTA
 from b200.checker.streams import Stream, Told
@@ -48,17 +47,16 @@ class Agent:
     """A warp as the checker sees it. state: the checker's state of its cluster.
 
     epoch: number of its current stretch of instructions between two releases. roles: what it was
-    seen doing, such as "store".
-    waits: mbarrier -> (parity, phases completed then, instruction) of its latest wait.
-    touched: lanes with accesses after which there was no release of all lanes and no bar.warp.sync.
-    base: epoch of the latest of these. met: epoch at the latest other instruction that brought the
-    lanes together. lane_releases: epoch -> the releases by some lanes that have it
+    seen doing, such as "store". waits: mbarrier -> (parity, phases completed then, instruction) of
+    its latest wait. touched: lanes with accesses after which there was no release of all lanes and
+    no bar.warp.sync. base: epoch of the latest of these. met: epoch at the latest other instruction
+    that brought the lanes together. lane_releases: epoch -> the releases by some lanes that have it
     (lane_release_rule.py): of a fence's, one for each that it orders. lane_components: (lanes,
     instruction) -> the component of these. lane_acquire: the present acquire, None if all lanes
-    acquire. lane_acquires: what such acquires have told (lane_acquires.py).
-    looked: mbarrier -> (parity, instruction, failed) of a test_wait or try_wait there that failed
-    and was not repeated so far, or that passed and whose answer nobody heeds. heeds: whether
-    anything depends on what the present access reads (unheeded.py).
+    acquire. lane_acquires: what such acquires have told (lane_sync.py). looked: mbarrier ->
+    (parity, instruction, failed) of a test_wait or try_wait there that failed and was not repeated
+    so far, or that passed and whose answer nobody heeds. heeds: whether anything depends on what
+    the present access reads (dependents.py).
     """
 
     def __init__(self, state: ClusterState, warp: WarpState):
@@ -144,9 +142,7 @@ class Agent:
         self._changed()
 
     def learn_order(self, component: int, step: int) -> None:
-        """Note that a step happened before in the order of execution, which says nothing
-        about memory.
-        """
+        """A step happened before in the order of execution, which says nothing about memory."""
         self._widen(component)
         self.clock[ORDER, component] = max(self.clock[ORDER, component], step)
         self._changed()

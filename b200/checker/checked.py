@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from b200.checker import words
-from b200.checker.abreast.apart import next_clusters
-from b200.checker.abreast.follow import FollowAbreast
+from b200.checker.abreast.follow import FollowAbreast, next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
@@ -21,7 +20,7 @@ from b200.checker.launches import grid_wait
 from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
 from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
-from b200.checker.memory import unwritten_registers
+from b200.checker.memory import unwritten
 from b200.checker.memory.thread_order import can_be_judged
 from b200.checker.observer import Observer
 from b200.checker.products import nans
@@ -151,7 +150,7 @@ class Checker(Watcher):
             self._look_at_unwritten(*again)
         if partly_written.suspicious(observer):
             self._look_at_partly_written(*again)
-        if unwritten_registers.read_first(code):
+        if unwritten.registers_read_first(code):
             self._look_at_registers(*again)
         launch.footprint = self._footprint(code)
         grid_wait.look(observer, cooperative=self.machine.workspace != 0)
@@ -176,13 +175,11 @@ class Checker(Watcher):
         depends on it, and report.
         """
         again = self._again(code, *arguments)
-        unwritten = self.observer.unwritten
-        unwritten.tell(unwritten.reaches(again) if again is not None else None)
+        rule = self.observer.unwritten
+        rule.tell(rule.reaches(again) if again is not None else None)
 
     def _look_at_partly_written(self, code: Translated, *arguments):
-        """The launch has read tensor memory of which a part was written: report if a result
-        depends on the rest.
-        """
+        """Tensor memory was read of which a part is written: report if a result needs the rest."""
         again = self._again(code, *arguments)
         if again is None:
             return
@@ -198,7 +195,7 @@ class Checker(Watcher):
             return
         reached = self.observer.unwritten.reaches(partial(again, where="registers"), shared=True)
         if reached:
-            unwritten_registers.tell(self.observer, code, reached)
+            unwritten.tell_of_registers(self.observer, code, reached)
 
     def _judge_reads(self, code: Translated, *arguments):
         """Judge reads of what has no value of the program's: shared and tensor memory that nobody
@@ -244,7 +241,7 @@ class Checker(Watcher):
             try:
                 with memory.heap.again(memory):
                     held = where == "registers"
-                    of = unwritten_registers.holding(plain, byte) if held else plain
+                    of = unwritten.with_registers(plain, byte) if held else plain
                     return machine.launch(of, *arguments)
             finally:
                 memory.put_behind(0xFF)
@@ -252,9 +249,7 @@ class Checker(Watcher):
         return again
 
     def _keep(self, key: tuple, traces: Traces):
-        """Keep `traces` for the next launch with this key. Only those of the latest few keys
-        are kept.
-        """
+        """Keep `traces` for the next launch with this key; only the latest few keys stay."""
         self.traces[key] = traces
         if len(self.traces) > KEPT:
             del self.traces[next(iter(self.traces))]
@@ -283,9 +278,9 @@ class Checker(Watcher):
         ]
         if dropped := self.observer.findings.dropped:
             found.append(f"{dropped} finding(s) beyond the first {LIMIT} of the launch are dropped")
-        unwritten = self.observer.unwritten
-        if unwritten.reads and unwritten.unknown:
-            found.append(unwritten.unknown)
+        rule = self.observer.unwritten
+        if rule.reads and rule.unknown:
+            found.append(rule.unknown)
         found += self.observer.not_judged
         return list(dict.fromkeys([*found, *self.observer.coverage.left_out()]))
 
@@ -344,9 +339,7 @@ class Checker(Watcher):
         return True
 
     def _start_again(self):
-        """Start the cluster that follows again, checked. Nothing of its first run is
-        left (following.py).
-        """
+        """Start the cluster that follows again, checked. Nothing of its first run is left."""
         machine = self.machine
         following, follower = self.observer.following, self._follower
         assert following is not None and follower is not None

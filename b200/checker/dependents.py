@@ -1,9 +1,22 @@
-"""What depends on the result of an instruction: registers, branches, and what these decide over."""
+"""What depends on the result of an instruction: registers, branches, and what these decide over.
+
+A look asks for what others do: at an mbarrier, or at a flag by a strong load. `unheeded` finds
+those whose answer decides nothing. A test_wait or try_wait may answer that the phase is not over
+(PTX ISA 9.7.13.15.16), and a load may find the value from before the release (8.9). Who asks once
+and goes on has not waited: the same order is legal with the other answer, so the look acquires
+nothing.
+
+The same is so of who asks N times and then goes on: the answer decides how often it asks, and no
+more. Whatever the looks answer, control comes to the same place, with nothing there that depends on
+them (endless_looks.py says where control goes). A look that is asked until it passes is a wait.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 
+from b200.checker.endless_looks import may_end
 from b200.effects import Loads, Sleeps, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators
 
@@ -14,16 +27,16 @@ def is_look(op: Op) -> bool:
     return isinstance(effect, WaitsForPhase) or isinstance(effect, Loads) and effect.strong
 
 
+@dataclass(eq=False)
 class Reach:
     """What the result of an instruction decides. branches: blocks that end with a branch on it.
     inside: the blocks that these decide over. looks: keys of the looks there, without its own.
     """
 
-    def __init__(self, op: Op):
-        self.op = op
-        self.branches: set[int] = set()
-        self.inside: set[int] = set()
-        self.looks: set[int] = set()
+    op: Op
+    branches: set[int] = field(default_factory=set)
+    inside: set[int] = field(default_factory=set)
+    looks: set[int] = field(default_factory=set)
 
 
 class Dependents:
@@ -43,9 +56,7 @@ class Dependents:
         self.meets: list[int] = []
 
     def reach(self, source: Op) -> Reach | None:
-        """What an instruction decides; None if one that does more than compute, look and sleep
-        depends on it.
-        """
+        """What an instruction decides; None if more than computing, looking, sleeping is."""
         found = Reach(source)
         work = [register.name for register in source.dsts]
         seen = set(work)
@@ -116,3 +127,25 @@ class Dependents:
 
 def _names(op: Op) -> set[str]:
     return {register.name for register in op.dsts}
+
+
+def unheeded(blocks: list[Block]) -> frozenset[int]:
+    """Key of each test_wait, try_wait and strong load whose answer decides nothing. A name counts
+    as one register wherever it is written, so fewer are found where a name is used twice.
+    """
+    looks = [op for block in blocks for op in block.ops if is_look(op)]
+    if not looks:
+        return frozenset()
+    kernel = Dependents(blocks)
+    reach = {op.ins.key: found for op in looks if (found := kernel.reach(op)) is not None}
+    size = -1
+    while size != (size := len(reach)):  # who leads to a wait has waited
+        reach = {n: found for n, found in reach.items() if found.looks <= reach.keys()}
+    return frozenset(n for n, found in reach.items() if not found.inside or _goes_on(kernel, found))
+
+
+def _goes_on(kernel: Dependents, found: Reach) -> bool:
+    """Whether control comes to where the ways meet, whatever the look answers."""
+    behind = {kernel.meets[index] for index in found.branches} - found.inside - found.branches
+    start = kernel.blocks[kernel.home[found.op.ins.key]]
+    return bool(behind) and may_end(kernel.blocks, start, found.op, behind)

@@ -35,12 +35,10 @@ class Finding:
     """A thing that is wrong in a launch, or may go wrong on hardware, although this run went on.
 
     kind: one of KINDS. diagnosis: one line in the user's words. details: further lines: who, where,
-    what is missing.
-    severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: today's chips do it, but
-    the PTX ISA does not promise it. NOTE: legal, but more often a mistake than intended. PAGE says
-    which finding has which severity, and why.
-    loc: "file:line" of the access that showed it. other: "file:line" of the access that it
-    conflicts with, "" if there is none.
+    what is missing. severity: ERROR: hardware can give wrong numbers or hang. PORTABILITY: today's
+    chips do it, but the PTX ISA does not promise it. NOTE: legal, but more often a mistake than
+    intended. PAGE says which finding has which severity, and why. loc: "file:line" of the access
+    that showed it. other: "file:line" of the access that it conflicts with, "" if there is none.
 
     Raises ValueError for a kind that is not in KINDS.
     """
@@ -94,9 +92,7 @@ class Findings(list):
                 self[i] = replace(finding, details=tuple(details))
 
     def graver(self, key: tuple, severity: str) -> int | None:
-        """The number of the finding that was reported with this key, if it was less grave; else
-        None.
-        """
+        """The number of the finding that this key has so far, if it is less grave; else None."""
         number = self.keys.get(key)
         if number is None or number >= len(self):
             return None
@@ -109,9 +105,7 @@ class Findings(list):
         self.keys = dict.fromkeys(self.keys, LIMIT)
 
     def new(self, *key) -> bool:
-        """Whether to report a finding with this key: not if one was reported before, nor
-        beyond LIMIT.
-        """
+        """Whether to report a finding with this key: the first one, and not beyond LIMIT."""
         if key in self.keys:
             return False
         self.keys[key] = min(len(self), LIMIT)

@@ -218,9 +218,7 @@ class Following:
         return Left(roles, unread, partly, ranks)
 
     def tell_left(self, left: Left) -> None:
-        """Take over the state of a cluster of an earlier launch, which a cluster has followed to
-        its end.
-        """
+        """Take over the state of a cluster of an earlier launch that was followed to its end."""
         self.observer.coverage.unread += left.unread
         self.observer.coverage.partly += left.partly
         self.observer.descriptors.tell_left(left.ranks)
@@ -293,9 +291,7 @@ class Trail:
         self.meetings: dict[int, list[tuple]] | None = {} if following.traces.judged else None
 
     def step(self, step: tuple) -> None:
-        """The cluster is about to take a step. Raises Departed if it follows and no cluster has
-        taken it.
-        """
+        """The cluster is about to take a step. Raises Departed if it follows and that is new."""
         node = self.node.next  # in nearly all cases it is that
         if node is None or node.step != step:
             node = self.node.beside(step) or self._first(step)

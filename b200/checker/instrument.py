@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from b200 import effects as e
 from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
 from b200.checker.barriers import synchronisation as sync
-from b200.checker.memory import generic, tensormap_accesses  # noqa: F401
+from b200.checker.dependents import unheeded
+from b200.checker.memory import generic, tensormaps  # noqa: F401
 from b200.checker.products.overflows import watched
 from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
 from b200.checker.tensor import pairs, tensor_accesses
-from b200.checker.tensor.registers import first_reads
-from b200.checker.unheeded import unheeded
+from b200.checker.tensor.tensor_accesses import first_reads
 from b200.program.analysis import Block
 from b200.program.module import Instr
 from b200.program.translated import Translated

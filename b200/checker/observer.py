@@ -21,7 +21,7 @@ from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.cancellations import Cancellations
 from b200.checker.barriers.mbarriers import Mbarriers
-from b200.checker.barriers.overtaken_waits import Overtaken
+from b200.checker.barriers.phases import Overtaken
 from b200.checker.barriers.signals import Signals
 from b200.checker.finding import ERROR, LIMIT, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
@@ -36,7 +36,7 @@ from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.memory.unwritten import Unwritten
 from b200.checker.operations.asynchronous import Operations
 from b200.checker.operations.repeats import Repeats
-from b200.checker.products import overlapping, quantise
+from b200.checker.products import kernel_text
 from b200.checker.products.descriptors import DescriptorRanks, DescriptorVersions
 from b200.checker.products.overflows import Overflows
 from b200.checker.products.products import Products
@@ -249,9 +249,7 @@ class Observer:
                 self.undecided.setdefault(key, "shared")
 
     def remarked(self, finding: Finding, trail: Trail) -> None:
-        """Report again a finding on a cluster of an earlier launch that the cluster of this trail
-        has followed.
-        """
+        """Report again a finding on a cluster of an earlier launch that this trail has followed."""
         key = finding.kind, finding.loc, finding.other
         alike = finding.kind, finding.loc, finding.severity
         if self.findings.new(*key) and self.alike[alike] < ALIKE:
@@ -322,14 +320,10 @@ class Observer:
         self.coverage.finish()
         self.globals.finish()
         self.overflows.finish()
-        executed = self._executed()
-        quantise.finish(self, executed)
-        overlapping.finish(self, executed)
+        kernel_text.finish(self, self._executed())
 
     def conclude(self) -> None:
-        """Report what can be told only after the whole run; called also if an error
-        ends the run.
-        """
+        """Report what can be told only after the whole run, also if an error ends it."""
         self.repeats.finish()
         self.arrivals.finish()
         self.versions.finish()

@@ -47,20 +47,14 @@ class Stream:
         self.marks.append(self.issued)
 
     def group(self, step: int) -> int | None:
-        """The number of the group that operation `step` is in, from 0; None if it
-        is not committed.
-        """
+        """The number of the group that an operation is in, from 0; None if not committed."""
         return next((i for i, mark in enumerate(self.marks) if mark >= step), None)
 
     def complete_but(self, groups: int) -> int:
-        """The number of operations that are surely complete when at most the `groups` latest groups
-        are under way.
-        """
+        """How many operations are complete when at most the latest `groups` are under way."""
         done = len(self.marks) - groups
         return self.marks[done - 1] if done > 0 else 0
 
     def told_of(self, step: int) -> Told | None:
-        """The wait that has told of an operation; None if it was no wait of this stream, or long
-        ago.
-        """
+        """The wait that has told of an operation; None for no wait of this stream, or long ago."""
         return next((told for told in self.told if told.known < step <= told.done), None)

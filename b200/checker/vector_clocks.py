@@ -39,9 +39,7 @@ FENCES = tuple(FENCED + distance for distance in DISTANCES)
 
 
 def join(clock: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The elementwise maximum of two clocks, written into `clock` if that is wide enough, else into
-    a new array.
-    """
+    """The elementwise maximum of two clocks: in `clock` if that is wide enough, or a new one."""
     n = other.shape[1]
     if clock.shape[1] < n:
         wide = np.zeros((clock.shape[0], n + 32), np.int32)

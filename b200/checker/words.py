@@ -41,9 +41,7 @@ def name(agent: Agent) -> str:
 
 
 def act(record: Record) -> str:
-    """An access in words: its line, its instruction, what it does, with which operands, by
-    which warp.
-    """
+    """An access in words: line, instruction, what it does, with which operands, by which warp."""
     what = f"{line(record.ins)}: {mnemonic(record.ins)} {record.text}{operands(record)}"
     return f"{what}, by {name(record.agent)}"
 
@@ -54,9 +52,7 @@ def conflict(new: Record, old: Record, where: str) -> tuple[str, str, str]:
 
 
 def operands(record: Record) -> str:
-    """The tensors that an MMA's operands were loaded from: " (A: weights, B: tokens)",
-    " (of sfa)".
-    """
+    """The tensors that an MMA's operands come from: " (A: weights, B: tokens)", " (of sfa)"."""
     records = record.agent.state.records if record.parts else []
     found = [
         f"{operand or 'of'}{':' if operand else ''} {records[number].source}"
@@ -178,9 +174,7 @@ def too_many_left(old: Record, wait: str, agent: Agent | None = None) -> str:
 
 
 def barrier_between(agent: Agent, old) -> str:
-    """The line that asks for a barrier between two warps. old: a Record, or anything else with
-    an agent.
-    """
+    """The line that asks for a barrier between two warps. old: something with an agent."""
     return (
         f"missing: a barrier ({barriers_for(agent, old.agent)}) between {name(old.agent)} and "
         f"{name(agent)}"
@@ -295,9 +289,7 @@ def stage_is_free(new: Record, old: Record) -> Callable[[], str]:
 
 
 def first_cause(new: Record | None, old: Record | None) -> str:
-    """The mistake of a warp that caused a conflict, to stand in front of the conflict's text; ""
-    if unknown.
-    """
+    """The mistake of a warp that caused a conflict, in front of the conflict's text; or ""."""
     records = [record for record in (new, old) if record is not None]
     about = {record.barrier for record in records if record.barrier is not None}
     for agent in dict.fromkeys(record.agent for record in records):

@@ -46,9 +46,7 @@ UNSEEN = Run(())
 
 
 def unknown(blocks: list[Block], run: Run) -> list[str]:
-    """The reasons why a run does not show what another order does, a line each; empty if it does
-    show it.
-    """
+    """The reasons why a run does not show what another order does, a line each."""
     return Control(blocks, run).reasons()
 
 
@@ -72,9 +70,7 @@ def looks(blocks: list[Block]) -> Looks:
 
 
 def deciding_reads(blocks: list[Block]) -> set[int]:
-    """id() of the reads of memory whose values decide over synchronisation, as far as the code
-    tells.
-    """
+    """id() of the reads of memory whose values decide over synchronisation, by the code."""
     return _that_decide(blocks, _reads_of_others)
 
 
@@ -161,9 +157,7 @@ class Control:
                         self.inside[index] |= {-1 - block.index}
 
     def _branches(self, block: Block) -> Causes:
-        """The causes that decide where control goes after a block, those of branches around
-        it included.
-        """
+        """The causes that decide where control goes after a block, of branches around it, too."""
         last = block.ops[-1]
         return self.decides.get(id(last.ins), NONE) if last.entry is None else NONE
 
@@ -270,9 +264,7 @@ class Control:
         return {block.index for block in self.blocks} - ending
 
     def _harmless(self, block: Block, causes: Causes) -> bool:
-        """Whether nothing synchronises on either way of a branch, except for the wait that
-        it repeats.
-        """
+        """Whether nothing synchronises on either way of a branch but the wait that it repeats."""
         region = self.regions[block.index]
         ends = any(EXIT in self.blocks[i].successors for i in (*region, block.index))
         if ends and self.meets[block.index] == EXIT or region & self.endless:
@@ -312,9 +304,7 @@ class Control:
         return [op.ins for i in region for op in self.blocks[i].ops if synchronises(op.ins)]
 
     def decide(self, index: int) -> Causes:
-        """The instructions whose values decide where control goes after a block, once it
-        is executed.
-        """
+        """The instructions whose values decide where control goes after a block."""
         return _instructions(self._branches(self.blocks[index]))
 
     def _left_out(self, block: Block) -> Instr | None:

@@ -47,9 +47,7 @@ class Course(NamedTuple):
 
 
 def by_place(trace: Trace) -> dict[Place, list[Step]]:
-    """The steps at each place. The exit of a warp is a step of every barrier that waits for all
-    threads of the CTA.
-    """
+    """The steps at each place. A warp's exit is one of every barrier that waits for all threads."""
     found: dict[Place, list[Step]] = defaultdict(list)
     for step in trace.steps:
         if step.place.number != EVERY:
@@ -120,18 +118,14 @@ def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:
 
 
 def _missed(use: Use, step: Step) -> Why | None:
-    """A reason if a warp that exits has arrived at this use while other arrivals are to come;
-    else None.
-    """
+    """A reason if a warp exits that has arrived at this use while others are to come; else None."""
     if any(s.actor == step.actor and s.kind == kinds.MEET for s in use.signals):
         return Why("a warp exits while others are to meet it", step)
     return None
 
 
 def _barrier(trace: Trace, steps: list[Step]) -> Course:
-    """The uses of a barrier of the CTA. Exits may complete a use, too, if all threads are
-    waited for.
-    """
+    """The uses of a barrier of the CTA. Exits may complete one, if it waits for all threads."""
     odd = None
     if len({s.threads == 0 for s in steps if s.kind == kinds.MEET}) > 1:
         odd = Why("it is used for all threads and for some", steps[0])
@@ -179,9 +173,7 @@ def _meetings(
 
 
 def _tensor_memory(trace: Trace, steps: list[Step]) -> Course:
-    """The uses of tensor memory: a pair's allocations by its even CTA, which the odd
-    CTA waits for.
-    """
+    """The uses of tensor memory: a pair's allocations by its even CTA; the odd one waits."""
     uses = [Use([s], True, []) for s in steps if s.kind == kinds.ALLOC_PAIR]
     for use, step in zip(uses, (s for s in steps if s.kind == kinds.JOIN_PAIR), strict=False):
         use.waits.append(step)

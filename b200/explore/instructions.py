@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 class RecordingWriter(CheckedWriter):
-    """Translates a kernel with the recorder around each synchronising instruction, inside
-    the observer.
-    """
+    """Translates a kernel with the recorder around what synchronises, inside the observer."""
 
     packs = False
 
@@ -208,9 +206,7 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
 
 
 def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
-    """Record a wait. looks: id() of the looks that leave the wait out if they find
-    the phase over.
-    """
+    """Record a wait. looks: id() of those that leave the wait out if they find the phase over."""
     find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
     def one(warp: RecordedFragment, mask: int, address: int, phase: int, hint):

@@ -221,9 +221,7 @@ class _Places:
         self.stored[place] |= stores
 
     def ring(self) -> bool:
-        """A graph of warps and places that hangs together has a ring if it has as many links as
-        nodes.
-        """
+        """A connected graph of warps and places has a ring if it has as many links as nodes."""
         parts: list[tuple[set[tuple], int, bool]] = []  # warps, links less places, stored
         for by, stored in zip(self.by, self.stored):
             if len(by) > 1:

@@ -204,9 +204,7 @@ class TensorMemoryRules:
 
 
 class RegisterRules:
-    """Registers that warps of a CTA have given back. State: the number given back, less the
-    number taken.
-    """
+    """Registers of a CTA. State: how many warps have given back, less those taken."""
 
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = 0

@@ -93,9 +93,7 @@ class Recorder:
         return step
 
     def signal(self, warp: Fragment, kind: str, place: Place, ins, name: str, **what) -> Step:
-        """Record a signal of an asynchronous operation, which comes some time after a warp has
-        issued it.
-        """
+        """Record a signal of an asynchronous operation, which comes some time after its issue."""
         trace = self.trace(warp.cta)
         before = what.pop("before", ()) + self.behind(warp.state, warp.mask)
         actor = (warp.cta.rank, warp.index, name)
@@ -105,9 +103,7 @@ class Recorder:
 
     # --- looks that leave out a wait --------------------------------------------------------------
     def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool) -> None:
-        """Record a look that leaves out the wait after it if the phase is over. over: whether
-        it is.
-        """
+        """Record a look that leaves out the wait after it if the phase is over. over: it is."""
         earlier = self.looks.setdefault(warp.state, [])
         for peek in [p for p in earlier if p.ins is ins and p.lanes & warp.mask]:
             self.not_waited_for(warp.cta, peek)
@@ -130,9 +126,7 @@ class Recorder:
         return here[-1] if here else None
 
     def not_waited_for(self, cta: CTA, peek: Peek) -> None:
-        """Note that the wait for a look's phase does not follow the look: other orders are
-        then unknown.
-        """
+        """The wait for a look's phase does not follow the look: other orders are unknown."""
         trace = self.trace(cta)
         text = (
             f"{line(peek.ins)}: what a look has found decides over something else than whether the "
@@ -142,9 +136,7 @@ class Recorder:
             trace.not_followed.append(text)
 
     def one_more(self, warp: Fragment, kind: str, place: Place, ins: Instr) -> Step | None:
-        """The step of the previous lane of this instruction, if there is one: lanes
-        make one step.
-        """
+        """The step of this instruction's lane before, if there is one: lanes make one step."""
         steps = self.trace(warp.cta).steps
         if not steps:
             return None

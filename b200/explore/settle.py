@@ -139,9 +139,7 @@ class Order:
         return None
 
     def _overtaken(self, wait: Step, uses: list[Use], following: int) -> Why | None:
-        """A reason if the use after the one that a wait waits for may be over before the wait
-        looks; else None.
-        """
+        """A reason if the use after the one waited for may be over before the wait looks."""
         if following >= len(uses) or not uses[following].complete:
             return None
         signals = uses[following].signals

@@ -70,9 +70,7 @@ Ways = dict[State, tuple[State, Taken] | None]
 
 
 def shortest(first: State, goes: Callable[[Taken], bool] = lambda taken: True) -> Ways:
-    """Each state that some steps reach, with the step that leads there on a shortest way, nearest
-    states first.
-    """
+    """Each state that some steps reach, nearest first, with the last step of a shortest way."""
     found: Ways = {first: None}
     work = deque([first])
     while work:

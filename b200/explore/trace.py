@@ -45,11 +45,10 @@ class Step:
     after, in every order. actor: (rank of the CTA, warp, name of the asynchronous operation or "").
     count: arrivals of each of `times` lanes, threads that meet, lanes that exit, columns, or
     registers. tx: bytes announced or completed. parity: the parity that is waited for. token:
-    whether the parity comes from the state that an arrive returned.
-    drop: whether it is an arrive_drop. of: numbers of other steps: the MEET steps that a PASS ends,
-    the allocation that a DEALLOC frees, the LOOK that leaves out a WAIT. threads: how many threads
-    a barrier of the CTA was told to wait for (0: all). rank: rank of the CTA whose tensor memory it
-    is about.
+    whether the parity comes from the state that an arrive returned. drop: whether it is an
+    arrive_drop. of: numbers of other steps: the MEET steps that a PASS ends, the allocation that a
+    DEALLOC frees, the LOOK that leaves out a WAIT. threads: how many threads a barrier of the CTA
+    was told to wait for (0: all). rank: rank of the CTA whose tensor memory it is about.
     """
 
     number: int

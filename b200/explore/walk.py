@@ -227,9 +227,7 @@ class _Walk(InOrder):
         return (snapshot, after) if new else None
 
     def _stands(self, state: State) -> tuple[Snapshot, State] | None:
-        """All steps of a state have been tried. Returns a new state that it leads to where no step
-        leads on.
-        """
+        """All steps of a state have been tried. Returns a new state where no step leads on."""
         if state.steps or state.ended:
             return None
         fragments = [f for c in self.here for cta in c.ctas for w in cta.warps for f in w.fragments]

@@ -271,9 +271,7 @@ class GlobalAccesses:
         rules.order.put_off(region.base, partial(self._pass_on, updates, agents), nbytes)
 
     def _pass_on(self, updates: list[GlobalAccess], agents: dict[Fragment, list[Agent]]) -> None:
-        """What each CTA's updates of an allocation hand over to who reads the places, in the order
-        of the CTAs.
-        """
+        """What each CTA's updates of an allocation hand to readers, in the order of the CTAs."""
         rules = self.observer.globals
         rows = [
             (i, update, number, at)

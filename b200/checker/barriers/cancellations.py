@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 class Cancellations:
-    """The rule for one launch. failures: for each cluster, the reads that found
-    a failed response.
-    """
+    """The rule for one launch. failures: cluster -> the reads that found a failed response."""
 
     def __init__(self, observer: Observer):
         self.observer = observer

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from b200.checker.agent import Agent
-from b200.checker.memory.lane_acquires import part_of
-from b200.checker.observer import Observer
+from b200.checker.memory.lane_sync import part_of
 from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.steps import all_operands, rule
 from b200.effects import ACQUIRING, RELEASING, FencesInits, FencesMemory, FencesProxy, FencesTensor
@@ -21,12 +20,11 @@ from b200.registry import Run
 
 if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
+    from b200.checker.observer import Observer
 
-Act = Callable[[Observer, Agent, int], None]  # of the lanes that execute the fence
 
-
-def _fenced(ins: Instr, run: Run, *acts: Act) -> Run:
-    """Observe a fence, which does some things for its warp."""
+def _fenced(ins: Instr, run: Run, *acts: Callable[[Observer, Agent], None]) -> Run:
+    """Observe a fence, which does some things for its warp; agent.lanes execute it."""
 
     def observed(warp: CheckedFragment, mask: int, *operands):
         run(warp, mask, *operands)
@@ -34,13 +32,13 @@ def _fenced(ins: Instr, run: Run, *acts: Act) -> Run:
         agent = observer.agent(warp)
         agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
         for act in acts:
-            act(observer, agent, mask)
+            act(observer, agent)
         agent.lane_acquire = None
 
     return observed
 
 
-def orders_memory(observer: Observer, agent: Agent, lanes: int, order: str, scope: int) -> None:
+def orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> None:
     """A fence of this order: acquire and release do one half of it each, the others both. What one
     fence acquires it releases, too (PTX ISA 8.8: it ends one pattern and begins another).
     """
@@ -51,11 +49,7 @@ def orders_memory(observer: Observer, agent: Agent, lanes: int, order: str, scop
         agent.fence_release(scope)
 
 
-def _orders_shared(observer: Observer, agent: Agent, lanes: int) -> None:
-    agent.fence_async(lanes)
-
-
-def _orders_global(observer: Observer, agent: Agent, lanes: int) -> None:
+def _orders_global(observer: Observer, agent: Agent) -> None:
     agent.fence_async_global()
     observer.globals.order.fenced_proxy(agent)
 
@@ -69,9 +63,9 @@ def fence(ins: Instr, effect: FencesMemory, run: Run) -> Run:
 
 @rule(FencesProxy, look=all_operands)
 def proxy_fence(ins: Instr, effect: FencesProxy, run: Run) -> Run:
-    acts: list[Act] = []
+    acts: list[Callable[[Observer, Agent], None]] = []
     if effect.shared:
-        acts.append(_orders_shared)
+        acts.append(lambda observer, agent: agent.fence_async(agent.lanes))
     if effect.far:
         acts.append(_orders_global)
     if effect.order:
@@ -81,10 +75,10 @@ def proxy_fence(ins: Instr, effect: FencesProxy, run: Run) -> Run:
 
 @rule(FencesInits, look=all_operands)
 def init_fence(ins: Instr, effect: FencesInits, run: Run) -> Run:
-    return _fenced(ins, run, lambda observer, agent, lanes: agent.fence_init())
+    return _fenced(ins, run, lambda observer, agent: agent.fence_init())
 
 
 @rule(FencesTensor, look=all_operands)
 def tensor_fence(ins: Instr, effect: FencesTensor, run: Run) -> Run:
     act = Agent.fence_before if effect.before else Agent.fence_after
-    return _fenced(ins, run, lambda observer, agent, lanes: act(agent))
+    return _fenced(ins, run, lambda observer, agent: act(agent))

@@ -9,9 +9,9 @@ import numpy as np
 from b200.checker import words
 from b200.checker.accesses import Barrier, Record
 from b200.checker.agent import Agent
-from b200.checker.barriers import expect_tx, old_states
+from b200.checker.barriers import phases
 from b200.checker.barriers.arrivals import Arrivals
-from b200.checker.barriers.overtaken_waits import Overtaken
+from b200.checker.barriers.phases import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory import weak_order
@@ -47,9 +47,7 @@ class Mbarriers:
         self.exercised: set[str] = set()
 
     def known(self, mbarrier: MBarrier) -> Barrier | None:
-        """The state of an mbarrier object; None if another object has been initialised at
-        its address.
-        """
+        """The state of an mbarrier object; None if a later one is at its address."""
         return self.observer.state(mbarrier.cta).barrier(mbarrier)
 
     def known_at(self, warp: Fragment, address: int) -> Barrier | None:
@@ -188,9 +186,7 @@ class Mbarriers:
         )
 
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None:
-        """Check that a user of a barrier knows of its initialisation, if need be through a fence to
-        other proxies.
-        """
+        """Check that a user of a barrier sees its initialisation, also through another proxy."""
         if barrier in agent.trusted and not asynchronous or (barrier, 1) in agent.trusted:
             return
         record, ins = barrier.record, self.observer.ins
@@ -265,7 +261,7 @@ class Mbarriers:
             self._arrived_remotely(agent, mbarrier.cta, ins)
         clock = self._published(agent, mbarrier.cta, ins, lanes)
         if isinstance(ins.effect, ExpectsBytes):
-            expect_tx.announces(barrier, agent, ins)
+            phases.announces(barrier, agent, ins)
         self.gathered(barrier, agent, clock, phase, ins, isinstance(ins.effect, Arrives))
 
     def gathered(
@@ -277,16 +273,14 @@ class Mbarriers:
         ins: Instr,
         arrives: bool,
     ) -> None:
-        """A signal has brought its clock. phase: the parity before. arrives: it is an arrival, not
-        bytes.
-        """
+        """A signal has brought its clock. phase: the parity before. arrives: not bytes."""
         barrier.gather(clock)
         if arrives and barrier.unheld:
-            expect_tx.arrives(barrier, agent, clock)
+            phases.arrives(barrier, agent, clock)
         if barrier.object.phase != phase:
             barrier.complete()
             self.overtaken.completed(barrier, ins)
-            expect_tx.completed(self.observer, barrier, ins)
+            phases.completed(self.observer, barrier, ins)
 
     def _published(self, agent: Agent, target, ins: Instr, lanes: int) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
@@ -344,18 +338,16 @@ class Mbarriers:
         if barrier is not None:
             over = barrier.phases - (mbarrier.phase != phase)
             ins = self.observer.executed
-            old_states.given(barrier, self.observer.agent(warp), state, over, ins)
+            phases.given(barrier, self.observer.agent(warp), state, over, ins)
 
     def looks(self, warp: Fragment, mbarrier: MBarrier, state: int) -> None:
         """A warp is about to look by the state of an arrive."""
         barrier = self.known(mbarrier)
         if barrier is not None:
-            old_states.looks(self.observer, barrier, self.observer.agent(warp), state)
+            phases.looks(self.observer, barrier, self.observer.agent(warp), state)
 
     def looked(self, warp: Fragment, mbarrier: MBarrier, parity: int, failed: bool = True) -> None:
-        """A try_wait or test_wait has failed: the phase is not over. Or it has passed, but nothing
-        depends on that.
-        """
+        """A try_wait or test_wait has failed; or it has passed, but nothing depends on that."""
         barrier = self.known(mbarrier)
         if barrier is not None:
             self.observer.agent(warp).looked[barrier] = parity, self.observer.ins, failed

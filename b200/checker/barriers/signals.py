@@ -82,9 +82,7 @@ class Signals:
         return barrier
 
     def behind(self, agent: Agent, stream: Stream) -> np.ndarray:
-        """The clock of a warp for whoever sees that all operations of one of its streams so far are
-        complete.
-        """
+        """The clock of a warp for who sees that all operations of a stream so far are complete."""
         component, observer = stream.component, self.observer
         released = agent.release(observer.lanes(), observer.ins)
         clock = join(np.zeros((SHARED_ROWS, component + 1), np.int32), released)

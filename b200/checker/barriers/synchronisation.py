@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import effects as e
-from b200.checker.barriers import named_barriers, old_states
+from b200.checker.barriers import named_barriers, phases
 from b200.checker.memory import weak_order
-from b200.checker.memory.lane_acquires import part_of
+from b200.checker.memory.lane_sync import part_of
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
@@ -183,13 +183,13 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
 
 
 def _by_state(warp: CheckedFragment, mask: int, find, address: LaneValues, state: LaneValues):
-    for at, one in old_states.states_of(mask, address, state):
+    for at, one in phases.states_of(mask, address, state):
         warp.observer.mbarriers.looks(warp, find(warp, at), one)
 
 
 @rule(look=all_operands)
 def unheeded_look(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
-    """Observe a test_wait or try_wait whose answer decides nothing (unheeded.py): it acquires
+    """Observe a test_wait or try_wait whose answer decides nothing (dependents.py): it acquires
     nothing, whatever it finds.
     """
     find, shift = barrier_operand(ins), effect.shift

@@ -43,9 +43,7 @@ def units(at: int, nbytes: int) -> slice:
 
 @dataclass
 class Touched:
-    """The accesses of a launch to one allocation: for each UNIT the number of the instruction,
-    or 0.
-    """
+    """A launch's accesses to an allocation: for each UNIT the number of the instruction, or 0."""
 
     region: Region
     written: np.ndarray

@@ -28,9 +28,7 @@ def stores_global(ins: Instr) -> bool:
 
 
 def finish(observer: Observer, kernel: Kernel, params: bytes) -> None:
-    """Report a launch that has ended without a write. observer.wrote: whether it has written
-    global memory.
-    """
+    """Report a launch that has ended and has not written global memory (observer.wrote)."""
     if observer.wrote:
         return
     blocks = observer.machine.code.structure

@@ -1,5 +1,5 @@
 """Rules: accesses to a CTA's memory come after its start, and are over when it ends, as are its
-allocations and its copies.
+allocations and its copies; and what is to be executed by then.
 
 Distributed shared memory asks that the CTA exists: "all thread blocks have started executing"
 (CUDA C++ programming guide, distributed shared memory). The cluster is placed at once; its CTAs do
@@ -15,8 +15,9 @@ import numpy as np
 from b200.checker import words
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.streams import NEVER
-from b200.checker.tensor import pairs, register_moves
+from b200.checker.tensor import pairs
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, join
+from b200.chip.describe import mnemonic
 
 if TYPE_CHECKING:
     from b200.checker.accesses import Barrier, ClusterState, Record
@@ -74,7 +75,7 @@ def _cta_exited(observer: Observer, cta: CTA, state: ClusterState):
     _arrivals(observer, cta, state, clock)
     _outgoing(observer, cta, state, clock)
     _tensor_memory(observer, cta)
-    register_moves.cta_exited(observer, cta)
+    _register_moves(observer, cta)
 
 
 def _over(record: Record, clock: np.ndarray) -> bool:
@@ -88,9 +89,7 @@ def _of(cta: CTA, record) -> str:
 
 
 def _unseen(observer: Observer, cta: CTA, record, own: bool):
-    """Report an access to a CTA that may come after the CTA's exit. own: the CTA
-    itself issued it.
-    """
+    """Report an access to a CTA that may come after its exit. own: the CTA itself issued it."""
     thing = words.thing(record)
     if own:
         diagnosis = f"the CTA may exit while {thing} into its own memory is under way"
@@ -143,9 +142,7 @@ def _outgoing(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarr
 
 
 def reached(observer: Observer, record: Record, target: CTA) -> None:
-    """An access reaches another CTA of the cluster, which must have started and must not have
-    exited.
-    """
+    """An access reaches another CTA of the cluster: one that has started and has not exited."""
     agent, state = record.agent, record.agent.state
     if target.rank not in agent.started:
         _started(observer, record, target)
@@ -250,3 +247,37 @@ def _cluster_ended(observer: Observer, cluster: Cluster, state: ClusterState):
             observer.read_unwritten(rules.ended())
     state.forget()
     observer.let_go(cluster)
+
+
+WARPGROUP = 4  # warps
+
+
+def _register_moves(observer: Observer, cta: CTA) -> None:
+    """All warps of a warpgroup must execute setmaxnreg (PTX ISA 9.7.19.5). A warp that asks for
+    more registers than its CTA has left is a deadlock, no finding (chip/sync/registers.py).
+    """
+    moves = dict.fromkeys(range(len(cta.warps)))
+    moves |= {agent.index: agent.registers for agent in observer.state(cta).agents_of(cta)}
+    if not any(moves.values()):
+        return
+    for first in range(0, len(cta.warps), WARPGROUP):
+        group = {i: moves[i] for i in range(first, min(first + WARPGROUP, len(cta.warps)))}
+        done = {i: m for i, m in group.items() if m}
+        if done and len(done) < len(group):
+            _part_of_warpgroup(observer, cta, done, sorted(set(group) - set(done)))
+
+
+def _part_of_warpgroup(observer: Observer, cta: CTA, done: dict, left: list[int]):
+    index, (n, ins) = next(iter(done.items()))
+    observer.found(
+        "protocol",
+        f"{mnemonic(ins)} {n} is executed by a part of a warpgroup only",
+        (
+            f"this access: {words.line(ins)}, by warp(s) {', '.join(map(str, done))} of CTA "
+            f"{cta.index}",
+            f"not by warp(s) {', '.join(map(str, left))} of the same warpgroup (warps "
+            f"{index // WARPGROUP * WARPGROUP} to {index // WARPGROUP * WARPGROUP + 3})",
+            "missing: setmaxnreg by all four warps of the warpgroup, or roles that fill it",
+        ),
+        ins,
+    )

@@ -265,9 +265,7 @@ class Coverage:
                 self._columns(mma, load, first, last, holes)
 
     def left_out(self) -> list[str]:
-        """Tensors for which the checker does not know whether boxes leave anything out, a
-        line each.
-        """
+        """Tensors of which it is not known whether boxes leave anything out, a line each."""
         return [
             f"whether the boxes of {self.observer.operand(loads.tensormap.address)} leave a part "
             f"out was not looked at: it has more than {LIMIT:,} elements"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.memory import reductions, tickets
+from b200.checker.memory.between_lanes import differ, one_address
 from b200.checker.memory.global_shadow import Contents
-from b200.checker.memory.lane_acquires import part_of
-from b200.checker.memory.lanes_at_one_address import differ, one_address
+from b200.checker.memory.lane_sync import part_of
 from b200.checker.memory.parts import (
     SHARED_BITS,
     Part,
@@ -191,7 +191,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
 
 @rule(look=_look_at_access)
 def unheeded_load(ins: Instr, effect: Loads, run: Run) -> Run:
-    """Observe a strong load whose value decides nothing (unheeded.py): it receives no signal."""
+    """Observe a strong load whose value decides nothing (dependents.py): it receives no signal."""
     observe = access(ins, effect, run)
 
     def observed(warp: CheckedFragment, mask: int, *args):
@@ -315,9 +315,7 @@ def _look_at_matrix(ins: Instr) -> Looking:
 
 @rule(MatrixLoads, MatrixStores, look=_look_at_matrix)
 def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> Run:
-    """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the addresses of matrix
-    i's rows.
-    """
+    """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the rows of matrix i."""
     write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
     def observed(warp: CheckedFragment, mask: int, address: np.ndarray, *rest):

@@ -12,7 +12,7 @@ from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory import lane_release_rule
 from b200.checker.memory.global_order import GlobalOrder, Signal
 from b200.checker.memory.global_reads import Read
-from b200.checker.memory.lane_acquires import lanes_at
+from b200.checker.memory.lane_sync import lanes_at
 from b200.checker.memory.lost_updates import lost_update
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, distance, scope_of
@@ -171,9 +171,7 @@ class GlobalConflicts:
             self._same_values(agent, old, access, region)
 
     def _ordered(self, agent: Agent, old: Write, access: Access, region: Region):
-        """Check what an order of memory does not settle: other lanes, proxies, the non-coherent
-        cache.
-        """
+        """Check what order of memory does not settle: other lanes, proxies, non-coherent loads."""
         self._through_proxy(agent, old, access, region)
         if access.writes and old.agent.cta is agent.cta:
             return

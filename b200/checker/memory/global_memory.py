@@ -16,6 +16,7 @@ import numpy as np
 from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.between_lanes import GlobalLanes
 from b200.checker.memory.global_conflicts import (
     ATOMIC,
     COPY,
@@ -29,14 +30,13 @@ from b200.checker.memory.global_conflicts import (
     is_bulk,
     width,
 )
-from b200.checker.memory.global_lanes import GlobalLanes
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.global_reads import WORD, GlobalReads, Read
 from b200.checker.memory.global_shadow import UNIT, GlobalShadow, upto
 from b200.checker.memory.reductions import FirstSum
 from b200.checker.memory.release_acquire import tells
 from b200.checker.memory.shadow import distinct
-from b200.checker.memory.tensormap_edits import TensorMaps
+from b200.checker.memory.tensormaps import TensorMaps
 from b200.checker.memory.writes_beneath import Beneath
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.copies.tma import TensorBoxes
@@ -170,9 +170,7 @@ class GlobalRules:
 
     # --- of clusters that have run unchecked ------------------------------------------------------
     def touched_before(self, region: Region, at: np.ndarray, nbytes: int, reads: bool) -> bool:
-        """Whether somebody has written some of the bytes at these addresses (int64). reads: or has
-        read them.
-        """
+        """Whether some bytes at these addresses (int64) were written. reads: or were read."""
         offsets = (at - region.base).reshape(-1, 1)
         cells = self.shadow.of(region)[offsets // UNIT + upto(nbytes // UNIT)]
         return bool(cells.any()) or reads and self.reads.any(region, offsets, nbytes)
@@ -393,9 +391,7 @@ class GlobalRules:
     def passed_on(
         self, agent: Agent, ins: Instr, lanes: int, number: int, addresses: np.ndarray
     ) -> None:
-        """What `updated` has left out of a warp of clusters abreast: what it passes on. number: of
-        the write.
-        """
+        """What `updated` does beside for a warp abreast: it passes on. number: of the write."""
         signal = self.order.signal(agent, ins, lanes, addresses)
         for address in set(addresses.tolist()):
             self.order.passes_on(address, signal, None)

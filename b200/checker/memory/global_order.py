@@ -178,9 +178,7 @@ class GlobalOrder:
         self._take(agent, taken)
 
     def fenced(self, agent: Agent, scope: int) -> None:
-        """A fence acquires what was read before it, by its own warp or by a warp that is ordered
-        before it.
-        """
+        """A fence acquires what was read before it, also by warps that are ordered before it."""
         learned = self.learned.get(agent.state)
         if learned is None:
             return
@@ -199,9 +197,7 @@ class GlobalOrder:
         self._take(agent, taken)
 
     def fenced_proxy(self, agent: Agent) -> None:
-        """fence.proxy.async: what the warp knows of other clusters becomes visible to the
-        async proxy.
-        """
+        """fence.proxy.async: the async proxy now sees what the warp knows of other clusters."""
         visible = {}
         for cluster, clock in merged(list(self._known(agent))).items():
             visible[cluster] = clock = clock.copy()
@@ -223,9 +219,7 @@ class GlobalOrder:
             self._learned(agent).add(agent, [found])
 
     def _known(self, agent: Agent) -> Iterator[Knowledge]:
-        """What a warp knows of other clusters: of its own, and of warps of its cluster that it is
-        ordered after.
-        """
+        """What a warp knows of other clusters: itself, and by warps that it is ordered after."""
         learned = self.learned.get(agent.state)
         return learned.by(agent.clock, agent.component) if learned is not None else iter(())
 
@@ -272,9 +266,7 @@ class GlobalOrder:
         return self.knows(agent, of.state, component, step)
 
     def unaware(self, agent: Agent, lanes: int, of: Agent, component: int, step: int) -> int:
-        """Those of some lanes that do not know of a step of warp `of` that their warp knows of
-        (lane_acquires.py).
-        """
+        """Those of some lanes that do not know of a step of `of` that their warp knows of."""
         acquires, learned = agent.lane_acquires, self.learned.get(agent.state)
         if acquires is None:
             return 0
@@ -295,9 +287,7 @@ class GlobalOrder:
         return merged([{cluster: clock} for clock in found])[cluster][HB]
 
     def received_from(self, agent: Agent, old) -> Pending | None:
-        """The latest signal sent after the write `old` that the CTA of `agent` has read; None
-        without one.
-        """
+        """The latest signal sent after write `old` that the CTA of `agent` has read, or None."""
         return self._sent_after(old, self.received.get(agent.cta, ()))
 
     @staticmethod

@@ -16,7 +16,7 @@ import numpy as np
 
 from b200 import sparse
 from b200.checker.agent import Agent
-from b200.checker.memory.lane_words import part_words
+from b200.checker.memory.parts import part_words
 from b200.checker.memory.shadow import distinct
 from b200.checker.scopes import GPU, scope_of
 from b200.chip.global_memory import GlobalMemory, Region
@@ -81,9 +81,7 @@ class Read:
 
 
 class Boxes(NamedTuple):
-    """What a TMA load reads; its rows are looked for only where somebody writes. number: of the
-    read.
-    """
+    """What a TMA load reads; rows are looked for only where somebody writes. number: the read's."""
 
     number: int
     access: Any
@@ -218,9 +216,7 @@ class GlobalReads:
         return [*whole, *(read for read in met if read not in whole)]
 
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
-        """The reads of some words of an allocation, which are about to be written. They are
-        forgotten then.
-        """
+        """The reads of words that are about to be written, which are forgotten then."""
         if self._lists.get(region.base):
             self._fold(region)
         shadow = self._shadows.get(region.base)

@@ -79,9 +79,7 @@ class GlobalShadow:
         return found
 
     def writer(self, address: int, nbytes: int) -> tuple[Agent, Instr] | None:
-        """(agent, instruction) of a write of this launch to some of the bytes; None if there is no
-        such write.
-        """
+        """(agent, instruction) of a write of this launch to some of the bytes; None without one."""
         region = self.memory.region(address, nbytes)
         shadow = self.cells.get(region.base)
         if shadow is None:

@@ -23,8 +23,7 @@ from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.lane_acquires import lanes_of
-from b200.checker.memory.lane_releases import LaneRelease, left_out
+from b200.checker.memory.lane_sync import LaneRelease, lanes_of, left_out
 from b200.checker.vector_clocks import HB
 from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text

@@ -30,9 +30,7 @@ def is_sum(effect: Effect) -> bool:
 
 
 def reduced(rules: GlobalRules, agent: Agent, address: int, ins: Instr) -> None:
-    """Report a reduction of floating-point numbers by several CTAs: the sum depends on
-    their order.
-    """
+    """Report a floating-point reduction by several CTAs: the sum depends on their order."""
     if not is_sum(ins.effect):
         return
     region = rules.observer.machine.memory.region(address, 1)

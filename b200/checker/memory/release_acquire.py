@@ -105,9 +105,8 @@ class Arrival(NamedTuple):
 
 @dataclass
 class Learned:
-    """What the warps of a cluster have learned of other clusters, and what they have read but
-    not acquired. arrivals: component -> the latest of that warp; each knows what those before it
-    know.
+    """What the warps of a cluster have learned of other clusters, and what they have read but not
+    acquired. arrivals: component -> the latest of that warp; each knows what those before it know.
     """
 
     arrivals: dict[int, deque[Arrival]] = field(default_factory=dict)

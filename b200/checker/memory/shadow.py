@@ -26,9 +26,7 @@ def distinct(numbers: np.ndarray) -> tuple:
 
 
 class Blocks:
-    """The blocks of 512 bytes that something has touched. They rule out most
-    comparisons at once.
-    """
+    """The blocks of 512 bytes that something has touched: they rule most comparisons out."""
 
     __slots__ = ("bits",)
 

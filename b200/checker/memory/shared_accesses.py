@@ -9,8 +9,8 @@ import numpy as np
 
 from b200.checker.accesses import Record
 from b200.checker.launches import lifetime
-from b200.checker.memory.lane_acquires import part_of
-from b200.checker.memory.lane_words import lane_words, part_words
+from b200.checker.memory.lane_sync import part_of
+from b200.checker.memory.parts import lane_words, part_words
 from b200.chip.state import CTA
 from b200.effects import Access, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT

@@ -40,9 +40,7 @@ class SharedFlags:
     def write(
         self, agent: Agent, ins: Instr, effect: Access, at: np.ndarray, lanes: int, joins: bool
     ) -> None:
-        """Some lanes of a warp write flags. joins: by an atomic, which passes on what the flag held
-        before.
-        """
+        """Lanes of a warp write flags. joins: by an atomic, which passes on what was there."""
         clock = agent.release(lanes, ins)
         # A volatile access releases within its CTA only.
         scope = CTA if effect.order == "volatile" else scope_of(ins, GPU)

@@ -17,8 +17,8 @@ from b200.checker.accesses import ClusterState, Record, known
 from b200.checker.finding import ERROR
 from b200.checker.memory import (
     atomics,
+    between_lanes,
     lane_release_rule,
-    shared_lanes,
     shared_proxy,
     shared_unwritten,
     weak_order,
@@ -107,9 +107,7 @@ class SharedRules:
 
     @staticmethod
     def commute(new: Record, old: Record) -> bool:
-        """Whether two accesses do not conflict: both are strong, and their scopes reach; or both
-        are bulk reductions.
-        """
+        """Whether two accesses are both strong, and their scopes reach; or both bulk reductions."""
         if new.kind in REDUCES:
             return old.kind in REDUCES
         return new.kind in STRONG and old.kind in STRONG and atomics.reach(new, old)
@@ -166,7 +164,7 @@ class SharedRules:
             self._one_lane(new, by, stored, shadow.lane.reshape(-1, 4), index, at)
             if lane is not None:
                 lane_of = shadow.lane.reshape(-1, 4)
-                shared_lanes.between(self, new, by, stored, lane_of, index, lane, at)
+                between_lanes.shared(self, new, by, stored, lane_of, index, lane, at)
         if 0 in numbers:
             empty = shadow.written[index] == 0
             if stored is not None:
@@ -269,7 +267,7 @@ class SharedRules:
         if new.kind == "strong":
             self.atomics.received(new, numbers)
         self._conflict(new, numbers, at, "read")
-        shared_lanes.between(self, new, numbers, stored, shadow.lane, index, lanes, at)
+        between_lanes.shared(self, new, numbers, stored, shadow.lane, index, lanes, at)
         self._one_lane(new, numbers, stored, shadow.lane, index, at)
         by_lanes = new.kind == "generic" and new.agent.lane_acquires is not None
         if by_lanes:
@@ -323,7 +321,7 @@ class SharedRules:
             self._conflict(new, numbers, at, "overwrite", same)
             if not self._rewrites(new, numbers, same):
                 args = stored, shadow.lane, index, lanes, at, "overwrite"
-                shared_lanes.between(self, new, numbers, *args)
+                between_lanes.shared(self, new, numbers, *args)
             self._one_lane(new, numbers, stored, shadow.lane, index, at, same)
             if new.kind == "generic" and new.agent.lane_acquires is not None:
                 lane_release_rule.unacquired(self, new, numbers, stored, lanes, at)
@@ -337,7 +335,7 @@ class SharedRules:
                     lane_release_rule.unacquired(self, new, numbers, loaded, lanes, at)
                 if slot == new.agent.index % GENERIC_READERS:
                     args = shadow.reader, index, lanes, at, "write"
-                    shared_lanes.between(self, new, numbers, loaded, *args)
+                    between_lanes.shared(self, new, numbers, loaded, *args)
                 shadow.loaded[slot][index] = 0
         if shared_unwritten.updates(new):
             shared_unwritten.reads(self, new, index, shadow.stored[index], at)
@@ -355,9 +353,7 @@ class SharedRules:
         return self.sums.also(distinct(written), at, written)
 
     def _rewrites(self, new: Record, numbers: tuple, same: Callable) -> bool:
-        """Whether a store leaves what the warp itself has stored there before, by the same
-        instruction.
-        """
+        """Whether a store leaves what the warp itself has stored by the same instruction."""
         records = self.state.records
         return all(n and records[n].agent is new.agent and same(n, records[n]) for n in numbers)
 

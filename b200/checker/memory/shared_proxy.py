@@ -9,7 +9,7 @@ import numpy as np
 from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR, PORTABILITY
-from b200.checker.memory.lane_acquires import lanes_of
+from b200.checker.memory.lane_sync import lanes_of
 from b200.checker.vector_clocks import AFTER, ASYNC
 from b200.checker.words import place
 from b200.effects import AllocatesTensor, InitsMbarrier

@@ -1,4 +1,4 @@
-"""Rule: a result must not depend on global memory that nobody has written.
+"""Rule: a result must not depend on memory, or a register, that nobody has written.
 
 A launch may read such memory without harm: rows after a matrix's edge and the padding of scale
 factors are loaded and then not used. So the checker remembers reads of memory that still holds the
@@ -8,7 +8,8 @@ they differ, or if the launch does not come to its end, the read values reach a 
 puts memory back to the launch's own results.
 
 Loads of shared and tensor memory that nobody has written are judged in the same way (checked.py),
-with other values there.
+with other values there. So are registers that some way from the kernel's beginning reads first: the
+values may not take that way, or drop what is read.
 
 Two replacements are tried: zeros, which differ from the pattern (NaN) in all arithmetic, and a
 number above 1 in all floating-point formats, for kernels that take a maximum or compare. If neither
@@ -21,7 +22,8 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +37,9 @@ from b200.chip.describe import mnemonic
 from b200.chip.global_memory import GlobalMemory, Region
 from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
-from b200.program.module import Instr
+from b200.program.module import TYPE_BITS, Instr
+from b200.program.translated import Translated
+from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
@@ -47,9 +51,7 @@ LEFT_OUT = "whether a result depends on unwritten memory that the launch reads w
 
 
 class Read(NamedTuple):
-    """The first read of an allocation by an instruction. units: the unwritten units
-    that it read.
-    """
+    """The first read of an allocation by an instruction. units: the unwritten ones it has read."""
 
     agent: Agent
     ins: Instr
@@ -175,9 +177,7 @@ class Unwritten:
         return True
 
     def _look(self, agent: Agent, region: Region, units: np.ndarray, ins: Instr):
-        """An instruction reads units of an allocation with unwritten ones: note those that are
-        still unwritten.
-        """
+        """An instruction reads units of an allocation: note those that are still unwritten."""
         holes = self.holes[region.base]
         units = units[units < holes.size]
         units = units[holes[units]]
@@ -278,9 +278,7 @@ class Unwritten:
         self.observer.found("unwritten", diagnosis, details, read.ins, severity=severity)
 
     def _place(self, region: Region, at: int) -> str:
-        """A byte of an allocation in words: the element of the program's tensor, if
-        there is one.
-        """
+        """A byte of an allocation in words: an element of the program's tensor, if there is one."""
         for name, tensor in LiveTensors.held(region.base, region.size):
             left = (region.base + at - tensor.data_ptr()) // tensor.element_size()
             index = [0] * tensor.dim()
@@ -291,3 +289,47 @@ class Unwritten:
             if left == 0 and inside and index:
                 return f"{name}[{', '.join(map(str, index))}]"
         return f"byte {at:,} of {self.observer.operand(region.base)}"
+
+
+# --- registers ------------------------------------------------------------------------------------
+
+
+def registers_read_first(code: Translated) -> list[str]:
+    """The registers that some way from a kernel's beginning reads before it writes them."""
+    return [name for i, name in enumerate(code.kernel.registers) if code.live[0] >> i & 1]
+
+
+def with_registers(code: Translated, byte: int) -> Translated:
+    """The kernel with each byte of these registers set, where its warps begin."""
+    initial = list(code.initial)
+    for i, register in enumerate(code.kernel.registers.values()):
+        if code.live[0] >> i & 1:
+            initial[i] = _set(initial[i], register.type, byte)
+    return replace(code, initial=initial)
+
+
+def _set(value: Any, kind: str, byte: int) -> Any:
+    if kind == "pred":
+        return FULL if byte else 0
+    if isinstance(value, np.ndarray):
+        return np.full(value.nbytes, byte, np.uint8).view(value.dtype)
+    return int.from_bytes(bytes([byte]) * (TYPE_BITS[kind] // 8), "little")
+
+
+def tell_of_registers(observer: Observer, code: Translated, reached: str) -> None:
+    """Report what reads them first. reached: a result that depends on one of them, in words."""
+    names = registers_read_first(code)
+    hits = observer.machine.hits
+    executed = (op for block in code.structure if hits[block.index] for op in block.ops)
+    first = next(op.ins for op in executed if {r.name for r in op.srcs} & {*names})
+    observer.found(
+        "uninitialised",
+        "a register is read that nothing has written",
+        (
+            f"this access: {words.line(first)}",
+            f"read before they are written, on some way: {', '.join(names[:8])}",
+            reached,
+            "missing: a value for the variable on each way that leads to its use",
+        ),
+        first,
+    )

@@ -73,16 +73,12 @@ def orders_only(agent: Agent, ins: Instr, clock: np.ndarray, lanes: int = FULL) 
 
 
 def edge_of(state: ClusterState, record: Record) -> Edge | None:
-    """The first arrival that handed over only the order of execution of an access; None
-    without one.
-    """
+    """The first arrival that handed over only the order of execution of an access, or None."""
     return next((edge for edge in state.edges if edge.covers(record)), None)
 
 
 def severity(state, cta: CTA, old: Record, reads: bool) -> str:
-    """The severity of a conflict with `old` in the shared memory of `cta`. reads: whether
-    `old` reads.
-    """
+    """How grave a conflict with `old` in shared memory of `cta` is. reads: whether `old` reads."""
     if old.kind not in IN_FLIGHT:
         return PORTABILITY
     if old.agent.cta is not cta:

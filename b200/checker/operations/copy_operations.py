@@ -20,9 +20,9 @@ from b200.checker.launches import lifetime
 from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_memory import REDUCTION
 from b200.checker.memory.global_reads import Read
-from b200.checker.memory.lane_words import lane_words
+from b200.checker.memory.parts import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
-from b200.checker.operations import rows_twice
+from b200.checker.operations import repeats
 from b200.checker.streams import NEVER, Stream
 from b200.chip import operations as ops
 from b200.chip.copies import tma_box
@@ -267,7 +267,7 @@ class CopyOperations:
         copy = self._copy_out(agent, "tma_store", text, where)
         observer.globals.maps.used(agent, access.address, copy)
         observer.globals.stored_box(agent, access, observer.executed)
-        rows_twice.look(observer, agent, store, observer.executed)
+        repeats.rows_twice(observer, agent, store, observer.executed)
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 

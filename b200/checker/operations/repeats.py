@@ -6,7 +6,8 @@ changes the result: a sum, an accumulating MMA, a cancelled launch, bytes that n
 Elsewhere the same bytes are moved again to the same place, which only takes time.
 
 The rule passes over tensor stores by all lanes, because compilers emit them (the CuTe DSL does).
-Commits are arrivals, which arrivals.py checks.
+Commits are arrivals, which arrivals.py checks. And tile::scatter4 must not store two different rows
+to one place (8.7).
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from b200.checker import words
 from b200.checker.accesses import ClusterState
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE
 from b200.chip import operations as ops
+from b200.chip.copies import tma_box
+from b200.chip.copies.tma import TensorBoxes
 from b200.chip.describe import mnemonic
 from b200.chip.tensor.mma_operands import SharedOperand
 from b200.effects import Copies
@@ -33,9 +38,7 @@ IDEMPOTENT = ("min", "max", "and", "or")  # reductions
 
 @dataclass
 class Repeat:
-    """One operation that several lanes of one execution issue. lanes: the largest
-    number of lanes.
-    """
+    """One operation that several lanes of one execution issue. lanes: the most of them."""
 
     ins: Instr
     agent: Agent
@@ -147,19 +150,11 @@ def _too_many_bytes(cluster: ClusterState, places: tuple[ops.Place, ...]) -> boo
 
 
 def _key(operation: ops.Operation) -> tuple:
-    """A key that is equal for operations that do the same; (None,) for those that the rule
-    passes over.
-    """
+    """A key that is equal for operations that do the same; (None,) where the rule passes over."""
     match operation:
-        case (
-            ops.BulkReduce()
-            | ops.BulkReduceToPeer()
-            | ops.BulkStore()
-            | ops.BulkLoad()
-            | ops.BulkToPeer()
-        ):
+        case ops.BulkReduce() | ops.BulkReduceToPeer() | ops.BulkStore() | ops.BulkLoad():
             return (operation,)
-        case ops.TryCancel() | ops.TmemShift():
+        case ops.BulkToPeer() | ops.TryCancel() | ops.TmemShift():
             return (operation,)
         case ops.TmaLoad():
             return (ops.TmaLoad, operation.access.address, _boxes(operation), operation.places)
@@ -176,3 +171,41 @@ def _key(operation: ops.Operation) -> tuple:
 
 def _boxes(operation: ops.TmaLoad | ops.TmaReduce | ops.TmaStore) -> tuple:
     return tuple(map(tuple, operation.access.boxes))
+
+
+def rows_twice(observer: Observer, agent: Agent, store: ops.TmaStore, ins: Instr) -> None:
+    """Check that a TMA store, when it is issued, stores no two different rows to one place."""
+    access, boxes = store.access, [tuple(box) for box in store.access.boxes]
+    if len(set(boxes)) == len(boxes):
+        return
+    t, smem = access.tensormap, agent.cta.smem
+    rows = np.split(tma_box.get_shared(t, smem, store.offset, access.rows), len(boxes))
+    first: dict[tuple, np.ndarray] = {}
+    for box, row in zip(boxes, rows, strict=True):
+        stored = _stored(access, box, row)
+        if not np.array_equal(first.setdefault(box, stored), stored):
+            observer.found(
+                "global",
+                "one tile::scatter4 stores different values to a row twice",
+                (
+                    f"this access: {words.line(ins)}, by {words.name(agent)}",
+                    f"row {box[1]} of {observer.operand(t.address)}, at element {box[0]}; its rows "
+                    f"are {', '.join(str(row) for _, row in boxes)}",
+                    "missing: four different rows, or a row outside of the tensor for those that "
+                    "are not to be stored",
+                ),
+                ins,
+            )
+            return
+
+
+def _stored(access: TensorBoxes, box: tuple[int, ...], row: np.ndarray) -> np.ndarray:
+    """The bytes of a row that come into the tensor."""
+    found = [row[:0]]
+
+    def keep(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        found.append(new)
+        return old
+
+    tma_box.store(access.tensormap, access.region, list(box), row, keep)
+    return found[-1]

@@ -90,9 +90,7 @@ class Products:
         return shared.shadow.words(shared.shadow.stored, at // GRANULE).tobytes()
 
     def _scales(self, record: Record, tensor, op) -> tuple:
-        """(column, byte, number of the copy that brought it) of the scale factors
-        of each operand.
-        """
+        """(column, byte, number of the copy that brought it) of each operand's scale factors."""
         found = []
         for name, sf in (("A", op.sfa), ("B", op.sfb)):
             cells = tensor.shadow.written[0, sf.column : sf.column + sf.columns]
@@ -345,9 +343,7 @@ class Products:
         )
 
     def stale(self, new: Record, old: Record, place: str) -> None:
-        """Report that `new` reads the rest of a load that a load of a later phase has overwritten
-        in part.
-        """
+        """Report that `new` reads what a load of a later phase has left of an earlier one."""
         later = old.overwritten
         assert later is not None  # the caller has looked
         self.note(

@@ -63,9 +63,7 @@ def allocates(observer: Observer, agent: Agent) -> None:
 
 
 def allocated(record: Record, first: int) -> None:
-    """A CTA has done its part of a pair's allocation; the odd CTA's part has waited for the
-    even CTA's.
-    """
+    """A CTA has done its part of a pair's allocation; the odd CTA's has waited for the even's."""
     cta, allocations = record.agent.cta, record.agent.state.pairs
     mine = allocations.setdefault((cta.rank, first), [])
     mine.append(record)
@@ -76,9 +74,7 @@ def allocated(record: Record, first: int) -> None:
 
 
 def frees(observer: Observer, record: Record, first: int) -> None:
-    """A warp is about to free a pair's columns: the peer's part of this allocation must
-    come before.
-    """
+    """A warp is about to free a pair's columns: the peer must have allocated them before."""
     agent = record.agent
     peer, allocations = peer_of(agent.cta), agent.state.pairs
     turn = len(allocations.get((agent.cta.rank, first), ())) - 1

@@ -66,9 +66,7 @@ def suspicious(observer: Observer) -> bool:
 
 
 def tell(observer: Observer, reached: str) -> None:
-    """Report the loads, of which a result depends on at least one. reached: that result, in
-    words.
-    """
+    """Report the loads. reached: a result that depends on at least one of them, in words."""
     loads: dict[int, list[Partly]] = {}
     for partly in observer.coverage.partly:
         loads.setdefault(id(partly.load.ins), []).append(partly)

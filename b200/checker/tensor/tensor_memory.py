@@ -344,9 +344,7 @@ class TensorRules:
         )
 
     def _out_of_order(self, new: Record, old: Record, columns: slice):
-        """Report an operation that relies on one before it to end first, which PTX does not
-        promise.
-        """
+        """Report an operation that relies on one before it to end first, against PTX."""
         if new.kind == "mma":
             relies = (
                 f"uses the sum of {words.thing(old)} before it in the queue, with another "

@@ -13,8 +13,8 @@ from b200.checker import accesses, steps
 from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
-from b200.checker.memory.lane_releases import LaneRelease, left_out
-from b200.checker.memory.lanes_at_one_address import differ
+from b200.checker.memory.between_lanes import differ
+from b200.checker.memory.lane_sync import LaneRelease, left_out
 from b200.checker.memory.last_writers import UNIT, Stores
 from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.release_acquire import Learned, merged

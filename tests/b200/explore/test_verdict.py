@@ -37,7 +37,7 @@ def test_the_usual_orders_miss_it(planted, schedule):
     assert outcome.right and "deadlock" not in outcome.kinds, outcome.text
     if (
         "overtaken" not in planted.name
-    ):  # a rule of every order names these (checker/barriers/overtaken_waits.py)
+    ):  # a rule of every order names these (checker/barriers/phases.py)
         assert outcome.clean, outcome.text
 
 

@@ -1,4 +1,5 @@
-"""One lane waits for its warp: what an acquire by some lanes does not tell the others.
+"""One lane waits, or speaks, for its warp: what acquires and releases by some lanes do not hand
+over.
 
 An acquire orders what its own thread does after it (PTX ISA 8.8). What other lanes of the warp do
 comes after it only if something orders the lanes in between, as for a release
@@ -20,11 +21,12 @@ import numpy as np
 
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.chip.describe import mnemonic
-from b200.registry import active, lanes_text
+from b200.program.module import Instr
+from b200.registry import FULL, active, lanes_text
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
-    from b200.program.module import Instr
 
 HB = 0  # as in vector_clocks.py, which stands on this
 
@@ -113,3 +115,39 @@ def lanes_at(cells: np.ndarray, number: int, mask: int) -> int:
         return mask
     here = (cells == number).any(1).tolist()
     return sum(1 << lane for lane, meets in zip(active(mask), here, strict=True) if meets)
+
+
+@dataclass(slots=True, eq=False)
+class LaneRelease:
+    """A release by some lanes of a warp.
+
+    component: the component that tells who knows of it; it counts releases by these lanes alone.
+    left: lanes whose accesses it leaves out. base: accesses up to this epoch are ordered all the
+    same. met: accesses up to this epoch were executed before the lanes met at a `.sync`.
+    """
+
+    ins: Instr | None
+    lanes: int
+    component: int
+    left: int
+    base: int
+    met: int
+
+
+def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[LaneRelease, int] | None:
+    """(the release by which somebody knows of an access of warp `of`, the lanes that it and others
+    that are known leave out); None if the access is released whole. step: epoch of the access.
+    row: what is known, a row of a clock.
+    """
+    known = int(row[of.component]) if of.component < row.size else 0
+    releases = of.lane_releases.get(known)
+    if releases is None or step <= releases[-1].base:
+        return None
+    left = FULL
+    for epoch in reversed(of.lane_releases):
+        if epoch < step:
+            break
+        for told in of.lane_releases[epoch]:
+            if told.component < row.size and row[told.component] >= epoch:
+                left &= told.left
+    return (releases[-1], left) if left else None
