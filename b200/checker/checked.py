@@ -379,16 +379,10 @@ class Checker(Watcher):
         observer.found(
             kind,
             what,
-            (
-                f"this access: {words.line(ins)}",
-                *(
-                    ()
-                    if nobodys
-                    else (f"{works}; PTX leaves it undefined: another chip may differ",)
-                ),
-                f"missing: {missing}",
-            ),
-            ins,
+            f"this access: {words.line(ins)}",
+            *(() if nobodys else (f"{works}; PTX leaves it undefined: another chip may differ",)),
+            f"missing: {missing}",
+            at=ins,
             severity=PORTABILITY,
         )
         if nobodys:

@@ -80,13 +80,11 @@ class Given:
         self.observer.found(
             "global",
             f"{mnemonic(ins)} {does} {where} the tensor that it was given, inside its allocation",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"in {self.observer.operand(region.base)}, {region.name}: {far}",
-                "missing: a guard for indices that are negative or too large (what lies there is "
-                "another tensor's)",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"in {self.observer.operand(region.base)}, {region.name}: {far}",
+            "missing: a guard for indices that are negative or too large (what lies there is "
+            "another tensor's)",
+            at=ins,
             severity=NOTE,
         )
 

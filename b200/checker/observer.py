@@ -11,7 +11,7 @@ also finds a race in a run whose result was right.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from b200.checker.checked import Checker
     from b200.program.translated import Translated
 
+Detail = str | Callable[[], str]  # a line of a finding; a function where only the end tells
 ALIKE = 3  # findings of one kind and severity about one line
 
 
@@ -210,30 +211,22 @@ class Observer:
         self,
         kind: str,
         diagnosis: str,
-        details: tuple,
-        new: Record | None,
-        old: Record | None,
+        *details: Detail,
+        of: tuple[Record, Record | None],
         severity: str = ERROR,
         nobodys: str = "",
     ) -> None:
-        """A rule for clusters reports what record `new` does against record `old`. nobodys: memory
-        without a value of the program's that `new` reads (NAMES of checked.py); then the severity
-        is that which holds if nobody can find out whether a result depends on it.
+        """A rule for clusters reports what a record does, against another one if there is one.
+        nobodys: memory without a value of the program's that it reads (NAMES of checked.py); then
+        the severity is that which holds if nobody can find out whether a result depends on it.
         """
-        before = len(self.findings)
+        before, (new, old) = len(self.findings), of
         if nobodys:
-            assert new is not None
             self.undecided[kind, words.line(new.ins), words.line(old.ins) if old else ""] = nobodys
         if kind == "race" and severity == ERROR or kind == "uninitialised" and severity != NOTE:
             diagnosis = words.first_cause(new, old) + diagnosis
-        self.found(
-            kind,
-            diagnosis,
-            details,
-            new.ins if new is not None else self.ins,
-            old.ins if old is not None else None,
-            severity,
-        )
+        other = old.ins if old is not None else None
+        self.found(kind, diagnosis, *details, at=new.ins, other=other, severity=severity)
         if len(self.findings) > before and self.trail is not None:
             self.remarks[before] = self.trail
 
@@ -284,25 +277,29 @@ class Observer:
         self,
         kind: str,
         diagnosis: str,
-        details,
-        ins,
+        *details: Detail,
+        at: Instr | None,
         other: Instr | None = None,
         severity: str = ERROR,
     ) -> None:
-        loc, also = words.line(ins), words.line(other) if other is not None else ""
-        key = (kind, loc, also) if ins is not None else (kind, diagnosis)
+        """A rule has found something (finding.py). at: the access that shows it. other: that which
+        it conflicts with.
+        """
+        loc, also = words.line(at), words.line(other) if other is not None else ""
+        key = (kind, loc, also) if at is not None else (kind, diagnosis)
         lesser = self.findings.graver(key, severity)
         if self.following is not None and self.following.follower is not None:
             if key in self.findings.keys and lesser is None:
                 return
             raise Departed
-        details = (*details, *words.calls(ins, other))
+        lines: tuple = (*details, *words.calls(at, other))
+        found = Finding(kind, diagnosis, lines, loc, also, severity)
         if lesser is not None:
-            self.findings[lesser] = Finding(kind, diagnosis, details, loc, also, severity)
+            self.findings[lesser] = found
         elif self.findings.new(*key):
             if self.alike[kind, loc, severity] < ALIKE:
                 self.alike[kind, loc, severity] += 1
-                self.findings.append(Finding(kind, diagnosis, details, loc, also, severity))
+                self.findings.append(found)
             else:
                 self.findings.keys[key] = LIMIT
 

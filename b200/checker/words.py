@@ -111,10 +111,9 @@ def wait_for_landing(agent: Agent, old: Record) -> str:
     parity, phases, ins = last
     return (
         f"missing: a wait of {name(agent)} for the {where}, which the copy completes; its latest "
-        "wait there, for "
-        f"parity {parity} at {line(ins)}, was satisfied by phase "
-        f"{phases - 1 if phases else 'before the first'}: "
-        "the wait is a phase off, or stands after the access"
+        f"wait there, for parity {parity} at {line(ins)}, was satisfied by phase "
+        f"{phases - 1 if phases else 'before the first'}: the wait is a phase off, or stands after "
+        "the access"
     )
 
 
@@ -127,8 +126,7 @@ def wait_for_core(agent: Agent, old: Record) -> str:
         )
     return (
         f"missing: {name(agent)} has not waited for the mbarrier that a tcgen05.commit after "
-        f"{thing(old)} "
-        f"(by {name(old.agent)}) arrives on"
+        f"{thing(old)} (by {name(old.agent)}) arrives on"
     )
 
 

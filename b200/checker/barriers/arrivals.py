@@ -167,13 +167,11 @@ class Arrivals:
         self.observer.found(
             "protocol",
             diagnosis,
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"it is {barrier.name()}, initialised with count {count} at "
-                f"{words.line(barrier.record.ins)}, {barrier.phases} phases completed",
-                f"arrivals: {lines}",
-                missing,
-            ),
-            ins,
-            barrier.record.ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"it is {barrier.name()}, initialised with count {count} at "
+            f"{words.line(barrier.record.ins)}, {barrier.phases} phases completed",
+            f"arrivals: {lines}",
+            missing,
+            at=ins,
+            other=barrier.record.ins,
         )

@@ -49,15 +49,13 @@ class Cancellations:
             "protocol",
             "a cluster's launch is requested again after a response has said that none is left: "
             "undefined",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"the failure was seen at {words.line(old.ins)}, by {words.name(old.agent)}",
-                "missing: a way out of the loop at the first response that is not canceled "
-                "(clusterlaunchcontrol.query_cancel.is_canceled), for all warps that ask",
-            ),
-            ins,
-            old.ins,
-            ERROR,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"the failure was seen at {words.line(old.ins)}, by {words.name(old.agent)}",
+            "missing: a way out of the loop at the first response that is not canceled "
+            "(clusterlaunchcontrol.query_cancel.is_canceled), for all warps that ask",
+            at=ins,
+            other=old.ins,
+            severity=ERROR,
         )
 
     def _reused(self, agent: Agent, ins: Instr, place: Place, nbytes: int):
@@ -78,13 +76,11 @@ class Cancellations:
             "proxy",
             "a response of cluster launch control is asked for anew where the one before was read, "
             "with no fence.proxy.async in between",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"read at {words.line(old.ins)}, by {words.name(old.agent)}",
-                "missing: fence.proxy.async.shared::cta after the read, before the barrier that "
-                "frees the response",
-            ),
-            ins,
-            old.ins,
-            PORTABILITY,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"read at {words.line(old.ins)}, by {words.name(old.agent)}",
+            "missing: fence.proxy.async.shared::cta after the read, before the barrier that "
+            "frees the response",
+            at=ins,
+            other=old.ins,
+            severity=PORTABILITY,
         )

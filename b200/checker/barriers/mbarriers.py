@@ -156,15 +156,13 @@ class Mbarriers:
             observer.found(
                 "protocol",
                 "an mbarrier is initialised again without mbarrier.inval",
-                (
-                    f"this access: {words.act(record)}",
-                    f"initialised before: {words.act(before.record)}",
-                    f"it is {before.name()}, {before.phases} of its phases completed",
-                    "missing: mbarrier.inval, or the first initialisation serves all tiles",
-                ),
-                ins,
-                before.record.ins,
-                PORTABILITY if before.at_rest(agent) else ERROR,
+                f"this access: {words.act(record)}",
+                f"initialised before: {words.act(before.record)}",
+                f"it is {before.name()}, {before.phases} of its phases completed",
+                "missing: mbarrier.inval, or the first initialisation serves all tiles",
+                at=ins,
+                other=before.record.ins,
+                severity=PORTABILITY if before.at_rest(agent) else ERROR,
             )
 
     def invalidated(self, agent: Agent, barrier: Barrier) -> None:
@@ -176,13 +174,11 @@ class Mbarriers:
         self.observer.found(
             "protocol",
             "an mbarrier is invalidated while another warp may use it",
-            (
-                f"by {words.name(agent)}: {barrier.name()}",
-                f"used by {words.name(user)}, and nothing orders that before",
-                "missing: a barrier of all its users between their latest wait and mbarrier.inval",
-            ),
-            self.observer.ins,
-            barrier.record.ins,
+            f"by {words.name(agent)}: {barrier.name()}",
+            f"used by {words.name(user)}, and nothing orders that before",
+            "missing: a barrier of all its users between their latest wait and mbarrier.inval",
+            at=self.observer.ins,
+            other=barrier.record.ins,
         )
 
     def visible(self, agent: Agent, barrier: Barrier, asynchronous: bool = False) -> None:
@@ -197,29 +193,24 @@ class Mbarriers:
             self.observer.found(
                 "protocol",
                 "an mbarrier is used before its initialisation is visible to the warp",
-                (
-                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                    f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
-                    "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the "
-                    "two",
-                ),
-                ins,
-                record.ins,
+                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
+                "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the two",
+                at=ins,
+                other=record.ins,
             )
         elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
             self.observer.found(
                 "protocol",
                 "an mbarrier is used by an asynchronous operation without a fence after its "
                 "initialisation",
-                (
-                    f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                    f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
-                    "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) after "
-                    "mbarrier.init",
-                ),
-                ins,
-                record.ins,
-                PORTABILITY,
+                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+                f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
+                "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) after "
+                "mbarrier.init",
+                at=ins,
+                other=record.ins,
+                severity=PORTABILITY,
             )
 
     def comes(self, warp: Fragment, mbarrier: MBarrier, lane: int) -> None:

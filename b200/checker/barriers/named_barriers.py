@@ -67,13 +67,9 @@ def _tell(
     observer.found(
         "protocol",
         diagnosis,
-        (
-            f"this access: {words.line(ins)}: for {threads or 'all'} threads, by "
-            f"{words.name(agent)}",
-            f"used before: {words.line(where)}: for {count or 'all'} threads, by "
-            f"{words.name(other)}",
-            missing,
-        ),
-        ins,
-        where,
+        f"this access: {words.line(ins)}: for {threads or 'all'} threads, by {words.name(agent)}",
+        f"used before: {words.line(where)}: for {count or 'all'} threads, by {words.name(other)}",
+        missing,
+        at=ins,
+        other=where,
     )

@@ -49,16 +49,14 @@ def completed(observer: Observer, barrier: Barrier, last: Instr) -> None:
         observer.found(
             "protocol",
             "an expect_tx may come after the last arrival of the phase that it is meant for",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"it is {barrier.name()}, initialised with count {barrier.object.expected} at "
-                f"{words.line(barrier.record.ins)}; no arrival of this phase is known to come "
-                f"after it, the latest is at {words.line(last)}",
-                "missing: arrive.expect_tx in one instruction, or an arrival that comes after the "
-                "expect_tx",
-            ),
-            ins,
-            last,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"it is {barrier.name()}, initialised with count {barrier.object.expected} at "
+            f"{words.line(barrier.record.ins)}; no arrival of this phase is known to come "
+            f"after it, the latest is at {words.line(last)}",
+            "missing: arrive.expect_tx in one instruction, or an arrival that comes after the "
+            "expect_tx",
+            at=ins,
+            other=last,
         )
     barrier.unheld = []
 
@@ -88,17 +86,15 @@ def looks(observer: Observer, barrier: Barrier, agent: Agent, state: int) -> Non
     observer.found(
         "protocol",
         "a wait by the state of an arrive that is two phases old: it says nothing of its phase",
-        (
-            f"this access: {words.line(observer.ins)}, by {words.name(agent)}",
-            f"the state is of {words.line(arrive)}, of phase {phase}; {barrier.phases} phases of "
-            f"the {barrier.name()} are over",
-            "only the current phase and the one before it can be waited for: a state of the same "
-            "parity is taken for one of the current phase",
-            "missing: a wait by each state before the phase after its own is over",
-        ),
-        observer.ins,
-        arrive,
-        PORTABILITY,
+        f"this access: {words.line(observer.ins)}, by {words.name(agent)}",
+        f"the state is of {words.line(arrive)}, of phase {phase}; {barrier.phases} phases of "
+        f"the {barrier.name()} are over",
+        "only the current phase and the one before it can be waited for: a state of the same "
+        "parity is taken for one of the current phase",
+        "missing: a wait by each state before the phase after its own is over",
+        at=observer.ins,
+        other=arrive,
+        severity=PORTABILITY,
     )
 
 
@@ -154,14 +150,12 @@ class Overtaken:
             "protocol",
             "a wait was overtaken: the phase that it waits for and the two after it are over "
             "before it looks",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"it is {barrier.name()}: phase {due} comes next for the warp, and phases to "
-                f"{latest} are over{last}",
-                "nobody has waited for the phases in between: what they handed over is lost",
-                "missing: an answer of each warp that waits, which who completes a phase waits for",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"it is {barrier.name()}: phase {due} comes next for the warp, and phases to "
+            f"{latest} are over{last}",
+            "nobody has waited for the phases in between: what they handed over is lost",
+            "missing: an answer of each warp that waits, which who completes a phase waits for",
+            at=ins,
         )
 
     def completed(self, barrier: Barrier, last: Instr) -> None:
@@ -192,18 +186,16 @@ class Overtaken:
             "protocol",
             "a wait may be overtaken: the phase after the one that it waits for may be over before "
             f"it looks{by}",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"it is {barrier.name()}, initialised with count {barrier.object.expected} at "
-                f"{words.line(barrier.record.ins)}",
-                f"the next phase is completed at {words.line(last)}, which does not come after the "
-                "wait; with two phases over the parity is the same again",
-                "missing: an arrival by each warp that waits, counted into the next phase, or a "
-                "barrier of the CTA between the wait and what completes that phase",
-            ),
-            ins,
-            last,
-            PORTABILITY if led else ERROR,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"it is {barrier.name()}, initialised with count {barrier.object.expected} at "
+            f"{words.line(barrier.record.ins)}",
+            f"the next phase is completed at {words.line(last)}, which does not come after the "
+            "wait; with two phases over the parity is the same again",
+            "missing: an arrival by each warp that waits, counted into the next phase, or a "
+            "barrier of the CTA between the wait and what completes that phase",
+            at=ins,
+            other=last,
+            severity=PORTABILITY if led else ERROR,
         )
 
 

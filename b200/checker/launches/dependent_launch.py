@@ -318,14 +318,12 @@ class DependentLaunch:
         self.observer.found(
             "global",
             diagnosis,
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"{footprint.kernel} {how} it at {words.line(old)}, and lets its dependents start "
-                "before it ends (griddepcontrol.launch_dependents)",
-                f"in {self.observer.operand(region.base)}",
-                missing,
-            ),
-            ins,
-            old,
-            PORTABILITY if apart else ERROR,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"{footprint.kernel} {how} it at {words.line(old)}, and lets its dependents start "
+            "before it ends (griddepcontrol.launch_dependents)",
+            f"in {self.observer.operand(region.base)}",
+            missing,
+            at=ins,
+            other=old,
+            severity=PORTABILITY if apart else ERROR,
         )

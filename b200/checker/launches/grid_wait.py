@@ -32,14 +32,12 @@ def look(observer: Observer, cooperative: bool) -> None:
         "deadlock",
         "CTAs of an ordinary launch wait for one another, and work of another queue may hold the "
         "SMs that some of them need",
-        (
-            _waits(one),
-            _waits(other),
-            f"beside it: {footprint.kernel}, in queue {queue:#x}, which no event orders",
-            "missing: a cooperative launch (cudaLaunchCooperativeKernel), which starts when all "
-            "of its CTAs can; or an event between the two queues",
-        ),
-        one.ins,
+        _waits(one),
+        _waits(other),
+        f"beside it: {footprint.kernel}, in queue {queue:#x}, which no event orders",
+        "missing: a cooperative launch (cudaLaunchCooperativeKernel), which starts when all "
+        "of its CTAs can; or an event between the two queues",
+        at=one.ins,
         severity=PORTABILITY,
     )
 

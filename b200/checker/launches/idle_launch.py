@@ -45,11 +45,9 @@ def finish(observer: Observer, kernel: Kernel, params: bytes) -> None:
     observer.found(
         "coverage",
         "the launch stores nothing: no thread has come to a store of global memory",
-        (
-            f"stores: {lines}",
-            f"parameters that are 0: {', '.join(zeros) or 'none of 4 or 8 bytes'}",
-            "missing: sizes that are not 0, or guards that let a thread through",
-        ),
-        stores[0],
+        f"stores: {lines}",
+        f"parameters that are 0: {', '.join(zeros) or 'none of 4 or 8 bytes'}",
+        "missing: sizes that are not 0, or guards that let a thread through",
+        at=stores[0],
         severity=NOTE,
     )

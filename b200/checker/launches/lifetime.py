@@ -56,11 +56,9 @@ def _copies(observer: Observer, agent: Agent):
     observer.found(
         "lifetime",
         f"the warp exits while {words.thing(record)} may still read shared memory",
-        (
-            f"issued: {words.act(record)}",
-            f"missing: {wait} before the warp exits",
-        ),
-        record.ins,
+        f"issued: {words.act(record)}",
+        f"missing: {wait} before the warp exits",
+        at=record.ins,
     )
 
 
@@ -101,7 +99,12 @@ def _unseen(observer: Observer, cta: CTA, record, own: bool):
             f"{words.name(record.agent)} answers) before the CTA exits"
         )
     details = _of(cta, record), f"missing: {missing}"
-    observer.found("lifetime", diagnosis, details, record.ins)
+    observer.found(
+        "lifetime",
+        diagnosis,
+        *details,
+        at=record.ins,
+    )
 
 
 def _arrivals(observer: Observer, cta: CTA, state, clock: np.ndarray):
@@ -115,12 +118,9 @@ def _arrivals(observer: Observer, cta: CTA, state, clock: np.ndarray):
                 "lifetime",
                 f"the CTA may exit before an arrival of {words.thing(record)} of another CTA has "
                 "come to it",
-                (
-                    _of(cta, record),
-                    f"missing: a wait for that phase of {record.barrier.name()} before the CTA "
-                    "exits",
-                ),
-                record.ins,
+                _of(cta, record),
+                f"missing: a wait for that phase of {record.barrier.name()} before the CTA exits",
+                at=record.ins,
                 severity=PORTABILITY,
             )
 
@@ -132,12 +132,10 @@ def _outgoing(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarr
             observer.found(
                 "lifetime",
                 f"the CTA may exit while {words.thing(record)} still reads its shared memory",
-                (
-                    _of(cta, record),
-                    "missing: a wait by the CTA for what the receiver does after its wait for the "
-                    "bytes (barrier.cluster.arrive and wait at the end)",
-                ),
-                record.ins,
+                _of(cta, record),
+                "missing: a wait by the CTA for what the receiver does after its wait for the "
+                "bytes (barrier.cluster.arrive and wait at the end)",
+                at=record.ins,
             )
 
 
@@ -164,12 +162,10 @@ def _started(observer: Observer, record: Record, target: CTA) -> None:
         "lifetime",
         f"{words.thing(record)} reaches another CTA of the cluster, which is not known to have "
         "started",
-        (
-            f"this access: {words.act(record)}; it reaches rank {target.rank} of the cluster",
-            "missing: barrier.cluster.arrive (.relaxed will do) by all warps and "
-            "barrier.cluster.wait before the first access to another CTA",
-        ),
-        record.ins,
+        f"this access: {words.act(record)}; it reaches rank {target.rank} of the cluster",
+        "missing: barrier.cluster.arrive (.relaxed will do) by all warps and "
+        "barrier.cluster.wait before the first access to another CTA",
+        at=record.ins,
     )
 
 
@@ -178,11 +174,9 @@ def _gone(observer: Observer, record, target) -> None:
     observer.found(
         "lifetime",
         f"the CTA has exited before {words.thing(record)} of another CTA has reached it",
-        (
-            _of(target, record),
-            "missing: barrier.cluster.arrive and wait by all warps at the end",
-        ),
-        record.ins,
+        _of(target, record),
+        "missing: barrier.cluster.arrive and wait by all warps at the end",
+        at=record.ins,
     )
 
 
@@ -193,11 +187,9 @@ def _tensor_memory(observer: Observer, cta: CTA):
         observer.found(
             "lifetime",
             "tensor memory is not deallocated when the CTA exits",
-            (
-                f"columns [{first}, {first + columns}) of CTA {cta.index}; allocated: {where}",
-                f"missing: tcgen05.dealloc of {columns} columns by a warp of the CTA",
-            ),
-            record.ins if record is not None else None,
+            f"columns [{first}, {first + columns}) of CTA {cta.index}; allocated: {where}",
+            f"missing: tcgen05.dealloc of {columns} columns by a warp of the CTA",
+            at=record.ins if record is not None else None,
         )
 
 
@@ -227,7 +219,13 @@ def _bytes(observer: Observer, barrier: Barrier):
             f"the last phase of an mbarrier stays open: {-difference} bytes that expect_tx "
             "announced never come, and nobody waits for them"
         )
-        observer.found("protocol", diagnosis, details, ins, severity=NOTE)
+        observer.found(
+            "protocol",
+            diagnosis,
+            *details,
+            at=ins,
+            severity=NOTE,
+        )
         return
     each = ""
     if barrier.phases > 1 and difference % barrier.phases == 0:
@@ -236,7 +234,12 @@ def _bytes(observer: Observer, barrier: Barrier):
     diagnosis = (
         f"copies bring {difference} bytes more to an mbarrier{each} than expect_tx announced"
     )
-    observer.found("protocol", diagnosis, details, ins)
+    observer.found(
+        "protocol",
+        diagnosis,
+        *details,
+        at=ins,
+    )
 
 
 def _cluster_ended(observer: Observer, cluster: Cluster, state: ClusterState):
@@ -272,12 +275,10 @@ def _part_of_warpgroup(observer: Observer, cta: CTA, done: dict, left: list[int]
     observer.found(
         "protocol",
         f"{mnemonic(ins)} {n} is executed by a part of a warpgroup only",
-        (
-            f"this access: {words.line(ins)}, by warp(s) {', '.join(map(str, done))} of CTA "
-            f"{cta.index}",
-            f"not by warp(s) {', '.join(map(str, left))} of the same warpgroup (warps "
-            f"{index // WARPGROUP * WARPGROUP} to {index // WARPGROUP * WARPGROUP + 3})",
-            "missing: setmaxnreg by all four warps of the warpgroup, or roles that fill it",
-        ),
-        ins,
+        f"this access: {words.line(ins)}, by warp(s) {', '.join(map(str, done))} of CTA "
+        f"{cta.index}",
+        f"not by warp(s) {', '.join(map(str, left))} of the same warpgroup (warps "
+        f"{index // WARPGROUP * WARPGROUP} to {index // WARPGROUP * WARPGROUP + 3})",
+        "missing: setmaxnreg by all four warps of the warpgroup, or roles that fill it",
+        at=ins,
     )

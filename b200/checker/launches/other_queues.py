@@ -126,15 +126,13 @@ def tell(
         "global",
         f"global memory is {'written' if write else 'read'} that {kernel}, work of another queue, "
         f"{how}, with no event to order the two",
-        (
-            f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}, in {mine}",
-            f"{kernel} {how} it at {words.line(old)}, in {its}",
-            f"in {observer.operand(region.base)}",
-            *filter(None, (beside.missed(queue),)),
-            _missing(queue, kernel, beside.queue, "this launch"),
-        ),
-        ins,
-        old,
+        f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}, in {mine}",
+        f"{kernel} {how} it at {words.line(old)}, in {its}",
+        f"in {observer.operand(region.base)}",
+        *filter(None, (beside.missed(queue),)),
+        _missing(queue, kernel, beside.queue, "this launch"),
+        at=ins,
+        other=old,
     )
 
 

@@ -73,15 +73,12 @@ def shared(
             "race",
             f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
             "without bar.warp.sync",
-            (
-                *words.conflict(new, old, place(rules.cta, *at)),
-                *((APART,) if new.agent.in_groups else ()),
-                *((why,) if in_step else ()),
-                "missing: bar.warp.sync (__syncwarp) between the two",
-            ),
-            new,
-            old,
-            PORTABILITY if in_step else ERROR,
+            *words.conflict(new, old, place(rules.cta, *at)),
+            *((APART,) if new.agent.in_groups else ()),
+            *((why,) if in_step else ()),
+            "missing: bar.warp.sync (__syncwarp) between the two",
+            of=(new, old),
+            severity=PORTABILITY if in_step else ERROR,
         )
 
 
@@ -171,17 +168,15 @@ class GlobalLanes:
             "global",
             f"{mnemonic(new.ins)} {verb} global memory that another lane of the warp has just "
             f"{done}, without bar.warp.sync",
-            (
-                f"this access: {words.line(new.ins)}, by {words.name(agent)}",
-                f"{done} before: {words.line(old.ins)}, by {lanes_text(lanes)}",
-                *(() if region is None else (f"in {self.observer.operand(region.base)}",)),
-                *((APART,) if agent.in_groups else ()),
-                *((IN_STEP,) if in_step else ()),
-                "missing: bar.warp.sync (__syncwarp) between the two",
-            ),
-            new.ins,
-            old.ins,
-            PORTABILITY if in_step else ERROR,
+            f"this access: {words.line(new.ins)}, by {words.name(agent)}",
+            f"{done} before: {words.line(old.ins)}, by {lanes_text(lanes)}",
+            *(() if region is None else (f"in {self.observer.operand(region.base)}",)),
+            *((APART,) if agent.in_groups else ()),
+            *((IN_STEP,) if in_step else ()),
+            "missing: bar.warp.sync (__syncwarp) between the two",
+            at=new.ins,
+            other=old.ins,
+            severity=PORTABILITY if in_step else ERROR,
         )
 
     @staticmethod
@@ -224,10 +219,8 @@ def one_address(warp: CheckedFragment, ins: Instr, where: str) -> None:
     observer.found(
         "race",
         f"lanes of one {mnemonic(ins)} write different values to one address: any of them may stay",
-        (
-            f"this access: {words.line(ins)}, by {words.name(agent)}",
-            f"in {where} memory",
-            "missing: an address of its own for each lane, or a guard that leaves one lane",
-        ),
-        ins,
+        f"this access: {words.line(ins)}, by {words.name(agent)}",
+        f"in {where} memory",
+        "missing: an address of its own for each lane, or a guard that leaves one lane",
+        at=ins,
     )

@@ -194,14 +194,11 @@ class Coverage:
         self.observer.found(
             "coverage",
             "a tensormap steps across its tensor's rows: its strides are not the tensor's",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"{t}: a stride of {min(wrong[0])} bytes in "
-                f"{self.observer.operand(region.base)}, whose strides are "
-                f"{', '.join(map(str, tensors[0]))} bytes",
-                "missing: the strides of the tensor",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"{t}: a stride of {min(wrong[0])} bytes in {self.observer.operand(region.base)}, "
+            f"whose strides are {', '.join(map(str, tensors[0]))} bytes",
+            "missing: the strides of the tensor",
+            at=ins,
             severity=NOTE,
         )
 
@@ -215,12 +212,10 @@ class Coverage:
         self.observer.found(
             "coverage",
             "the rows of a tensormap overlap: its stride is smaller than a row",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes after it",
-                "missing: the stride of the tensor, in bytes",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes after it",
+            "missing: the stride of the tensor, in bytes",
+            at=ins,
             severity=NOTE,
         )
 
@@ -234,12 +229,10 @@ class Coverage:
         self.observer.found(
             "tensormap",
             "a tensormap describes more than its tensor has",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                t.too_large(region),
-                "missing: the dimensions of the tensor, so that what lies outside reads as zero",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            t.too_large(region),
+            "missing: the dimensions of the tensor, so that what lies outside reads as zero",
+            at=ins,
             severity=NOTE,
         )
 
@@ -280,13 +273,11 @@ class Coverage:
             "coverage",
             f"a part of the rows of {self.observer.operand(t.address)} is never loaded, and others "
             "of the same rows are",
-            (
-                f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
-                f"elements [{gap[0]}, {gap[1]}) of the innermost dimension, of {t.dims[0]}",
-                "missing: loads with these coordinates (a k-tile is left out, or the same one is "
-                "loaded again)",
-            ),
-            ins,
+            f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
+            f"elements [{gap[0]}, {gap[1]}) of the innermost dimension, of {t.dims[0]}",
+            "missing: loads with these coordinates (a k-tile is left out, or the same one is "
+            "loaded again)",
+            at=ins,
             severity=NOTE,
         )
 
@@ -304,12 +295,10 @@ class Coverage:
             "coverage",
             f"{rows} {apart.first}-{apart.last - 1} of {self.observer.operand(t.address)} are never"
             f" loaded{more}: {again}",
-            (
-                f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
-                f"a box has {t.box[d]} of {t.dims[d]} {rows.partition(' ')[0]}",
-                "missing: a box as large as the tile, or loads with the coordinates between",
-            ),
-            ins,
+            f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
+            f"a box has {t.box[d]} of {t.dims[d]} {rows.partition(' ')[0]}",
+            "missing: a box as large as the tile, or loads with the coordinates between",
+            at=ins,
             severity=NOTE,
         )
 
@@ -319,13 +308,11 @@ class Coverage:
             "coverage",
             f"CTAs of one cluster load the same box of {self.observer.operand(t.address)}, parts "
             "of which are never loaded",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
-                f"{'x'.join(map(str, t.box))} at {box}, which another CTA has loaded for itself",
-                f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
-                "missing: coordinates that depend on the CTA's rank in its cluster",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
+            f"{'x'.join(map(str, t.box))} at {box}, which another CTA has loaded for itself",
+            f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
+            "missing: coordinates that depend on the CTA's rank in its cluster",
+            at=ins,
             severity=NOTE,
         )
 
@@ -340,13 +327,11 @@ class Coverage:
             "coverage",
             f"bulk copies leave out parts of {self.observer.operand(base)} between those that they "
             "read",
-            (
-                f"the first copy: {words.line(ins)}, by {words.name(agent)}",
-                f"{empty} of {high - low} bytes, the first of them at {found[0][0] - base:#x}",
-                "missing: copies of these bytes (an address that is not advanced, or a k-tile "
-                "left out)",
-            ),
-            ins,
+            f"the first copy: {words.line(ins)}, by {words.name(agent)}",
+            f"{empty} of {high - low} bytes, the first of them at {found[0][0] - base:#x}",
+            "missing: copies of these bytes (an address that is not advanced, or a k-tile "
+            "left out)",
+            at=ins,
             severity=NOTE,
         )
 
@@ -354,16 +339,14 @@ class Coverage:
         self.observer.found(
             "uninitialised",
             f"{words.thing(load)} reads tensor-memory columns that nothing has written",
-            (
-                f"this access: {words.act(load)}",
-                f"columns [{empty.start}, {empty.stop}) of [{columns.start}, {columns.stop}); the "
-                f"others were written by: {words.act(writer)}",
-                "missing: N of the instruction descriptor as wide as the tile, or fewer columns to "
-                "load",
-            ),
-            load.ins,
-            writer.ins,
-            NOTE,
+            f"this access: {words.act(load)}",
+            f"columns [{empty.start}, {empty.stop}) of [{columns.start}, {columns.stop}); the "
+            f"others were written by: {words.act(writer)}",
+            "missing: N of the instruction descriptor as wide as the tile, or fewer columns to "
+            "load",
+            at=load.ins,
+            other=writer.ins,
+            severity=NOTE,
         )
 
     def _coordinates(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
@@ -372,15 +355,13 @@ class Coverage:
         self.observer.found(
             "coverage",
             "a TMA load lies wholly outside of its tensor, parts of which are never loaded",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
-                f"{'x'.join(map(str, t.box))} at {box} of a tensor of {dims} (innermost dimension "
-                "first)",
-                f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
-                "missing: other coordinates; two may be swapped (the innermost comes first), or an "
-                "element may be taken for a tile",
-            ),
-            ins,
+            f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
+            f"{'x'.join(map(str, t.box))} at {box} of a tensor of {dims} (innermost dimension "
+            "first)",
+            f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
+            "missing: other coordinates; two may be swapped (the innermost comes first), or an "
+            "element may be taken for a tile",
+            at=ins,
             severity=NOTE,
         )
 
@@ -389,15 +370,13 @@ class Coverage:
         self.observer.found(
             "coverage",
             "a part of the accumulator is never read, and a part of the output never written",
-            (
-                f"read: {words.act(load)}",
-                f"computed: {words.act(mma)}",
-                f"tensor-memory columns [{first}, {last + 1}) are freed without having been read; "
-                f"{empty} bytes of {name} lie between written ones ({share} % of them) and are "
-                "never written",
-                "missing: loads of the other columns (a wider tcgen05.ld, or more of them)",
-            ),
-            load.ins,
-            mma.ins,
-            NOTE,
+            f"read: {words.act(load)}",
+            f"computed: {words.act(mma)}",
+            f"tensor-memory columns [{first}, {last + 1}) are freed without having been read; "
+            f"{empty} bytes of {name} lie between written ones ({share} % of them) and are "
+            "never written",
+            "missing: loads of the other columns (a wider tcgen05.ld, or more of them)",
+            at=load.ins,
+            other=mma.ins,
+            severity=NOTE,
         )

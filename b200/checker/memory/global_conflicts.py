@@ -235,16 +235,14 @@ class GlobalConflicts:
             "global",
             f"{mnemonic(access.ins)} writes global memory that {who} reads in the same launch, "
             f"{order}",
-            (
-                f"this access: {words.line(access.ins)}, by {words.name(agent)}",
-                f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
-                f"in {self.observer.operand(region.base)}",
-                self._update(access.ins, read.ins)
-                or (COPIED if read.by_copy else self._between(agent, read)),
-            ),
-            access.ins,
-            read.ins,
-            PORTABILITY if executed else ERROR,
+            f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+            f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
+            f"in {self.observer.operand(region.base)}",
+            self._update(access.ins, read.ins)
+            or (COPIED if read.by_copy else self._between(agent, read)),
+            at=access.ins,
+            other=read.ins,
+            severity=PORTABILITY if executed else ERROR,
         )
 
     def _update(self, one: Instr, other: Instr) -> str:
@@ -390,13 +388,11 @@ class GlobalConflicts:
         self.observer.found(
             kind,
             diagnosis,
-            (
-                f"this access: {words.line(access.ins)}, by {words.name(agent)}",
-                f"{done}: {words.line(old.ins)}, by {words.name(old.agent)}",
-                f"in {self.observer.operand(region.base)}",
-                missing,
-            ),
-            access.ins,
-            old.ins,
-            severity,
+            f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+            f"{done}: {words.line(old.ins)}, by {words.name(old.agent)}",
+            f"in {self.observer.operand(region.base)}",
+            missing,
+            at=access.ins,
+            other=old.ins,
+            severity=severity,
         )

@@ -146,14 +146,12 @@ class GlobalRules:
         self.observer.found(
             "global",
             f"a bulk copy reads {region.name}",
-            (
-                f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
-                "on the chip it reads what lies there"
-                + ("" if region.within else ", and faults where nothing is mapped")
-                + "; here all ones",
-                "missing: a guard for what is not there",
-            ),
-            ins,
+            f"this access: {words.line(ins)}: {nbytes} bytes, by {words.name(agent)}",
+            "on the chip it reads what lies there"
+            + ("" if region.within else ", and faults where nothing is mapped")
+            + "; here all ones",
+            "missing: a guard for what is not there",
+            at=ins,
             severity=PORTABILITY if region.within else ERROR,
         )
         if region.within:

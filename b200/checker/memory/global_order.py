@@ -357,9 +357,8 @@ class GlobalOrder:
                         False,
                     )
                 return (
-                    "missing: fence.acq_rel.gpu (__threadfence) between the write and "
-                    f"{write}, or .release.gpu for it: it is relaxed, by "
-                    f"{words.name(signal.agent)}",
+                    f"missing: fence.acq_rel.gpu (__threadfence) between the write and {write}, or "
+                    f".release.gpu for it: it is relaxed, by {words.name(signal.agent)}",
                     False,
                 )
         read = f"the {mnemonic(pending.ins)} at {words.line(pending.ins)}"

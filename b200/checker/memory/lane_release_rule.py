@@ -75,13 +75,10 @@ def shared(
             f"{words.thing(new)} {verb} shared memory that "
             f"{_written(mask, 'read' if reads else 'written')}, and {_release(release)} releases "
             "its own accesses only",
-            (
-                *words.conflict(new, old, words.place(rules.cta, *at)),
-                *_details(old.ins, old.agent, release, old.step),
-            ),
-            new,
-            old,
-            PORTABILITY if reads else _severity(old.step, release),
+            *words.conflict(new, old, words.place(rules.cta, *at)),
+            *_details(old.ins, old.agent, release, old.step),
+            of=(new, old),
+            severity=PORTABILITY if reads else _severity(old.step, release),
         )
 
 
@@ -107,14 +104,11 @@ def unacquired(
         rules.report(
             "race",
             f"{words.thing(new)} {verb} shared memory {who}",
-            (
-                *words.conflict(new, old, words.place(rules.cta, *at)),
-                *((IN_STEP,) if severity == PORTABILITY else ()),
-                missing,
-            ),
-            new,
-            old,
-            severity,
+            *words.conflict(new, old, words.place(rules.cta, *at)),
+            *((IN_STEP,) if severity == PORTABILITY else ()),
+            missing,
+            of=(new, old),
+            severity=severity,
         )
 
 
@@ -138,15 +132,13 @@ def of_global(
         "global",
         f"{mnemonic(access.ins)} {verb} global memory that {_written(left & old.lanes)}, and "
         f"{_release(release)} releases its own accesses only",
-        (
-            f"this access: {words.line(access.ins)}, by {words.name(agent)}",
-            f"written: {words.line(old.ins)}, by {words.name(old.agent)}",
-            f"in {rules.observer.operand(region.base)}",
-            *_details(old.ins, old.agent, release, old.step),
-        ),
-        access.ins,
-        old.ins,
-        _severity(old.step, release),
+        f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+        f"written: {words.line(old.ins)}, by {words.name(old.agent)}",
+        f"in {rules.observer.operand(region.base)}",
+        *_details(old.ins, old.agent, release, old.step),
+        at=access.ins,
+        other=old.ins,
+        severity=_severity(old.step, release),
     )
 
 

@@ -41,13 +41,11 @@ def reduced(rules: GlobalRules, agent: Agent, address: int, ins: Instr) -> None:
             "order",
             "floating-point sums of several CTAs meet in one tensor: the result depends on "
             "which comes first",
-            (
-                f"this access: {words.line(ins)}, by {words.name(agent)}",
-                f"and: {words.line(first.ins)}, by {words.name(first.agent)}",
-                f"in {rules.observer.operand(region.base)}",
-                "missing: an order of the partial sums (a buffer for each, added up by one CTA)",
-            ),
-            ins,
-            first.ins,
-            NOTE,
+            f"this access: {words.line(ins)}, by {words.name(agent)}",
+            f"and: {words.line(first.ins)}, by {words.name(first.agent)}",
+            f"in {rules.observer.operand(region.base)}",
+            "missing: an order of the partial sums (a buffer for each, added up by one CTA)",
+            at=ins,
+            other=first.ins,
+            severity=NOTE,
         )

@@ -96,13 +96,10 @@ class SharedRules:
                 self.report(
                     "race",
                     words.shared_race(new, old, how, order),
-                    (
-                        *words.conflict(new, old, place(self.cta, *at)),
-                        missing,
-                    ),
-                    new,
-                    old,
-                    severity,
+                    *words.conflict(new, old, place(self.cta, *at)),
+                    missing,
+                    of=(new, old),
+                    severity=severity,
                 )
 
     @staticmethod
@@ -384,12 +381,9 @@ class SharedRules:
                 self.report(
                     "protocol",
                     f"{words.thing(new)} writes over the {name}",
-                    (
-                        f"this access: {words.act(new)}",
-                        f"it writes bytes [{low:#x}, {high:#x})",
-                        "missing: room of its own for the buffer, or for the barrier",
-                    ),
-                    new,
-                    None,
+                    f"this access: {words.act(new)}",
+                    f"it writes bytes [{low:#x}, {high:#x})",
+                    "missing: room of its own for the buffer, or for the barrier",
+                    of=(new, None),
                 )
                 return

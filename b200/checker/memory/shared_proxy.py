@@ -29,15 +29,11 @@ def fenced(rules: SharedRules, new: Record, numbers: tuple, at: tuple) -> None:
                 rules.report(
                     "race",
                     f"{words.thing(new)} is not held back by the wait for {words.thing(old)}",
-                    (
-                        *words.conflict(new, old, place(rules.cta, *at)),
-                        f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} "
-                        "after its wait (the kernel has tcgen05 fences elsewhere)"
-                        f"{words.latest_wait(agent)}",
-                    ),
-                    new,
-                    old,
-                    PORTABILITY,
+                    *words.conflict(new, old, place(rules.cta, *at)),
+                    f"missing: tcgen05.fence::after_thread_sync by {words.name(agent)} after its "
+                    f"wait (the kernel has tcgen05 fences elsewhere){words.latest_wait(agent)}",
+                    of=(new, old),
+                    severity=PORTABILITY,
                 )
 
 
@@ -73,17 +69,13 @@ def proxy(
                     "proxy",
                     f"{words.thing(new)} {verb} what {words.thing(old)} wrote through the generic "
                     "proxy, with no fence.proxy.async in between",
-                    (
-                        f"this access: {words.act(new)}",
-                        f"written by: {words.act(old)}",
-                        f"in {place(rules.cta, *at)}",
-                        f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} "
-                        "after its stores, before the "
-                        "barrier that hands them over",
-                    ),
-                    new,
-                    old,
-                    PORTABILITY if overwrites else ERROR,
+                    f"this access: {words.act(new)}",
+                    f"written by: {words.act(old)}",
+                    f"in {place(rules.cta, *at)}",
+                    f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} after its "
+                    "stores, before the barrier that hands them over",
+                    of=(new, old),
+                    severity=PORTABILITY if overwrites else ERROR,
                 )
 
 
@@ -103,14 +95,11 @@ def refill(rules: SharedRules, new: Record, numbers: tuple, at: tuple) -> None:
                 "proxy",
                 f"{words.thing(new)} overwrites what the warp itself has read through the "
                 f"generic proxy by {words.thing(old)}, with no fence.proxy.async in between",
-                (
-                    f"this access: {words.act(new)}",
-                    f"read by: {words.act(old)}",
-                    f"in {place(rules.cta, *at)}",
-                    "missing: fence.proxy.async.shared::cta after the reads, before the "
-                    "barrier of the warp and the copy",
-                ),
-                new,
-                old,
-                PORTABILITY,
+                f"this access: {words.act(new)}",
+                f"read by: {words.act(old)}",
+                f"in {place(rules.cta, *at)}",
+                "missing: fence.proxy.async.shared::cta after the reads, before the "
+                "barrier of the warp and the copy",
+                of=(new, old),
+                severity=PORTABILITY,
             )

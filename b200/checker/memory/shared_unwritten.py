@@ -93,14 +93,11 @@ def _report(
     rules.report(
         "uninitialised",
         f"{words.thing(new)} reads {what} that nothing has written",
-        (
-            f"this access: {words.act(new)}",
-            f"{nbytes} bytes of it, in {words.place(rules.cta, *at)}, were never written",
-            "missing: the load or store that fills them, or a wait for it; or the access "
-            f"reaches too far{words.latest_wait(new.agent)}",
-        ),
-        new,
-        None,
-        severity,
-        judged,
+        f"this access: {words.act(new)}",
+        f"{nbytes} bytes of it, in {words.place(rules.cta, *at)}, were never written",
+        "missing: the load or store that fills them, or a wait for it; or the access "
+        f"reaches too far{words.latest_wait(new.agent)}",
+        of=(new, None),
+        severity=severity,
+        nobodys=judged,
     )

@@ -130,15 +130,13 @@ class TensorMaps:
         self.observer.found(
             "tensormap",
             diagnosis,
-            (
-                f"this access: {words.act(record)}",
-                f"its {BYTES} bytes, at {address:#x} in {region.name}, were written {source}",
-                f"missing: {ACQUIRE} by the CTA that uses it, before the use"
-                f"{self._elsewhere(agent)}; or the tensormap as a kernel parameter",
-            ),
-            record.ins,
-            writer[1] if writer is not None else None,
-            ERROR if writer is not None or changed else PORTABILITY,
+            f"this access: {words.act(record)}",
+            f"its {BYTES} bytes, at {address:#x} in {region.name}, were written {source}",
+            f"missing: {ACQUIRE} by the CTA that uses it, before the use"
+            f"{self._elsewhere(agent)}; or the tensormap as a kernel parameter",
+            at=record.ins,
+            other=writer[1] if writer is not None else None,
+            severity=ERROR if writer is not None or changed else PORTABILITY,
         )
 
     def _elsewhere(self, agent: Agent) -> str:
@@ -214,12 +212,9 @@ class TensorMaps:
         self.observer.report(
             "tensormap",
             diagnosis,
-            (
-                *words.conflict(new, old, f"the {BYTES} bytes of the tensormap"),
-                missing,
-            ),
-            new,
-            old,
+            *words.conflict(new, old, f"the {BYTES} bytes of the tensormap"),
+            missing,
+            of=(new, old),
         )
 
 

@@ -275,7 +275,13 @@ class Unwritten:
         if reached:
             details.append(reached)
         severity = ERROR if reached else NOTE
-        self.observer.found("unwritten", diagnosis, details, read.ins, severity=severity)
+        self.observer.found(
+            "unwritten",
+            diagnosis,
+            *details,
+            at=read.ins,
+            severity=severity,
+        )
 
     def _place(self, region: Region, at: int) -> str:
         """A byte of an allocation in words: an element of the program's tensor, if there is one."""
@@ -325,11 +331,9 @@ def tell_of_registers(observer: Observer, code: Translated, reached: str) -> Non
     observer.found(
         "uninitialised",
         "a register is read that nothing has written",
-        (
-            f"this access: {words.line(first)}",
-            f"read before they are written, on some way: {', '.join(names[:8])}",
-            reached,
-            "missing: a value for the variable on each way that leads to its use",
-        ),
-        first,
+        f"this access: {words.line(first)}",
+        f"read before they are written, on some way: {', '.join(names[:8])}",
+        reached,
+        "missing: a value for the variable on each way that leads to its use",
+        at=first,
     )

@@ -106,14 +106,11 @@ class CoreOperations:
                 self.observer.report(
                     "product",
                     f"{words.thing(record)} writes its accumulator over {name}, which it reads",
-                    (
-                        f"this access: {words.act(record)}",
-                        f"D in {tensor.place(columns)}; {name} in columns [{first}, {first + n})",
-                        "missing: columns of their own for the accumulator",
-                    ),
-                    record,
-                    None,
-                    PORTABILITY,
+                    f"this access: {words.act(record)}",
+                    f"D in {tensor.place(columns)}; {name} in columns [{first}, {first + n})",
+                    "missing: columns of their own for the accumulator",
+                    of=(record, None),
+                    severity=PORTABILITY,
                 )
 
     @staticmethod
@@ -230,14 +227,12 @@ class CoreOperations:
             "protocol",
             "tcgen05.commit by a lane that has issued nothing for the tensor core, while other "
             "lanes of its warp have",
-            (
-                f"this commit: {words.line(ins)}, by lane {lane} of {words.name(agent)}",
-                f"operations of the tensor core were issued by {lanes_text(issuers)}",
-                "a commit tracks what its own thread has issued: by the PTX ISA its mbarrier may "
-                "complete before theirs has",
-                "missing: the commit by the lane that issues the operations",
-            ),
-            ins,
+            f"this commit: {words.line(ins)}, by lane {lane} of {words.name(agent)}",
+            f"operations of the tensor core were issued by {lanes_text(issuers)}",
+            "a commit tracks what its own thread has issued: by the PTX ISA its mbarrier may "
+            "complete before theirs has",
+            "missing: the commit by the lane that issues the operations",
+            at=ins,
             severity=PORTABILITY,
         )
 

@@ -106,13 +106,11 @@ class Repeats:
             "protocol",
             f"{repeat.lanes} lanes of {words.name(repeat.agent)} issue the same {mnemonic(ins)}"
             + (f": {effect}" if effect else ", which one would do"),
-            (
-                f"this access: {words.line(ins)}: {ins.text}",
-                "an asynchronous operation is issued by each lane that comes to it",
-                "missing: elect one lane (elect.sync, or a comparison with the thread's index) "
-                "around it",
-            ),
-            ins,
+            f"this access: {words.line(ins)}: {ins.text}",
+            "an asynchronous operation is issued by each lane that comes to it",
+            "missing: elect one lane (elect.sync, or a comparison with the thread's index) "
+            "around it",
+            at=ins,
             severity=ERROR if effect else NOTE,
         )
 
@@ -187,14 +185,12 @@ def rows_twice(observer: Observer, agent: Agent, store: ops.TmaStore, ins: Instr
             observer.found(
                 "global",
                 "one tile::scatter4 stores different values to a row twice",
-                (
-                    f"this access: {words.line(ins)}, by {words.name(agent)}",
-                    f"row {box[1]} of {observer.operand(t.address)}, at element {box[0]}; its rows "
-                    f"are {', '.join(str(row) for _, row in boxes)}",
-                    "missing: four different rows, or a row outside of the tensor for those that "
-                    "are not to be stored",
-                ),
-                ins,
+                f"this access: {words.line(ins)}, by {words.name(agent)}",
+                f"row {box[1]} of {observer.operand(t.address)}, at element {box[0]}; its rows "
+                f"are {', '.join(str(row) for _, row in boxes)}",
+                "missing: four different rows, or a row outside of the tensor for those that "
+                "are not to be stored",
+                at=ins,
             )
             return
 

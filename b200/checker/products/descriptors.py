@@ -82,14 +82,12 @@ class DescriptorRanks:
         self.observer.found(
             "descriptor",
             f"the matrix descriptor of {name} has the CTA's rank in its leading byte offset",
-            (
-                f"this access: {words.act(record)}",
-                f"bits 16 to 29 are {field:#x} in CTA rank {record.agent.cta.rank}",
-                use,
-                "missing: the low 18 bits of the shared address (address & 0x3FFFF) before it is "
-                "shifted into the descriptor",
-            ),
-            record.ins,
+            f"this access: {words.act(record)}",
+            f"bits 16 to 29 are {field:#x} in CTA rank {record.agent.cta.rank}",
+            use,
+            "missing: the low 18 bits of the shared address (address & 0x3FFFF) before it is "
+            "shifted into the descriptor",
+            at=record.ins,
             severity=PORTABILITY if ignored else ERROR,
         )
 
@@ -118,10 +116,8 @@ class DescriptorVersions:
         self.observer.found(
             "descriptor",
             f"the matrix descriptor of {name} has version 0, where PTX has 1 for tcgen05",
-            (
-                f"this access: {words.line(ins)}; {places} of this launch read such descriptors",
-                "missing: 1 in bits 46 to 48 of the descriptor",
-            ),
-            ins,
+            f"this access: {words.line(ins)}; {places} of this launch read such descriptors",
+            "missing: 1 in bits 46 to 48 of the descriptor",
+            at=ins,
             severity=PORTABILITY,
         )

@@ -82,15 +82,13 @@ def _finish_scales(observer: Observer, executed: list[Instr]) -> None:
             observer.found(
                 "numerics",
                 "values are quantised with the block scale before its rounding",
-                (
-                    f"this conversion: {words.line(element)}: {mnemonic(element)}",
-                    f"the scale is rounded at {words.line(scale)}: {mnemonic(scale)}",
-                    "missing: the scale converted back (cvt.f16x2 of what is stored) before "
-                    "the values are divided by it",
-                ),
-                element,
-                scale,
-                NOTE,
+                f"this conversion: {words.line(element)}: {mnemonic(element)}",
+                f"the scale is rounded at {words.line(scale)}: {mnemonic(scale)}",
+                "missing: the scale converted back (cvt.f16x2 of what is stored) before "
+                "the values are divided by it",
+                at=element,
+                other=scale,
+                severity=NOTE,
             )
 
 
@@ -110,11 +108,9 @@ def _finish_overlapping(observer: Observer, executed: list[Instr]) -> None:
             observer.found(
                 "numerics",
                 "ptxas writes a register of D before it has read it as C",
-                (
-                    f"registers: {names}, in an mma.sync of e4m3 or e5m2, which ptxas makes of "
-                    "several instructions",
-                    "missing: C in the registers of D, each at its place, or in others",
-                ),
-                ins,
+                f"registers: {names}, in an mma.sync of e4m3 or e5m2, which ptxas makes of "
+                "several instructions",
+                "missing: C in the registers of D, each at its place, or in others",
+                at=ins,
                 severity=PORTABILITY,
             )

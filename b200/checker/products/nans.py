@@ -161,12 +161,9 @@ def _tell(observer: Observer, read: list[Nans], result: Nans) -> None:
     observer.found(
         "numerics",
         f"NaN of {read[0].name} comes out in {result.name}",
-        (
-            *(f"read at {words.line(ins)}: {nans}" for nans, ins in zip(read, readers)),
-            f"written: {result}; with zeros for what is NaN in what is read, fewer are",
-            "missing: numbers there (bytes at random are no scale factors: some are NaN), or a "
-            "guard",
-        ),
-        readers[0],
+        *(f"read at {words.line(ins)}: {nans}" for nans, ins in zip(read, readers)),
+        f"written: {result}; with zeros for what is NaN in what is read, fewer are",
+        "missing: numbers there (bytes at random are no scale factors: some are NaN), or a guard",
+        at=readers[0],
         severity=NOTE,
     )

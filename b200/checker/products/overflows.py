@@ -56,13 +56,11 @@ class Overflows:
             self.observer.found(
                 "numerics",
                 f"{mnemonic(each.ins)} makes infinity of a finite value",
-                (
-                    f"this conversion: {words.line(each.ins)}; {each.count} value(s) in the launch",
-                    f"the first: {each.value:.6g}, by {each.who}; the largest number of "
-                    f"{each.target} is {largest:.6g}",
-                    "missing: a scale in front of the conversion, or .satfinite",
-                ),
-                each.ins,
+                f"this conversion: {words.line(each.ins)}; {each.count} value(s) in the launch",
+                f"the first: {each.value:.6g}, by {each.who}; the largest number of "
+                f"{each.target} is {largest:.6g}",
+                "missing: a scale in front of the conversion, or .satfinite",
+                at=each.ins,
                 severity=NOTE,
             )
 

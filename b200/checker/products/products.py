@@ -61,9 +61,9 @@ class Products:
         ]
 
     def note(
-        self, diagnosis: str, details: tuple, new: Record, old: Record | None, severity: str = NOTE
+        self, diagnosis: str, *details: str, of: tuple[Record, Record | None], severity: str = NOTE
     ) -> None:
-        self.observer.report("product", diagnosis, details, new, old, severity)
+        self.observer.report("product", diagnosis, *details, of=of, severity=severity)
 
     # --- tcgen05.mma ----------------------------------------------------------------------------
     def multiplied(self, record: Record, cta: CTA, op: DecodedMma) -> None:
@@ -103,29 +103,23 @@ class Products:
         if a < b + op.sfb.columns and b < a + op.sfa.columns:
             self.note(
                 "the scale factors of A and of B are read from the same columns",
-                (
-                    f"this access: {words.act(record)}",
-                    f"A: {tensor.place(slice(a, a + op.sfa.columns))}; B: from column {b} on",
-                    "missing: columns of their own for the scale factors of each operand",
-                ),
-                record,
-                None,
+                f"this access: {words.act(record)}",
+                f"A: {tensor.place(slice(a, a + op.sfa.columns))}; B: from column {b} on",
+                "missing: columns of their own for the scale factors of each operand",
+                of=(record, None),
             )
         return tuple(found)
 
     def _scales_of_an_mma(self, record, tensor, sf, name: str, old: Record):
         self.note(
             f"the scale factors of {name} lie where {words.thing(old)} has put its accumulator",
-            (
-                f"this access: {words.act(record)}",
-                f"written by: {words.act(old)}",
-                f"in {tensor.place(slice(sf.column, sf.column + sf.columns))}",
-                "missing: columns for the scale factors after the accumulator's, or a tcgen05.cp "
-                "after it",
-            ),
-            record,
-            old,
-            ERROR,
+            f"this access: {words.act(record)}",
+            f"written by: {words.act(old)}",
+            f"in {tensor.place(slice(sf.column, sf.column + sf.columns))}",
+            "missing: columns for the scale factors after the accumulator's, or a tcgen05.cp "
+            "after it",
+            of=(record, old),
+            severity=ERROR,
         )
 
     def _step(
@@ -141,14 +135,11 @@ class Products:
         if old is not record:
             self.note(
                 "a K-step is counted twice: the same bytes of A and B, multiplied into one sum",
-                (
-                    f"this access: {words.act(record)}",
-                    f"multiplied before: {words.act(old)}",
-                    f"A at {places[0]:#x}, B at {places[1]:#x} of CTA {cta.index}'s shared memory",
-                    "missing: another k-block in the descriptors (its index is not advanced)",
-                ),
-                record,
-                old,
+                f"this access: {words.act(record)}",
+                f"multiplied before: {words.act(old)}",
+                f"A at {places[0]:#x}, B at {places[1]:#x} of CTA {cta.index}'s shared memory",
+                "missing: another k-block in the descriptors (its index is not advanced)",
+                of=(record, old),
             )
             return
         if before is None or not op.accumulate or not scales:
@@ -161,15 +152,12 @@ class Products:
                 self.note(
                     f"the scale factors of {name} are those of the K-step before: they are not "
                     "advanced",
-                    (
-                        f"this access: {words.act(record)}",
-                        f"the K-step before: {words.act(old)}",
-                        f"both read column {mine[0]}, byte {mine[1]}, which nothing has written in "
-                        "between",
-                        "missing: the next k-block in the scale factors' address, or a tcgen05.cp",
-                    ),
-                    record,
-                    old,
+                    f"this access: {words.act(record)}",
+                    f"the K-step before: {words.act(old)}",
+                    f"both read column {mine[0]}, byte {mine[1]}, which nothing has written in "
+                    "between",
+                    "missing: the next k-block in the scale factors' address, or a tcgen05.cp",
+                    of=(record, old),
                 )
             self._order(record, old, name, (a, b), places, mine[2], other[2])
 
@@ -189,17 +177,13 @@ class Products:
             self.note(
                 f"the scale factors of {name} go the other way through their stage than its "
                 "k-blocks",
-                (
-                    f"this access: {words.act(record)}, {name} at {now[i]:#x}, its scale factors "
-                    f"from {new.start:#x}",
-                    f"the K-step before: {name} at {before[i]:#x}, its scale factors from "
-                    f"{first.start:#x}",
-                    f"copied by: {words.act(new)}",
-                    "missing: the scale factors of this k-block (the index of a tcgen05.cp's "
-                    "source)",
-                ),
-                record,
-                new,
+                f"this access: {words.act(record)}, {name} at {now[i]:#x}, its scale factors "
+                f"from {new.start:#x}",
+                f"the K-step before: {name} at {before[i]:#x}, its scale factors from "
+                f"{first.start:#x}",
+                f"copied by: {words.act(new)}",
+                "missing: the scale factors of this k-block (the index of a tcgen05.cp's source)",
+                of=(record, new),
             )
 
     def _discarded(self, record: Record, tensor: TensorRules, op: DecodedMma):
@@ -241,7 +225,11 @@ class Products:
                     f"in {tensor.place(columns)}",
                     missing,
                 )
-                self.note(diagnosis, details, record, old)
+                self.note(
+                    diagnosis,
+                    *details,
+                    of=(record, old),
+                )
                 return old
         return None
 
@@ -268,15 +256,12 @@ class Products:
             if old is not None and old.kind == "cp" and not used[cells == number].any():
                 self.note(
                     f"{thing} overwrites scale factors that no tcgen05.mma has used",
-                    (
-                        f"this access: {words.act(record)}",
-                        f"written by: {words.act(old)}",
-                        f"in {tensor.place(columns)}",
-                        "missing: columns of their own for the scale factors of each operand and "
-                        "k-block",
-                    ),
-                    record,
-                    old,
+                    f"this access: {words.act(record)}",
+                    f"written by: {words.act(old)}",
+                    f"in {tensor.place(columns)}",
+                    "missing: columns of their own for the scale factors of each operand and "
+                    "k-block",
+                    of=(record, old),
                 )
 
     # --- operands in shared memory --------------------------------------------------------------
@@ -309,14 +294,11 @@ class Products:
     def _differs(self, record: Record, old: Record, operand, how: str, one: str):
         self.note(
             f"operand {operand.name} is read {how}",
-            (
-                f"this access: {words.act(record)}",
-                f"loaded by: {words.act(old)}",
-                f"missing: {one} for the tensormap and the matrix descriptor (both from the same "
-                "shared-memory layout)",
-            ),
-            record,
-            old,
+            f"this access: {words.act(record)}",
+            f"loaded by: {words.act(old)}",
+            f"missing: {one} for the tensormap and the matrix descriptor (both from the same "
+            "shared-memory layout)",
+            of=(record, old),
         )
 
     def out_of_phase(self, new: Record, old: Record) -> None:
@@ -329,17 +311,14 @@ class Products:
         self.note(
             f"{words.thing(new)} reads a tile of {words.thing(old)} that begins in the middle of "
             "the swizzle's pattern",
-            (
-                f"this access: {words.act(new)}",
-                f"loaded by: {words.act(old)}",
-                f"the tile is at shared-memory offset {old.start:#x}, {old.start % period} bytes "
-                f"after a multiple of {period}: the XOR of its rows is that of the address, not of "
-                "the row in the tile",
-                f"missing: a base that is a multiple of {period}, or an XOR of the reader that is "
-                "taken from the address",
-            ),
-            new,
-            old,
+            f"this access: {words.act(new)}",
+            f"loaded by: {words.act(old)}",
+            f"the tile is at shared-memory offset {old.start:#x}, {old.start % period} bytes "
+            f"after a multiple of {period}: the XOR of its rows is that of the address, not of "
+            "the row in the tile",
+            f"missing: a base that is a multiple of {period}, or an XOR of the reader that is "
+            "taken from the address",
+            of=(new, old),
         )
 
     def stale(self, new: Record, old: Record, place: str) -> None:
@@ -349,15 +328,12 @@ class Products:
         self.note(
             f"{words.thing(new)} reads what an earlier phase has left: the load of the later phase "
             "did not reach it",
-            (
-                f"this access: {words.act(new)}",
-                f"loaded by: {words.act(old)}",
-                f"overwritten in part by: {words.act(later)}",
-                f"in {place}",
-                "missing: a load of the whole stage, or fewer k-blocks or rows for the tail",
-            ),
-            new,
-            old,
+            f"this access: {words.act(new)}",
+            f"loaded by: {words.act(old)}",
+            f"overwritten in part by: {words.act(later)}",
+            f"in {place}",
+            "missing: a load of the whole stage, or fewer k-blocks or rows for the tail",
+            of=(new, old),
         )
 
     def remarked(self, finding: Finding) -> None:
@@ -369,13 +345,10 @@ class Products:
         self.unread = True
         self.note(
             f"a part of what {words.thing(old)}{NEVER_READ}",
-            (
-                f"the load: {words.act(old)}",
-                f"{(total - used) * GRANULE} of {total * GRANULE} bytes are overwritten, or left "
-                "when the CTA ends, and no tcgen05.mma or tcgen05.cp has read them",
-                "missing: a k-block (their number, or the index of one), or N or M of the "
-                "instruction descriptor is smaller than the tile",
-            ),
-            old,
-            None,
+            f"the load: {words.act(old)}",
+            f"{(total - used) * GRANULE} of {total * GRANULE} bytes are overwritten, or left "
+            "when the CTA ends, and no tcgen05.mma or tcgen05.cp has read them",
+            "missing: a k-block (their number, or the index of one), or N or M of the "
+            "instruction descriptor is smaller than the tile",
+            of=(old, None),
         )

@@ -82,13 +82,11 @@ def _found(observer: Observer, record: Record, effect: Multiplies, fill: Record 
     observer.found(
         "product",
         f"{words.thing(record)} may take {name} {holds}",
-        (
-            f"this access: {words.act(record)}, with {buffer}::{effect.usage}",
-            f"filled by: {words.act(fill)}" if fill is not None else "filled by: nothing",
-            f"missing: {buffer}::fill for an MMA before that reads this {name}, and no write to it "
-            "in between",
-        ),
-        record.ins,
-        fill.ins if fill is not None else None,
-        ERROR if fill is not None else PORTABILITY,
+        f"this access: {words.act(record)}, with {buffer}::{effect.usage}",
+        f"filled by: {words.act(fill)}" if fill is not None else "filled by: nothing",
+        f"missing: {buffer}::fill for an MMA before that reads this {name}, and no write to it "
+        "in between",
+        at=record.ins,
+        other=fill.ins if fill is not None else None,
+        severity=ERROR if fill is not None else PORTABILITY,
     )

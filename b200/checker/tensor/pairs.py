@@ -52,13 +52,11 @@ def allocates(observer: Observer, agent: Agent) -> None:
     observer.found(
         "protocol",
         "tensor memory is allocated for a CTA pair before the peer CTA is known to run",
-        (
-            f"this access: {words.line(observer.ins)}, by {words.name(agent)}; the peer is rank "
-            f"{peer.rank}",
-            "missing: barrier.cluster.arrive (.relaxed will do) and barrier.cluster.wait before "
-            "tcgen05.alloc.cta_group::2, which reaches into the peer CTA",
-        ),
-        observer.ins,
+        f"this access: {words.line(observer.ins)}, by {words.name(agent)}; the peer is rank "
+        f"{peer.rank}",
+        "missing: barrier.cluster.arrive (.relaxed will do) and barrier.cluster.wait before "
+        "tcgen05.alloc.cta_group::2, which reaches into the peer CTA",
+        at=observer.ins,
     )
 
 
@@ -87,14 +85,12 @@ def frees(observer: Observer, record: Record, first: int) -> None:
         "lifetime",
         "tensor memory of a CTA pair is deallocated before the peer CTA is known to have allocated "
         "it",
-        (
-            f"this access: {words.act(record)}",
-            f"the peer's tcgen05.alloc, in CTA rank {peer.rank}: {done}",
-            "missing: barrier.cluster.arrive and barrier.cluster.wait between the peer's alloc and "
-            "this dealloc (the alloc of one CTA does not wait for the other's)",
-        ),
-        record.ins,
-        other.ins if other is not None else None,
+        f"this access: {words.act(record)}",
+        f"the peer's tcgen05.alloc, in CTA rank {peer.rank}: {done}",
+        "missing: barrier.cluster.arrive and barrier.cluster.wait between the peer's alloc and "
+        "this dealloc (the alloc of one CTA does not wait for the other's)",
+        at=record.ins,
+        other=other.ins if other is not None else None,
     )
 
 
@@ -119,16 +115,13 @@ def frees_in_use(rules: TensorRules, new: Record, old: Record, columns: slice) -
         "lifetime",
         f"tensor memory of a CTA pair is deallocated before {words.thing(old)} of the peer CTA is "
         "known to have used it",
-        (
-            f"this access: {words.act(new)}",
-            f"used by: {words.act(old)}",
-            f"in {rules.place(columns)}",
-            "missing: barrier.cluster.arrive and barrier.cluster.wait, or a wait for an arrival of "
-            "the peer's warps, before this dealloc",
-        ),
-        new,
-        old,
-        PORTABILITY,
+        f"this access: {words.act(new)}",
+        f"used by: {words.act(old)}",
+        f"in {rules.place(columns)}",
+        "missing: barrier.cluster.arrive and barrier.cluster.wait, or a wait for an arrival of "
+        "the peer's warps, before this dealloc",
+        of=(new, old),
+        severity=PORTABILITY,
     )
 
 
@@ -151,12 +144,10 @@ def groups(observer: Observer, found: dict[str, Instr]) -> None:
     observer.found(
         "protocol",
         "a kernel has tcgen05 instructions of cta_group::1 and of cta_group::2",
-        (
-            f"{words.line(one)}: {one.opcode}",
-            f"{words.line(two)}: {two.opcode}",
-            "ptxas refuses such a kernel",
-            "missing: the same .cta_group for all of them, or a kernel for each",
-        ),
-        one,
-        two,
+        f"{words.line(one)}: {one.opcode}",
+        f"{words.line(two)}: {two.opcode}",
+        "ptxas refuses such a kernel",
+        "missing: the same .cta_group for all of them, or a kernel for each",
+        at=one,
+        other=two,
     )

@@ -77,17 +77,15 @@ def tell(observer: Observer, reached: str) -> None:
         observer.found(
             "uninitialised",
             f"{words.thing(load)} reads {_place(same)} of tensor memory that nothing has written",
-            (
-                f"this access: {words.act(load)}",
-                f"the rest of columns [{columns.start}, {columns.stop}) was written by: "
-                f"{words.act(writer)}",
-                reached,
-                "missing: a load, or a use of what it loads, of written lanes and columns only (a "
-                "sum with M = 64 lies in lanes 0-15 of each 32); or M and N of the instruction "
-                "descriptor as large as the tile",
-            ),
-            load.ins,
-            writer.ins,
+            f"this access: {words.act(load)}",
+            f"the rest of columns [{columns.start}, {columns.stop}) was written by: "
+            f"{words.act(writer)}",
+            reached,
+            "missing: a load, or a use of what it loads, of written lanes and columns only (a "
+            "sum with M = 64 lies in lanes 0-15 of each 32); or M and N of the instruction "
+            "descriptor as large as the tile",
+            at=load.ins,
+            other=writer.ins,
         )
 
 

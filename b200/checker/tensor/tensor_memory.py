@@ -93,16 +93,13 @@ class TensorRules:
         self.report(
             "accumulator",
             f"{words.thing(new)} accumulates on values that {words.thing(old)} has taken already",
-            (
-                f"this access: {words.act(new)}",
-                f"taken by: {words.act(old)}",
-                f"in {self.place(columns)}",
-                "missing, where a new sum begins: enable-input-d false for the first MMA of the "
-                "tile (the accumulate flag is never reset)",
-            ),
-            new,
-            old,
-            NOTE,
+            f"this access: {words.act(new)}",
+            f"taken by: {words.act(old)}",
+            f"in {self.place(columns)}",
+            "missing, where a new sum begins: enable-input-d false for the first MMA of the "
+            "tile (the accumulate flag is never reset)",
+            of=(new, old),
+            severity=NOTE,
         )
 
     def write(self, new: Record, halves: Halves, columns: slice, lanes: Lanes = None) -> None:
@@ -137,15 +134,11 @@ class TensorRules:
             self.report(
                 "lifetime",
                 f"{words.thing(new)} uses tensor memory that is deallocated",
-                (
-                    f"this access: {words.act(new)}",
-                    f"deallocated by: {words.act(old)}",
-                    f"in {self.place(columns)}; another CTA of the SM may have them by now",
-                    "missing: a barrier with every warp that uses tensor memory before "
-                    "tcgen05.dealloc",
-                ),
-                new,
-                old,
+                f"this access: {words.act(new)}",
+                f"deallocated by: {words.act(old)}",
+                f"in {self.place(columns)}; another CTA of the SM may have them by now",
+                "missing: a barrier with every warp that uses tensor memory before tcgen05.dealloc",
+                of=(new, old),
                 nobodys="freed" if new.kind == "load" else "",
             )
         return bool(number)
@@ -215,12 +208,9 @@ class TensorRules:
             self.report(
                 "race",
                 self._sentence(new, old, how),
-                (
-                    *words.conflict(new, old, self.place(columns)),
-                    words.missing_wait(new, old) if old.empty else words.missing_step(agent, old),
-                ),
-                new,
-                old,
+                *words.conflict(new, old, self.place(columns)),
+                words.missing_wait(new, old) if old.empty else words.missing_step(agent, old),
+                of=(new, old),
             )
 
     def _in_turn(self, new: Record, old: Record, columns: slice):
@@ -245,15 +235,12 @@ class TensorRules:
                 self.report(
                     "race",
                     self._sentence(first, new, "write"),
-                    (
-                        f"this access: {words.act(first)}",
-                        f"conflicts with: {words.act(new)}",
-                        f"it has waited for this sum: {words.act(sum_)}",
-                        f"in {self.place(columns)}",
-                        words.missing_step(first.agent, new),
-                    ),
-                    first,
-                    new,
+                    f"this access: {words.act(first)}",
+                    f"conflicts with: {words.act(new)}",
+                    f"it has waited for this sum: {words.act(sum_)}",
+                    f"in {self.place(columns)}",
+                    words.missing_step(first.agent, new),
+                    of=(first, new),
                 )
                 self.taken_back(first, sum_)
                 return True
@@ -296,15 +283,12 @@ class TensorRules:
         self.report(
             "lifetime",
             f"tensor memory is deallocated before {words.thing(old)} of it is waited for",
-            (
-                f"this access: {words.act(new)}",
-                f"under way: {words.act(old)}",
-                f"in {self.place(columns)}; another CTA of the SM may get them",
-                f"missing: {wait} by {words.name(old.agent)} before it arrives at the barrier that "
-                "lets them be freed",
-            ),
-            new,
-            old,
+            f"this access: {words.act(new)}",
+            f"under way: {words.act(old)}",
+            f"in {self.place(columns)}; another CTA of the SM may get them",
+            f"missing: {wait} by {words.name(old.agent)} before it arrives at the barrier that "
+            "lets them be freed",
+            of=(new, old),
         )
 
     def _freed_behind_relaxed(self, new: Record, old: Record, columns: slice):
@@ -315,14 +299,11 @@ class TensorRules:
         self.report(
             "race",
             "tensor memory is deallocated after a barrier whose arrive is relaxed",
-            (
-                *words.conflict(new, old, self.place(columns)),
-                f"missing: release semantics of the arrive of {words.name(old.agent)} "
-                "(barrier.cluster.arrive without .relaxed)",
-            ),
-            new,
-            old,
-            PORTABILITY,
+            *words.conflict(new, old, self.place(columns)),
+            f"missing: release semantics of the arrive of {words.name(old.agent)} "
+            "(barrier.cluster.arrive without .relaxed)",
+            of=(new, old),
+            severity=PORTABILITY,
         )
 
     def _fences(self, new: Record, old: Record, columns: slice):
@@ -332,15 +313,11 @@ class TensorRules:
         self.report(
             "race",
             f"{words.thing(new)} uses tensor memory after a barrier without tcgen05 fences",
-            (
-                *words.conflict(new, old, self.place(columns)),
-                f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
-                "barrier, or "
-                f"tcgen05.fence::after_thread_sync by {words.name(new.agent)} after it",
-            ),
-            new,
-            old,
-            PORTABILITY,
+            *words.conflict(new, old, self.place(columns)),
+            f"missing: tcgen05.fence::before_thread_sync by {words.name(old.agent)} before the "
+            f"barrier, or tcgen05.fence::after_thread_sync by {words.name(new.agent)} after it",
+            of=(new, old),
+            severity=PORTABILITY,
         )
 
     def _out_of_order(self, new: Record, old: Record, columns: slice):
@@ -355,13 +332,10 @@ class TensorRules:
         self.report(
             "race",
             f"{words.thing(new)} {relies}",
-            (
-                *words.conflict(new, old, self.place(columns)),
-                "missing: tcgen05.commit behind the first, and a wait for its mbarrier",
-            ),
-            new,
-            old,
-            PORTABILITY,
+            *words.conflict(new, old, self.place(columns)),
+            "missing: tcgen05.commit behind the first, and a wait for its mbarrier",
+            of=(new, old),
+            severity=PORTABILITY,
         )
 
     def _narrow(self, new: Record, old: Record, columns: slice):
@@ -376,14 +350,11 @@ class TensorRules:
             "race",
             f"{words.thing(new)} uses tensor memory that an arrive of CTA scope hands to another "
             "CTA",
-            (
-                *words.conflict(new, old, self.place(columns)),
-                f"missing: .relaxed.cluster or .release.cluster for the {mnemonic(edge.ins)} at "
-                f"{words.line(edge.ins)}, by {words.name(edge.agent)}",
-            ),
-            new,
-            old,
-            NOTE,
+            *words.conflict(new, old, self.place(columns)),
+            f"missing: .relaxed.cluster or .release.cluster for the {mnemonic(edge.ins)} at "
+            f"{words.line(edge.ins)}, by {words.name(edge.agent)}",
+            of=(new, old),
+            severity=NOTE,
         )
 
     def _partly(self, new: Record, halves: Halves, columns: slice, writer: int):
@@ -400,16 +371,12 @@ class TensorRules:
         self.report(
             "uninitialised",
             f"{words.thing(new)} reads tensor memory that nothing has written",
-            (
-                f"this access: {words.act(new)}",
-                f"{cells * 100 // of} % of {self.place(columns)} was never written since it was "
-                "allocated",
-                "missing: the MMA without accumulation (enable-input-d false) that starts the "
-                "tile, the tcgen05.cp or "
-                "tcgen05.st that fills it, or a wait for it; or the columns are wrong"
-                f"{words.latest_wait(new.agent)}",
-            ),
-            new,
-            None,
+            f"this access: {words.act(new)}",
+            f"{cells * 100 // of} % of {self.place(columns)} was never written since it was "
+            "allocated",
+            "missing: the MMA without accumulation (enable-input-d false) that starts the tile, "
+            "the tcgen05.cp or tcgen05.st that fills it, or a wait for it; or the columns are "
+            f"wrong{words.latest_wait(new.agent)}",
+            of=(new, None),
             nobodys="tensor",
         )
