@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,77 +21,57 @@ FOLLOWERS = 64  # operations that are looked at which end after another
 EVENTS = 24  # remembered of an mbarrier, for the report of a hang
 
 
+@dataclass(slots=True, eq=False)
 class Record:
     """One access, or one asynchronous operation.
 
     component, step: the access is complete for a warp whose clock has this step of this component.
-    epoch: the issuing warp's epoch at issue. kind: "generic", "atomic", "tma", "bulk", "mma", "cp",
-    "load", "store", ... text: what the access does, in words. barrier: the Barrier that completes
-    the access, or None. narrow: it is of fewer than 4 bytes. places: the bytes of each of its
-    latest executions, if these leave out bytes of their words. lanes: those that make a generic
-    access, each its own; 0 if the warp makes it as one. readers: the strong reads of other warps
-    that have received this strong write. sum: of an MMA, its accumulator's place, and its shape
-    with K. behind: of an operation of the tensor core, the step of the latest MMA before it in its
-    queue; 0 for none. followers: operations of other warps that end after this one
-    (tensor/queue_order.py).
+    epoch: the issuing warp's epoch at issue.
+    kind: "generic", "atomic", "tma", "bulk", "mma", "cp", "load", "store", ...
+    text: what the access does, in words.
+    barrier: the Barrier that completes the access, or None. narrow: it is of fewer than 4 bytes.
+    places: the bytes of each of its latest executions, if these leave out bytes of their words.
+    lanes: those that make a generic access, each its own; 0 if the warp makes it as one. readers:
+    the strong reads of other warps that have received this strong write. sum: of an MMA, its
+    accumulator's place, and its shape with K. behind: of an operation of the tensor core, the
+    step of the latest MMA before it in its queue; 0 for none. followers: operations of other warps
+    that end after this one (tensor/queue_order.py).
     """
 
-    __slots__ = (
-        "number",
-        "agent",
-        "ins",
-        "component",
-        "step",
-        "epoch",
-        "kind",
-        "text",
-        "barrier",
-        "narrow",
-        "places",
-        "empty",
-        "turn",
-        "box",
-        "overwritten",
-        "source",
-        "parts",
-        "inside",
-        "start",
-        "lanes",
-        "readers",
-        "sum",
-        "behind",
-        "followers",
-    )
+    agent: Agent
+    ins: Any
+    component: int
+    step: int
+    kind: str
+    text: str
+    barrier: Barrier | None = None
+    narrow: bool = False
+    number: int = 0
+    epoch: int = 0
+    turn: int = 0
+    lanes: int = 0
+    places: dict[bytes, np.ndarray] = field(default_factory=dict)
+    readers: list[Record] = field(default_factory=list)
+    followers: list[Record] = field(default_factory=list)
+    sum: Any = None
+    behind: int = 0
+    empty: bool = False  # it read what nothing had written
+    box: Any = None  # tensormap of a TMA load
+    inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
+    source: str = ""  # tensor that a load reads
+    parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
+    start: int = 0  # offset in shared memory of what a tcgen05.cp copies, or a TMA load fills
+    overwritten: Record | None = None  # the latest load over a part of this one
 
-    def __init__(
-        self,
-        agent: Agent,
-        ins,
-        component: int,
-        step: int,
-        kind: str,
-        text: str,
-        barrier: Barrier | None = None,
-        narrow: bool = False,
-    ):
-        self.agent, self.ins, self.component, self.step = agent, ins, component, step
-        self.kind, self.text, self.barrier, self.narrow = kind, text, barrier, narrow
-        self.places: dict[bytes, np.ndarray] = {}
-        self.epoch = agent.now()
-        self.turn = agent.turn
-        self.lanes = 0
-        self.readers: list[Record] = []
-        self.sum: Any = None
-        self.behind = 0
-        self.followers: list[Record] = []
-        self.number = 0
-        self.empty = False  # it read what nothing had written
-        self.box = None  # tensormap of a TMA load
-        self.inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
-        self.source = ""  # tensor that a load reads
-        self.parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
-        self.start = 0  # offset in shared memory of what a tcgen05.cp copies, or a TMA load fills
-        self.overwritten: Record | None = None  # the latest load over a part of this one
+    def __post_init__(self):
+        self.epoch, self.turn = self.agent.now(), self.agent.turn
+
+    @classmethod
+    def of_warp(cls, agent: Agent, ins: Any, text: str, kind: str = "generic") -> Record:
+        """An access that the warp makes itself: it is complete for who knows the warp's epoch."""
+        record = cls(agent, ins, agent.component, 0, kind, text)
+        record.step = record.epoch
+        return record
 
     def touches(self, places: np.ndarray) -> None:
         """Note the bytes of an execution. places: int64, none of them twice."""
@@ -108,68 +89,47 @@ class Record:
         return not any(np.isin(mine, theirs).any() for theirs in old.places.values())
 
 
+@dataclass(slots=True, eq=False)
 class Barrier:
     """The checker's knowledge of one mbarrier. `gathered` is the clock that its arrivals have
     published; `passed` is the clock that its latest completed phase hands to a waiter.
 
-    phases: number of completed phases. announced, signalled: bytes announced by expect_tx, and
-    bytes of the copies issued to the mbarrier. lane: the lane that initialised it last. users: warp
-    -> the warp's epoch at its latest use. uses: instruction -> the warps and lanes that arrive with
-    it (arrivals.py). answers: Barrier B -> (warp, instruction) of the latest arrival on this
-    mbarrier by a warp whose latest wait was on B. looks: warp -> (its epoch, instruction) of its
-    wait for the latest completed phase. waited: numbers of the phases that some warp has waited
-    for. unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of
-    it is known to come after (barriers/phases.py). states: (warp, or None for any; state) ->
-    (phase, instruction) of the latest arrival that was given this state (barriers/phases.py).
+    record: of its initialisation. phases: number of completed phases.
+    announced, signalled: bytes announced by expect_tx, and bytes of the copies issued to
+    the mbarrier.
+    lane: the lane that initialised it last. users: warp -> the warp's epoch at its latest use.
+    uses: instruction -> the warps and lanes that arrive with it (arrivals.py).
+    answers: Barrier B -> (warp, instruction) of the latest arrival on this mbarrier by a warp whose
+    latest wait was on B.
+    looks: warp -> (its epoch, instruction) of its wait for the latest completed phase.
+    waited: numbers of the phases that some warp has waited for.
+    unheld: (warp, its epoch, instruction) of each expect_tx of this phase that no arrival of it is
+    known to come after (barriers/phases.py).
+    states: (warp, or None for any; state) -> (phase, instruction) of the latest arrival that was
+    given this state (barriers/phases.py).
     """
 
-    __slots__ = (
-        "object",
-        "component",
-        "phases",
-        "gathered",
-        "passed",
-        "last",
-        "record",
-        "announced",
-        "signalled",
-        "expects",
-        "copies",
-        "events",
-        "strict",
-        "lane",
-        "users",
-        "uses",
-        "answers",
-        "looks",
-        "waited",
-        "unheld",
-        "states",
-    )
-
-    def __init__(
-        self,
-        mbarrier: MBarrier,
-        component: int,
-        record: Record,
-        strict: bool = False,
-        lane: int = 0,
-    ):
-        self.strict, self.lane = strict, lane
-        self.users: dict = {}
-        self.uses: dict = {}
-        self.answers: dict = {}
-        self.looks: dict = {}
-        self.waited: set[int] = set()
-        self.unheld: list[tuple] = []
-        self.states: dict[tuple, tuple] = {}
-        self.object, self.component, self.record = mbarrier, component, record
-        self.phases = self.announced = self.signalled = 0
-        self.gathered = self.passed = NOTHING
-        self.last: np.ndarray | None = None
-        self.expects: dict = {}  # instruction -> bytes it announced last
-        self.copies: dict = {}  # instruction -> bytes it signalled last
-        self.events: deque = deque(maxlen=EVENTS)
+    object: MBarrier
+    component: int
+    record: Record
+    strict: bool = False
+    lane: int = 0
+    phases: int = 0
+    announced: int = 0
+    signalled: int = 0
+    gathered: np.ndarray = field(default_factory=lambda: NOTHING)
+    passed: np.ndarray = field(default_factory=lambda: NOTHING)
+    last: np.ndarray | None = None
+    users: dict = field(default_factory=dict)
+    uses: dict = field(default_factory=dict)
+    answers: dict = field(default_factory=dict)
+    looks: dict = field(default_factory=dict)
+    waited: set[int] = field(default_factory=set)
+    unheld: list[tuple] = field(default_factory=list)
+    states: dict[tuple, tuple] = field(default_factory=dict)
+    expects: dict = field(default_factory=dict)  # instruction -> bytes it announced last
+    copies: dict = field(default_factory=dict)  # instruction -> bytes it signalled last
+    events: deque = field(default_factory=lambda: deque(maxlen=EVENTS))
 
     def again(self, agent: Agent, ins, lane: int, count: int) -> bool:
         """Whether an initialisation belongs to the recorded execution of mbarrier.init, as another
@@ -254,17 +214,16 @@ class Barrier:
         return place
 
 
+@dataclass(slots=True, eq=False)
 class Meeting:
     """One generation of a CTA barrier, or one phase of the cluster barrier. `clock` joins the
     clocks of the warps that have arrived.
     """
 
-    __slots__ = ("clock", "last", "arrivals")
-
-    def __init__(self):
-        self.arrivals: list[tuple] = []  # (warp, its epoch, instruction, threads counted)
-        self.clock = np.zeros((SHARED_ROWS, 32), np.int32)
-        self.last: np.ndarray | None = None
+    # (warp, its epoch, instruction, threads counted)
+    arrivals: list[tuple] = field(default_factory=list)
+    clock: np.ndarray = field(default_factory=lambda: np.zeros((SHARED_ROWS, 32), np.int32))
+    last: np.ndarray | None = None
 
     def gather(self, clock: np.ndarray) -> None:
         if clock is not self.last:

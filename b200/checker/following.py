@@ -67,6 +67,7 @@ accesses and atomics hand over, and nobody receives that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,19 +122,17 @@ class Left(NamedTuple):
     ranks: dict[tuple, dict[int, int | None]]
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """The point that a cluster has reached after a step. next: the node after the step first taken
     from here. more: step -> node, for the other steps taken from here.
     left: the state left by the first cluster that has ended here.
     """
 
-    __slots__ = ("step", "next", "more", "left")
-
-    def __init__(self, step: tuple | None):
-        self.step = step
-        self.next: Node | None = None
-        self.more: dict[tuple, Node] | None = None
-        self.left: Left | None = None
+    step: tuple | None
+    next: Node | None = None
+    more: dict[tuple, Node] | None = None
+    left: Left | None = None
 
     def beside(self, step: tuple) -> Node | None:
         """The node after `step`, where that is not the one first taken from here."""
@@ -157,6 +156,7 @@ class Remark(NamedTuple):
     finding: Finding
 
 
+@dataclass(eq=False)
 class Traces:
     """The steps that clusters have taken in launches of one kernel, as a tree from `root`. remarks:
     node -> the remarks on the clusters that ended there. seen: of the clusters, where launches
@@ -165,13 +165,14 @@ class Traces:
     do. met: what Trail.met has told of checked clusters.
     """
 
-    def __init__(self, judged: bool = False):
-        self.judged = judged
-        self.root, self.steps = Node(None), 0
-        self.seen = Seen()
-        self.in_place = self.apart = False
-        self.met: set[tuple] = set()
-        self.remarks: dict[Node, list[Remark]] = {}
+    judged: bool = False
+    root: Node = field(default_factory=lambda: Node(None))
+    steps: int = 0
+    seen: Seen = field(default_factory=Seen)
+    in_place: bool = False
+    apart: bool = False
+    met: set[tuple] = field(default_factory=set)
+    remarks: dict[Node, list[Remark]] = field(default_factory=dict)
 
 
 class Following:

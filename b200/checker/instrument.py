@@ -16,7 +16,7 @@ from b200.checker.barriers import synchronisation as sync
 from b200.checker.dependents import unheeded
 from b200.checker.memory import generic, tensormaps  # noqa: F401
 from b200.checker.products.overflows import watched
-from b200.checker.steps import WRAPPERS, every_operand, look_of, plain
+from b200.checker.steps import WRAPPERS, every_operand, look_of, named, plain
 from b200.checker.tensor import pairs, tensor_accesses
 from b200.checker.tensor.tensor_accesses import first_reads
 from b200.program.analysis import Block
@@ -84,15 +84,16 @@ def _stepping(ins: Instr, run: Run, make: Callable):
     """
     observed = make(ins, ins.effect, run)
     look = look_of(make, ins)
-    if look is None or observed is run:
-        return observed
+    if observed is run:
+        return run
+    if look is None:
+        return named(ins, observed)
     every = look is every_operand
 
     def step(warp: CheckedFragment, who: int, *args):
         observer = warp.observer
-        trail = observer.trail
+        observer.ins, trail = ins, observer.trail
         if trail is not None:
-            observer.ins = ins
             if every:
                 operands = tuple([x if type(x) is int else plain(x) for x in args])
                 trail.take(ins, warp, who, operands)

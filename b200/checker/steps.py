@@ -117,6 +117,16 @@ def all_operands(ins: Instr) -> Looking:
     return every_operand
 
 
+def named(ins: Instr, run: Run) -> Run:
+    """A run function, with the observer told which instruction is executed."""
+
+    def told(warp: CheckedFragment, who: int, *args):
+        warp.observer.ins = ins
+        return run(warp, who, *args)
+
+    return told
+
+
 # --- operations -----------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from b200.program.module import Instr
@@ -21,6 +22,7 @@ class Told(NamedTuple):
     epoch: int
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """Operations of a warp that are issued in order and complete later. `issued` counts them.
 
@@ -30,14 +32,13 @@ class Stream:
     those that have issued operations. multiplied: the step of the latest MMA, 0 for none.
     """
 
-    __slots__ = ("component", "issued", "marks", "waits", "told", "lanes", "multiplied")
-
-    def __init__(self, component: int):
-        self.component, self.issued, self.lanes = component, 0, 0
-        self.multiplied = 0
-        self.marks: list[int] = []
-        self.waits: deque[tuple[int, int, Instr, int]] = deque(maxlen=16)
-        self.told: deque[Told] = deque(maxlen=16)
+    component: int
+    issued: int = 0
+    lanes: int = 0
+    multiplied: int = 0
+    marks: list[int] = field(default_factory=list)
+    waits: deque[tuple[int, int, Instr, int]] = field(default_factory=lambda: deque(maxlen=16))
+    told: deque[Told] = field(default_factory=lambda: deque(maxlen=16))
 
     def next(self) -> int:
         self.issued += 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from b200 import effects as e
 from b200.checker.instrument import CheckedWriter
+from b200.checker.memory.parts import of_first_lane
 from b200.checker.words import line
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
@@ -256,18 +257,14 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _operand(x: LaneValues, mask: int) -> int:
-    return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
-
-
 def _named(ins: Instr, effect: e.MeetsInCta, run: Run):
     """Record bar.sync, bar.red and bar.arrive."""
     waits, counted = effect.waits, effect.counted
 
     def recorded(warp: RecordedFragment, mask: int, number: int, *rest):
         recorder = warp.recorder
-        place = Place("barrier", warp.cta.rank, _operand(number, mask))
-        threads = _operand(rest[0], mask) if rest and counted else 0
+        place = Place("barrier", warp.cta.rank, of_first_lane(mask, number))
+        threads = of_first_lane(mask, rest[0]) if rest and counted else 0
         here = 32 if warp.mask == warp.state.live else warp.mask.bit_count()
         if warp.token is None:  # it arrives; noted first, since it may have to wait then
             met = recorder.step(
@@ -324,9 +321,9 @@ def _alloc(ins: Instr, effect: e.AllocatesTensor, run: Run):
         run(warp, mask, address, columns)
         recorder, rank = warp.recorder, warp.cta.rank
         kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
-        n = _operand(columns, mask)
+        n = of_first_lane(mask, columns)
         step = recorder.step(warp.state, warp.mask, kind, _pool(warp.cta), ins, count=n, rank=rank)
-        target, at = locate(warp, _operand(address, mask), 4, 4)
+        target, at = locate(warp, of_first_lane(mask, address), 4, 4)
         first = int(target.smem.u32[at // 4])  # which the instruction has written there
         recorder.allocated[warp.cta, first] = step.number
 
@@ -337,8 +334,8 @@ def _dealloc(ins: Instr, effect: e.FreesTensor, run: Run):
     def recorded(warp: RecordedFragment, mask: int, taddr: int, columns: int):
         run(warp, mask, taddr, columns)
         recorder = warp.recorder
-        of = recorder.allocated.pop((warp.cta, _operand(taddr, mask)), None)
-        n = _operand(columns, mask)
+        of = recorder.allocated.pop((warp.cta, of_first_lane(mask, taddr)), None)
+        n = of_first_lane(mask, columns)
         recorder.step(
             *(warp.state, warp.mask, kinds.DEALLOC, _pool(warp.cta), ins),
             count=n,

@@ -30,8 +30,7 @@ class Cancellations:
 
     def failed(self, agent: Agent, ins: Instr) -> None:
         """A warp has found that a request failed."""
-        record = Record(agent, ins, agent.component, 0, "generic", "finds that a request failed")
-        record.step = record.epoch
+        record = Record.of_warp(agent, ins, "finds that a request failed")
         seen = self.failures.setdefault(agent.cta.cluster, [])
         seen[:] = [old for old in seen if old.agent is not agent] + [record]
 

@@ -142,8 +142,7 @@ class Mbarriers:
         if before is not None and before.again(agent, ins, lane, mbarrier.expected):
             before.object, before.lane = mbarrier, lane
             return
-        record = Record(agent, ins, agent.component, 0, "generic", "initialises an mbarrier")
-        record.step = record.epoch
+        record = Record.of_warp(agent, ins, "initialises an mbarrier")
         state.add(record)
         rules, word = observer.shared(mbarrier.cta), mbarrier.offset // 4
         if before is None:
@@ -306,21 +305,9 @@ class Mbarriers:
 
     def _arrived_remotely(self, agent: Agent, target, ins: Instr):
         last = agent.state.remote[target.rank].get(agent.component)
-        if (
-            last is None
-            or last.ins is not ins
-            or agent.snapshot is None
-            or last.epoch != agent.epoch
-        ):
-            record = Record(
-                agent,
-                ins,
-                agent.component,
-                0,
-                "generic",
-                "arrives on an mbarrier of another CTA",
-            )
-            record.step = record.epoch
+        same = last is not None and last.ins is ins and last.epoch == agent.epoch
+        if not same or agent.snapshot is None:
+            record = Record.of_warp(agent, ins, "arrives on an mbarrier of another CTA")
             lifetime.reached(self.observer, record, target)
 
     def given(self, warp: Fragment, mbarrier: MBarrier, state: int, phase: int) -> None:

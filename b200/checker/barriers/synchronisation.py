@@ -14,6 +14,7 @@ from b200 import effects as e
 from b200.checker.barriers import named_barriers, phases
 from b200.checker.memory import weak_order
 from b200.checker.memory.lane_sync import part_of
+from b200.checker.memory.parts import of_first_lane
 from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, rule
 from b200.chip.sync.barriers import barrier_of, gather
@@ -68,11 +69,10 @@ def init(ins: Instr, effect: e.InitsMbarrier, run: Run) -> Run:
     find = barrier_operand(ins)
 
     def observed(warp: CheckedFragment, lane: int, address: int, count: int):
-        observer = warp.observer
-        observer.ins = ins
-        before = observer.mbarriers.known_at(warp, address)
+        mbarriers = warp.observer.mbarriers
+        before = mbarriers.known_at(warp, address)
         run(warp, lane, address, count)
-        observer.mbarriers.initialised(warp, find(warp, address), before, lane)
+        mbarriers.initialised(warp, find(warp, address), before, lane)
 
     return observed
 
@@ -81,7 +81,6 @@ def init(ins: Instr, effect: e.InitsMbarrier, run: Run) -> Run:
 def inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run) -> Run:
     def observed(warp: CheckedFragment, lane: int, address):
         observer = warp.observer
-        observer.ins = ins
         barrier = observer.mbarriers.known_at(warp, address)
         run(warp, lane, address)
         if barrier is not None:
@@ -109,9 +108,7 @@ def _signals(ins: Instr, run: Run, what: str, expects: bool, arrives: bool) -> R
     returns = arrives and ins.operands[0] is not SINK
 
     def observed(warp: CheckedFragment, lane: int, address: int, count: int = 1):
-        observer = warp.observer
-        observer.ins = ins
-        mbarriers, mbarrier = observer.mbarriers, find(warp, address)
+        mbarriers, mbarrier = warp.observer.mbarriers, find(warp, address)
         phase = mbarrier.phase
         if arrives:
             mbarriers.comes(warp, mbarrier, lane)
@@ -134,9 +131,7 @@ def complete_tx(ins: Instr, effect: e.CompletesBytes, run: Run) -> Run:
     find = barrier_operand(ins)
 
     def observed(warp: CheckedFragment, lane: int, address, nbytes: int):
-        observer = warp.observer
-        observer.ins = ins
-        mbarriers, mbarrier = observer.mbarriers, find(warp, address)
+        mbarriers, mbarrier = warp.observer.mbarriers, find(warp, address)
         phase = mbarrier.phase
         run(warp, lane, address, nbytes)
         mbarriers.arrived(warp, mbarrier, phase, f"complete_tx of {nbytes} bytes")
@@ -152,39 +147,23 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
     relaxed = effect.order == "relaxed"
 
-    def observed(
-        warp: CheckedFragment,
-        mask: int,
-        address: LaneValues,
-        phase: LaneValues,
-        hint: int | None = None,
-    ):
-        observer = warp.observer
-        observer.ins = ins
-        if effect.by_token:
-            _by_state(warp, mask, find, address, phase)
-        done = run(warp, mask, address, phase, hint)
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
+        mbarriers = warp.observer.mbarriers
+        for at, state in phases.states_of(mask, address, phase) if effect.by_token else ():
+            mbarriers.looks(warp, find(warp, at), state)
+        done = run(warp, mask, address, phase, *hint)
         if done:
-            if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
-                where, parity = lanes(address, np.uint64), lanes(phase, np.uint64)
-                pairs = {(int(where[i]), int(parity[i]) >> shift & 1) for i in active(mask & done)}
-            else:
-                pairs = ((address, phase >> shift & 1),)
-            agent = observer.agent(warp)
+            found = phases.states_of(mask & done, address, phase)
+            agent = warp.observer.agent(warp)
             agent.lane_acquire = part_of(warp, mask & done, ins)
-            for at, parity in pairs:
-                observer.mbarriers.waited(warp, find(warp, at), parity, ins if relaxed else None)
+            for at, parity in {(at, state >> shift & 1) for at, state in found}:
+                mbarriers.waited(warp, find(warp, at), parity, ins if relaxed else None)
             agent.lane_acquire = None
         elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            observer.mbarriers.looked(warp, find(warp, address), phase >> shift & 1)
+            mbarriers.looked(warp, find(warp, address), phase >> shift & 1)
         return done
 
     return observed
-
-
-def _by_state(warp: CheckedFragment, mask: int, find, address: LaneValues, state: LaneValues):
-    for at, one in phases.states_of(mask, address, state):
-        warp.observer.mbarriers.looks(warp, find(warp, at), one)
 
 
 @rule(look=all_operands)
@@ -195,12 +174,10 @@ def unheeded_look(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
     find, shift = barrier_operand(ins), effect.shift
 
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
-        observer = warp.observer
-        observer.ins = ins
         done = run(warp, mask, address, phase, *hint)
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            parity = phase >> shift & 1
-            observer.mbarriers.looked(warp, find(warp, address), parity, failed=not done)
+            mbarriers, parity = warp.observer.mbarriers, phase >> shift & 1
+            mbarriers.looked(warp, find(warp, address), parity, failed=not done)
         return done
 
     return observed
@@ -216,16 +193,10 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
 
     def observed(warp: CheckedFragment, mask: int, number: LaneValues, *rest):
         observer = warp.observer
-        observer.ins = ins
         if waits:
             gather(warp, mask, ins)
         first = warp.token is None
-        bar = barrier_of(
-            warp,
-            number
-            if isinstance(number, int)
-            else int(lanes(number, number.dtype)[active(mask)[0]]),
-        )
+        bar = barrier_of(warp, of_first_lane(mask, number))
         if first:
             generation = bar.generation
             agent = observer.agent(warp)
@@ -233,9 +204,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
             meeting = agent.state.meeting(key)
             meeting.gather(agent.release())
             before = agent.state.meetings.get((*key[:-1], generation - 1))
-            threads = rest[0] if rest and counted else 0
-            if not isinstance(threads, int):
-                threads = int(lanes(threads, threads.dtype)[active(mask)[0]])
+            threads = of_first_lane(mask, rest[0]) if rest and counted else 0
             named_barriers.arrived(observer, agent, ins, bar.number, threads, meeting, before)
         else:
             generation = warp.token[1]
@@ -252,9 +221,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
 @rule(e.ArrivesInCluster, look=all_operands)
 def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
-        observer = warp.observer
-        observer.ins = ins
-        agent = observer.agent(warp)
+        agent = warp.observer.agent(warp)
         meeting = agent.state.meeting(("cluster", warp.cta.cluster.barrier.phase))
         if effect.relaxed:
             clock = agent.release_relaxed(CLUSTER)
@@ -270,10 +237,8 @@ def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run) -> Run:
 @rule(e.WaitsInCluster, look=all_operands)
 def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
-        observer = warp.observer
-        observer.ins = ins
         run(warp, mask)
-        agent = observer.agent(warp)
+        agent = warp.observer.agent(warp)
         agent.acquire_barrier(agent.state.meeting(("cluster", warp.state.cluster_phase)).clock)
 
     return observed
@@ -297,9 +262,7 @@ def read_request(ins: Instr, effect: e.ReadsRequest, run: Run) -> Run:
     def observed(warp: CheckedFragment, lane: int, response: int):
         canceled = run(warp, lane, response)
         if not canceled:
-            observer = warp.observer
-            observer.ins = ins
-            observer.cancellations.failed(observer.agent(warp), ins)
+            warp.observer.cancellations.failed(warp.observer.agent(warp), ins)
         return canceled
 
     return observed if effect.success else run
@@ -315,7 +278,6 @@ def grid_dependency(ins: Instr, effect: e.OrdersGrids, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int):
         run(warp, mask)
         observer = warp.observer
-        observer.ins = ins
         if observer.dependence is not None:
             agent = observer.agent(warp)
             if effect.waits:

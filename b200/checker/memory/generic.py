@@ -26,7 +26,7 @@ from b200.checker.memory.parts import (
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access, strong_shared
 from b200.checker.memory.stores_at_once import FollowedStore
-from b200.checker.steps import Look, Looking, Touch, all_operands, plain, rule, way_of
+from b200.checker.steps import Look, Looking, Touch, all_operands, named, plain, rule, way_of
 from b200.chip.memory.addressing import ranges
 from b200.chip.memory.fill import UNIT
 from b200.chip.memory.matrix import matrix_space
@@ -54,36 +54,28 @@ def _global(
     before: list[Contents] | None = None,
 ):
     """Check a load or store of global memory; strong ones synchronise. before: as contested()."""
-    observer = warp.observer
-    rules = observer.globals
+    observer, agent = warp.observer, warp.observer.agent(warp)
+    rules, observer.ins = observer.globals, ins
     if not write and observer.replicates:
-        note_loaded(observer.agent(warp), ins, at)
+        note_loaded(agent, ins, at)
     if write and observer.stores is not None:
-        observer.stores.lanes(warp.machine.memory, observer.agent(warp), at, nbytes)
+        observer.stores.lanes(warp.machine.memory, agent, at, nbytes)
+    if strong and write:
+        return rules.strongly_stored(agent, at, nbytes, ins, mask)
     if strong:
-        observer.ins = ins
-        if write:
-            rules.strongly_stored(observer.agent(warp), at, nbytes, ins, mask)
-        else:
-            agent = observer.agent(warp)
-            agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
-            rules.strongly_loaded(agent, at, nbytes, ins)
-            agent.lane_acquire = None
-    elif write:
-        observer.ins = ins
-        same = before is not None and all((r.u8[i] == old).all() for r, i, old in before)
-        agent = observer.agent(warp)
-        agent.in_step, agent.lanes = warp.mask, mask
-        rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
-        rules.lanes.access(agent, mask, at, nbytes, ins, True)
+        agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
+        rules.strongly_loaded(agent, at, nbytes, ins)
+        agent.lane_acquire = None
     else:
-        observer.ins = ins
-        agent = observer.agent(warp)
         agent.in_step, agent.lanes = warp.mask, mask
-        rules.loaded_lanes(agent, at, nbytes, ins)
-        rules.lanes.access(agent, mask, at, nbytes, ins, False)
+        if write:
+            same = before is not None and all((r.u8[i] == old).all() for r, i, old in before)
+            rules.stored_lanes(agent, at, nbytes, ins, own=own_lanes(mask, at), same=same)
+        else:
+            rules.loaded_lanes(agent, at, nbytes, ins)
+        rules.lanes.access(agent, mask, at, nbytes, ins, write)
     if not write:
-        observer.unwritten.lanes(observer.agent(warp), at, nbytes, ins)
+        observer.unwritten.lanes(agent, at, nbytes, ins)
 
 
 def note_loaded(agent: Agent, ins: Instr, at: np.ndarray) -> None:
@@ -101,7 +93,6 @@ def _beside_other_launches(
     observer = warp.observer
     observer.wrote |= write
     if observer.dependence is not None:
-        observer.ins = ins
         observer.dependence.lanes(observer.agent(warp), at, nbytes, write, ins, mask)
 
 
@@ -150,7 +141,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
     space, write, nbytes = effect.space, isinstance(effect, Stores), effect.nbytes
     strong = effect.strong
     if effect.private:
-        return run if write else _named(ins, run)
+        return run if write else named(ins, run)  # it may read what nothing has written
     bits = (1 << effect.bits) - 1
 
     def after(warp: CheckedFragment, part: Part, rest: tuple, before: list[Contents] | None):
@@ -170,7 +161,6 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
 
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
-        observer.ins = ins
         parts = parts_of(space, mask, address)
         before = None
         if write:
@@ -201,16 +191,6 @@ def unheeded_load(ins: Instr, effect: Loads, run: Run) -> Run:
             return observe(warp, mask, *args)
         finally:
             agent.heeds = True
-
-    return observed
-
-
-def _named(ins: Instr, run: Run) -> Run:
-    """A load that no rule looks at, but that may read what nothing has written."""
-
-    def observed(warp: CheckedFragment, mask: int, *args):
-        warp.observer.ins = ins
-        return run(warp, mask, *args)
 
     return observed
 
@@ -295,7 +275,6 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
 
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
         observer = warp.observer
-        observer.ins = ins
         parts = parts_of(space, mask, address)
         for part in parts:
             if part.where == "global":
@@ -335,7 +314,6 @@ def fill(ins: Instr, effect: Fills, run: Run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
-        warp.observer.ins = ins
         run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]
         if not found:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
-from b200.registry import LaneValues, active
+from b200.registry import LaneValues, active, lanes
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
 WINDOW = ~WINDOW_MASK & (1 << 64) - 1
@@ -21,6 +21,11 @@ def lane_addresses(mask: int, address: LaneValues) -> np.ndarray:
     if not isinstance(address, np.ndarray):
         return np.array([address], np.int64)
     return (address if mask == 0xFFFFFFFF else address[active(mask)]).astype(np.int64)
+
+
+def of_first_lane(mask: int, x: LaneValues) -> int:
+    """An operand that all lanes have alike, of the first one that is active."""
+    return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
 
 @lru_cache(maxsize=4096)

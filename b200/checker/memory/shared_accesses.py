@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,28 +34,25 @@ def shared_access(
     text: str = "",
     own: int = 0,
 ) -> None:
-    """Check a warp's access of shared memory at one or more addresses. lanes: the lane of
-    each address. own: lanes that access memory each for itself.
+    """Check a warp's access of shared memory at one or more addresses. lanes: the lane of each
+    address. own: lanes that access memory each for itself.
     """
     observer = warp.observer
-    observer.ins = ins
     agent = observer.agent(warp)
     agent.touched |= own
     agent.in_step = warp.mask
     text = text or f"{'writes' if write else 'reads'} shared memory"
-    made = partial(_shared_of, observer, agent, ins, nbytes, write, kind, text, own)
+    access = _Access(observer, agent, ins, nbytes, write, kind, text, own)
     ctas = warp.cta.cluster.ctas
     if len(ctas) == 1:
-        made(warp.cta, at, lanes)
-        return
+        return access.of(warp.cta, at, lanes)
     ranks = at >> RANK_SHIFT
     first = int(ranks[0])
     if (ranks == first).all():
-        made(ctas[first], at & OFFSET_MASK, lanes)
-        return
+        return access.of(ctas[first], at & OFFSET_MASK, lanes)
     for rank in np.unique(ranks).tolist():
         here = ranks == rank
-        made(ctas[rank], at[here] & OFFSET_MASK, _some(lanes, here))
+        access.of(ctas[rank], at[here] & OFFSET_MASK, _some(lanes, here))
 
 
 def _some(lanes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -64,50 +60,43 @@ def _some(lanes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return lanes[chosen] if lanes.size == chosen.size else lanes
 
 
-def _shared_of(
-    observer: Observer,
-    agent: Agent,
-    ins: Instr,
-    nbytes: int,
-    write: bool,
-    kind: str,
-    text: str,
-    own: int,
-    cta: CTA,
-    at: np.ndarray,
-    lanes: np.ndarray,
-):
-    """An access of the memory of one CTA, at offsets there."""
-    places = NO_PLACES
-    if nbytes < 4:
-        part, places = part_words(at, nbytes)
-        if places.size and not part.all():  # two accesses: of parts of words, and of whole ones
-            for some in (part, ~part):
-                to, by = at[some], _some(lanes, some)
-                _shared_of(observer, agent, ins, nbytes, write, kind, text, own, cta, to, by)
-            return
-    index, low, high, lanes = lane_words(at, nbytes, lanes)
-    key = ins.key, cta.rank, places.size > 0
-    kept = agent.records.get(key)
-    if (
-        kept is not None
-        and agent.snapshot is None
-        and kept.epoch == agent.epoch
-        and kept.turn == agent.turn
-    ):
-        record = kept
-    else:
-        record = Record(agent, ins, agent.component, 0, kind, text, narrow=nbytes < 4)
-        record.step = record.epoch
-        agent.state.add(record)
-        agent.records[key] = record
-        if cta is not agent.cta:
-            lifetime.reached(observer, record, cta)
-    record.lanes |= own
-    if places.size:
-        record.touches(places)
-    rules = observer.shared(cta)
-    (rules.generic_write if write else rules.generic_read)(record, index, low, high, lanes)
+class _Access(NamedTuple):
+    """What an access is in each of the CTAs whose memory it touches; as in shared_access."""
+
+    observer: Observer
+    agent: Agent
+    ins: Instr
+    nbytes: int
+    write: bool
+    kind: str
+    text: str
+    own: int
+
+    def of(self, cta: CTA, at: np.ndarray, lanes: np.ndarray) -> None:
+        """Check it in the memory of one CTA, at offsets there."""
+        agent, places = self.agent, NO_PLACES
+        if self.nbytes < 4:
+            part, places = part_words(at, self.nbytes)
+            if places.size and not part.all():  # two accesses: of parts of words, of whole ones
+                for some in (part, ~part):
+                    self.of(cta, at[some], _some(lanes, some))
+                return
+        index, low, high, lanes = lane_words(at, self.nbytes, lanes)
+        key = self.ins.key, cta.rank, places.size > 0
+        record = agent.records.get(key)
+        now = agent.epoch, agent.turn
+        if record is None or agent.snapshot is not None or (record.epoch, record.turn) != now:
+            record = Record.of_warp(agent, self.ins, self.text, self.kind)
+            record.narrow = self.nbytes < 4
+            agent.state.add(record)
+            agent.records[key] = record
+            if cta is not agent.cta:
+                lifetime.reached(self.observer, record, cta)
+        record.lanes |= self.own
+        if places.size:
+            record.touches(places)
+        rules = self.observer.shared(cta)
+        (rules.generic_write if self.write else rules.generic_read)(record, index, low, high, lanes)
 
 
 def strong_shared(

@@ -167,8 +167,7 @@ class TensorMaps:
 
     def edited(self, agent: Agent, address: int) -> None:
         """The device writes the tensormap at a global address."""
-        edit = Record(agent, self.observer.ins, agent.component, 0, "generic", "edits a tensormap")
-        edit.step = edit.epoch
+        edit = Record.of_warp(agent, self.observer.ins, "edits a tensormap")
         before = self.edits.get(address)
         if before is not None and before.record.agent.cta is not agent.cta:
             self._of_another_cta(agent, edit, before.record, "edited")
@@ -202,8 +201,7 @@ class TensorMaps:
         content = self._content(address)
         edit = self._edit(address, content)
         if edit is None or known(agent, edit):
-            fence = Record(agent, self.observer.ins, agent.component, 0, "generic", "fences")
-            fence.step = fence.epoch
+            fence = Record.of_warp(agent, self.observer.ins, "fences")
             found = self.acquired.setdefault((agent.cta, address), [])
             found[:] = [a for a in found if a.content == content and a.edit is edit]
             found.append(Acquire(fence, content, edit))
@@ -228,7 +226,6 @@ def replace(ins: Instr, effect: EditsTensormap, run: Run) -> Run:
 
     def observed(warp: CheckedFragment, lane: int, address: int, *operands):
         observer = warp.observer
-        observer.ins = ins
         if not in_shared and address & WINDOW == 0:
             observer.unwritten.writes(np.array([address], np.int64), BYTES)
         result = run(warp, lane, address, *operands)
@@ -251,7 +248,6 @@ def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
 
     def observed(warp: CheckedFragment, mask: int, dst, src, size):
         observer = warp.observer
-        observer.ins = ins
         observer.unwritten.writes(lane_addresses(mask, dst), BYTES)
         result = run(warp, mask, dst, src, size)
         at = np.array([int(lane_addresses(mask, src)[0])], np.int64)

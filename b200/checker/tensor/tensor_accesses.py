@@ -13,6 +13,7 @@ import numpy as np
 
 from b200.checker.accesses import Record
 from b200.checker.agent import Agent
+from b200.checker.memory.parts import of_first_lane
 from b200.checker.observer import Observer
 from b200.checker.steps import all_operands, rule
 from b200.checker.tensor import pairs
@@ -42,12 +43,11 @@ if TYPE_CHECKING:
 def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, columns: LaneValues):
         observer = warp.observer
-        observer.ins = ins
         if effect.pair:
             pairs.allocates(observer, observer.agent(warp))
         run(warp, mask, address, columns)
-        columns = columns if isinstance(columns, int) else int(columns[0])
-        _allocated(observer, warp, address, columns, effect.pair)
+        at, n = of_first_lane(mask, address), of_first_lane(mask, columns)
+        _allocated(observer, warp, at, n, effect.pair)
 
     return observed
 
@@ -55,23 +55,18 @@ def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
 @rule(FreesTensor, look=all_operands)
 def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
     def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, columns: LaneValues):
-        observer = warp.observer
-        observer.ins = ins
         run(warp, mask, taddr, columns)
-        first, n = (x if isinstance(x, int) else int(x[0]) for x in (taddr, columns))
-        _freed(observer, warp, first, n, effect.pair)
+        first, n = of_first_lane(mask, taddr), of_first_lane(mask, columns)
+        _freed(warp.observer, warp, first, n, effect.pair)
 
     return observed
 
 
-def _allocated(
-    observer: Observer, warp: Fragment, address: LaneValues, columns: int, pair: bool
-) -> None:
+def _allocated(observer: Observer, warp: Fragment, address: int, columns: int, pair: bool) -> None:
     """tcgen05.alloc has handed out columns: they are the CTA's latest allocation of this size."""
     agent, cta = observer.agent(warp), warp.cta
     text = f"allocates {columns} columns of tensor memory"
-    record = Record(agent, observer.ins, agent.component, 0, "generic", text)
-    record.step = record.epoch
+    record = Record.of_warp(agent, observer.ins, text)
     first = _slot(observer, agent, address)
     agent.state.allocations[cta.rank, first] = record
     if pair:
@@ -79,15 +74,12 @@ def _allocated(
     observer.tensor(cta).allocated(slice(first, first + columns))
 
 
-def _slot(observer: Observer, agent: Agent, address: LaneValues) -> int:
+def _slot(observer: Observer, agent: Agent, address: int) -> int:
     """Read the address that tcgen05.alloc has written to shared memory, and record that write."""
-    at = (address if isinstance(address, int) else int(address[0])) & OFFSET_MASK
-    text = "writes the address of tensor memory"
-    record = Record(agent, observer.ins, agent.component, 0, "generic", text)
-    record.step = record.epoch
+    word = (address & OFFSET_MASK) // 4
+    record = Record.of_warp(agent, observer.ins, "writes the address of tensor memory")
     agent.state.add(record)
     record.turn = -1  # the instruction itself brings the lanes together
-    word = at // 4
     observer.shared(agent.cta).generic_write(record, np.array([word]), word, word, 0)
     return int(agent.cta.smem.u32[word])
 
@@ -95,8 +87,7 @@ def _slot(observer: Observer, agent: Agent, address: LaneValues) -> int:
 def _freed(observer: Observer, warp: Fragment, first: int, columns: int, pair: bool) -> None:
     agent, cta = observer.agent(warp), warp.cta
     text = f"frees {columns} columns of tensor memory"
-    record = Record(agent, observer.ins, agent.component, 0, "dealloc", text)
-    record.step = record.epoch
+    record = Record.of_warp(agent, observer.ins, text, "dealloc")
     agent.state.add(record)
     place = slice(first, first + columns)
     if pair:
@@ -123,10 +114,9 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run: Run) -> R
 
     def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, *rest):
         observer = warp.observer
-        observer.ins = ins
         result = run(warp, mask, taddr, *rest)
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0
-        row, column = split(taddr if isinstance(taddr, int) else int(taddr[0]))
+        row, column = split(of_first_lane(mask, taddr))
         row = 32 * (warp.index % 4) + row % 32
         spans = access.spans(column, second)
         agent = observer.agent(warp)
