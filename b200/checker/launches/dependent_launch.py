@@ -25,7 +25,8 @@ from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import other_queues
-from b200.checker.launches.other_queues import Beside
+from b200.checker.launches.other_queues import Access, Act, Beside, Conflict, commute
+from b200.checker.memory.parts import by_region
 from b200.checker.vector_clocks import HB
 from b200.chip import operations as ops
 from b200.chip.copies.tma import TensorBoxes
@@ -87,25 +88,18 @@ class Footprint:
             number = np.where(noted[index] == 0, number, noted[index])
         noted[index] = number
 
-    def conflicts(
-        self, region: Region, index, write: bool, ins: Instr | other_queues.Act
-    ) -> list[tuple[Instr | None, str]]:
-        """(instruction, "writes" or "reads") of each access of the launch that conflicts with an
-        access at `index` by `ins`.
-        """
-        place = self.places.get(region.base)
-        if place is None or not place.region.is_again(region):
+    def conflicts(self, access: Access, by: Instr | Act) -> list[Conflict]:
+        """The accesses of the launch that conflict with one by an instruction or an act."""
+        place = self.places.get(access.region.base)
+        if place is None or not place.region.is_again(access.region):
             return []
-        found = self._others(place.written[index], ins)
-        if found or not write:
-            return [(old, "writes") for old in found]
-        return [(old, "reads") for old in self._others(place.read[index], ins)]
-
-    def _others(self, noted: np.ndarray, ins: Instr | other_queues.Act) -> list[Instr | None]:
-        """The instructions of some entries that may not meet another one."""
-        numbers = np.unique(noted).tolist()
-        olds = (self.instructions[n] for n in numbers if n)
-        return [old for old in olds if not other_queues.commute(ins, old)]
+        for noted, how in ((place.written, "writes"), (place.read, "reads")):
+            numbers = np.unique(noted[access.index]).tolist()
+            olds = [self.instructions[n] for n in numbers if n]
+            found = [Conflict(self.kernel, old, how) for old in olds if not commute(by, old)]
+            if found or not access.write:
+                return found
+        return []
 
 
 @dataclass
@@ -227,16 +221,11 @@ class DependentLaunch:
         it, 0 if it is their warp's.
         """
         apart = self._apart(agent, mask)
-        memory = self.observer.machine.memory
-        while addresses.size:
-            region = memory.region(int(addresses[0]), nbytes)
-            end = region.base + region.size
-            inside = (addresses >= region.base) & (addresses + nbytes <= end)
-            first = (addresses[inside] - region.base) // UNIT
+        for region, at in by_region(self.observer.machine.memory, addresses, nbytes):
+            first = at // UNIT
             if nbytes > UNIT:
                 first = (first[:, None] + np.arange(-(-nbytes // UNIT))).reshape(-1)
-            self._access(agent, region, first, write, ins, apart)
-            addresses = addresses[~inside]
+            self._access(agent, Access(region, first, write), ins, apart)
 
     def _apart(self, agent: Agent, mask: int) -> int:
         """The lanes of an access that have not waited, and that nothing has brought together with
@@ -248,58 +237,43 @@ class DependentLaunch:
     def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
         """Check an access of `nbytes` contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
-        self._access(agent, region, units(address - region.base, nbytes), write, ins)
+        self._access(agent, Access(region, units(address - region.base, nbytes), write), ins)
 
     def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr) -> None:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 
-    def _access(self, agent: Agent, region: Region, index, write: bool, ins: Instr, apart: int = 0):
+    def _access(self, agent: Agent, access: Access, ins: Instr, apart: int = 0):
+        before = self.before
         if self.beside is not None:
-            self._other_queues(self.beside, agent, region, index, write, ins)
+            other_queues.tell(self.observer, agent, access, ins, self.beside)
         waited = self._is_behind(agent)
         if not waited:
             self.seen.ahead = True
-            if self.before.early and self.observer.following is not None:
+            if before.early and self.observer.following is not None:
                 self.observer.following.stop()
-        for footprint in self.before.late if waited else self.before.early:
-            for old, how in footprint.conflicts(region, index, write, ins):
-                self._tell(agent, region, ins, write, footprint, old, how, waited)
-        for footprint in self.before.early if waited and apart else ():
-            for old, how in footprint.conflicts(region, index, write, ins):
-                self._tell(agent, region, ins, write, footprint, old, how, False, apart)
+        for footprint in before.late if waited else before.early:
+            for conflict in footprint.conflicts(access, ins):
+                self._tell(agent, access, ins, conflict, waited)
+        for footprint in before.early if waited and apart else ():
+            for conflict in footprint.conflicts(access, ins):
+                self._tell(agent, access, ins, conflict, False, apart)
         if self.kept is not None:
-            self.kept.add(region, index, write, ins)
-
-    def _other_queues(
-        self,
-        beside: Beside,
-        agent: Agent,
-        region: Region,
-        index: np.ndarray,
-        write: bool,
-        ins: Instr,
-    ):
-        for queue, footprint in beside.earlier:
-            for old, how in footprint.conflicts(region, index, write, ins):
-                what = beside, queue, footprint.kernel, old, how
-                other_queues.tell(self.observer, agent, region, ins, write, *what)
+            self.kept.add(*access, ins)
 
     def _tell(
         self,
         agent: Agent,
-        region: Region,
+        access: Access,
         ins: Instr,
-        write: bool,
-        footprint,
-        old,
-        how: str,
+        conflict: Conflict,
         waited: bool,
-        apart=0,
+        apart: int = 0,
     ):
-        does = "written" if write else "read"
+        kernel, old, how = conflict
+        does = "written" if access.write else "read"
         diagnosis = (
-            f"global memory is {does} that {footprint.kernel}, a launch before, {how}, with no "
+            f"global memory is {does} that {kernel}, a launch before, {how}, with no "
             "griddepcontrol.wait"
         )
         missing = (
@@ -310,7 +284,7 @@ class DependentLaunch:
             diagnosis += " between the two in the launch that lies between them"
             missing = (
                 "missing: griddepcontrol.wait in each launch in between: one that has not waited "
-                f"may end while {footprint.kernel} runs, and the wait here is over"
+                f"may end while {kernel} runs, and the wait here is over"
             )
         if apart:
             diagnosis += f" by {lanes_text(apart)}: another lane of the warp has waited"
@@ -319,9 +293,9 @@ class DependentLaunch:
             "global",
             diagnosis,
             f"this access: {words.line(ins)}, by {words.name(agent)}",
-            f"{footprint.kernel} {how} it at {words.line(old)}, and lets its dependents start "
-            "before it ends (griddepcontrol.launch_dependents)",
-            f"in {self.observer.operand(region.base)}",
+            f"{kernel} {how} it at {words.line(old)}, and lets its dependents start before it ends "
+            "(griddepcontrol.launch_dependents)",
+            f"in {self.observer.operand(access.region.base)}",
             missing,
             at=ins,
             other=old,

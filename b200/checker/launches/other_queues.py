@@ -64,6 +64,16 @@ class Access(NamedTuple):
     write: bool
 
 
+class Conflict(NamedTuple):
+    """An earlier access that one conflicts with: by which kernel or act, the instruction (None: not
+    known), and "writes" or "reads".
+    """
+
+    kernel: str
+    ins: Instr | None
+    how: str
+
+
 def named(queue: int) -> str:
     """The words for a queue."""
     return f"branch {queue - BRANCHES} of a graph" if queue > BRANCHES else f"queue {queue:#x}"
@@ -105,35 +115,25 @@ def _missing(other: int, kernel: str, queue: int, what: str) -> str:
     )
 
 
-def tell(
-    observer: Observer,
-    agent: Agent,
-    region,
-    ins: Instr,
-    write: bool,
-    beside: Beside,
-    queue: int,
-    kernel: str,
-    old,
-    how: str,
-) -> None:
-    """Report an access that conflicts with one of another queue's work. queue: the other one. how:
-    "writes" or "reads".
-    """
-    mine, its = named(beside.queue), named(queue)
-    how, kernel = ALLOCATOR.get(kernel, how), readable(kernel)
-    observer.found(
-        "global",
-        f"global memory is {'written' if write else 'read'} that {kernel}, work of another queue, "
-        f"{how}, with no event to order the two",
-        f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}, in {mine}",
-        f"{kernel} {how} it at {words.line(old)}, in {its}",
-        f"in {observer.operand(region.base)}",
-        *filter(None, (beside.missed(queue),)),
-        _missing(queue, kernel, beside.queue, "this launch"),
-        at=ins,
-        other=old,
-    )
+def tell(observer: Observer, agent: Agent, access: Access, ins: Instr, beside: Beside) -> None:
+    """Report an access that conflicts with other queues' work."""
+    done, mine = "written" if access.write else "read", named(beside.queue)
+    for queue, footprint in beside.earlier:
+        for kernel, old, how in footprint.conflicts(access, ins):
+            how, kernel = ALLOCATOR.get(kernel, how), readable(kernel)
+            observer.found(
+                "global",
+                f"global memory is {done} that {kernel}, work of another queue, {how}, with no "
+                "event to order the two",
+                f"this access: {words.line(ins)}: {mnemonic(ins)}, by {words.name(agent)}, in "
+                f"{mine}",
+                f"{kernel} {how} it at {words.line(old)}, in {named(queue)}",
+                f"in {observer.operand(access.region.base)}",
+                *filter(None, (beside.missed(queue),)),
+                _missing(queue, kernel, beside.queue, "this launch"),
+                at=ins,
+                other=old,
+            )
 
 
 def against(
@@ -147,27 +147,19 @@ def against(
     after. queue: the act's; None: the host's own. missed: as in Beside.
     """
     found: dict[tuple, Finding] = {}
-    for region, index, write in accesses:
+    for access in accesses:
         for other, footprint in earlier:
-            for old, how in footprint.conflicts(region, index, write, act):
-                name, why = footprint.kernel, missed(other)
-                finding = _finding(act, queue, region, write, other, name, old, how, why)
+            for conflict in footprint.conflicts(access, act):
+                finding = _finding(act, queue, access, other, conflict, missed(other))
                 found.setdefault((finding.diagnosis, finding.other), finding)
     return list(found.values())
 
 
 def _finding(
-    act: Act,
-    queue: int | None,
-    region: Region,
-    write: bool,
-    other: int,
-    name: str,
-    old,
-    how: str,
-    why: str,
-):
-    does, its = "writes" if write else "reads", named(other)
+    act: Act, queue: int | None, access: Access, other: int, conflict: Conflict, why: str
+) -> Finding:
+    does, its = "writes" if access.write else "reads", named(other)
+    name, old, how = conflict
     does, how, name = ALLOCATOR.get(act.text, does), ALLOCATOR.get(name, how), readable(name)
     if queue is None:
         diagnosis = f"the host {does} memory that {name} {how}, for which it has not waited"
@@ -183,16 +175,12 @@ def _finding(
             "order the two"
         )
         missing = _missing(other, name, queue, "this")
-    return Finding(
-        "global",
-        diagnosis,
-        (
-            f"this access: {act.loc}: {act.text}, {mine}",
-            f"{name} {how} it at {words.line(old)}, in {its}",
-            f"in {LiveTensors.variable(region.base, region.size) or region.name}",
-            *filter(None, (why,)),
-            missing,
-        ),
-        act.loc,
-        words.line(old),
+    region = access.region
+    details = (
+        f"this access: {act.loc}: {act.text}, {mine}",
+        f"{name} {how} it at {words.line(old)}, in {its}",
+        f"in {LiveTensors.variable(region.base, region.size) or region.name}",
+        *filter(None, (why,)),
+        missing,
     )
+    return Finding("global", diagnosis, details, act.loc, words.line(old))

@@ -15,7 +15,7 @@ from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_sync import lanes_at
 from b200.checker.memory.lost_updates import lost_update
 from b200.checker.memory.shadow import distinct
-from b200.checker.scopes import GPU, distance, scope_of
+from b200.checker.scopes import CTA, GPU, distance, scope_of
 from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER
 from b200.chip.describe import mnemonic
 from b200.effects import Access as EachAccess
@@ -32,11 +32,14 @@ MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
 class Access(NamedTuple):
-    """An access that is being made. kind: as in Write. scope: the scope of a strong access. same:
-    whether a store has left what was there. lanes: where it matters, those that make it.
+    """An access of one allocation that is being made. kind: as in Write. scope: the scope of a
+    strong access. same: whether a store has left what was there. lanes: where it matters, those
+    that make it.
     """
 
+    agent: Agent
     ins: Instr
+    region: Region
     kind: str = WEAK
     scope: int = GPU
     writes: bool = False
@@ -93,156 +96,149 @@ class GlobalConflicts:
     def __init__(self, observer: Observer, order: GlobalOrder, writes: list[Write | None]):
         self.observer, self.order, self.writes = observer, order, writes
 
-    def check(self, agent: Agent, cells: np.ndarray, access: Access, region: Region) -> None:
+    def check(self, cells: np.ndarray, access: Access) -> None:
         """Check an access against the latest writes of its cells."""
+        agent = access.agent
         for number in distinct(cells):
             if (old := self.writes[number]) is not None:
                 if agent.lane_acquires is not None and access.kind == WEAK:
                     access = access._replace(lanes=lanes_at(cells, number, agent.lanes))
-                self._against(agent, old, access, region)
+                self._against(old, access)
 
-    def check_widths(self, agent: Agent, cells: np.ndarray, access: Access, region: Region) -> None:
+    def check_widths(self, cells: np.ndarray, access: Access) -> None:
         """Check a strong access, before it receives a signal: strong writes of another width."""
         for number in distinct(cells):
             old = self.writes[number]
-            if old is not None and old.kind in MORAL and old.agent is not agent:
-                if not self.order.known(agent, old.agent, old.component, old.step):
-                    self._mixed(agent, old, access, region)
+            if old is not None and old.kind in MORAL and old.agent is not access.agent:
+                if not self._known(old, access):
+                    self._mixed(old, access)
 
-    def _mixed(self, agent: Agent, old: Write | Read, access: Access, region: Region):
+    def _known(self, old: Write | Read, access: Access) -> bool:
+        return self.order.known(access.agent, old.agent, old.component, old.step)
+
+    def _mixed(self, old: Write | Read, access: Access):
         """Two strong accesses are morally strong only if they overlap completely, and the axioms
         say nothing of a race of mixed size (8.7.1).
         """
         mine, its = width(access.ins), width(old.ins)
         if mine and its and mine != its:
             self._found(
-                "global",
-                f"strong accesses of {min(mine, its)} and {max(mine, its)} bits meet, and one "
-                "covers a part of the other",
-                agent,
                 old,
                 access,
-                region,
+                f"strong accesses of {min(mine, its)} and {max(mine, its)} bits meet, and one "
+                "covers a part of the other",
                 "missing: one width for the flag; PTX orders strong accesses that overlap "
                 "completely",
                 PORTABILITY,
             )
 
-    def check_adds(
-        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access, region: Region
-    ) -> None:
+    def check_adds(self, addresses: np.ndarray, nbytes: int, access: Access) -> None:
         """Check an access that is not strong against the atomics on its places: each of them must
         be before it, not the latest alone.
         """
-        if access.kind not in MORAL and self.order.has_adds(region.base):
+        if access.kind not in MORAL and self.order.has_adds(access.region.base):
             for old in self.order.adds(addresses, nbytes):
-                self._against(agent, old, access, region)
+                self._against(old, access)
 
-    def _against(self, agent: Agent, old: Write, access: Access, region: Region):
+    def _against(self, old: Write, access: Access):
+        agent, far = access.agent, distance(access.agent.cta, old.agent.cta)
+        reach = min(access.scope, old.scope) >= far
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
             if REDUCTION in (access.kind, old.kind):  # relaxed, of GPU scope (9.7.9.25.4.2)
-                far = distance(agent.cta, old.agent.cta)
-                known = self.order.known(agent, old.agent, old.component, old.step)
-                if min(access.scope, old.scope) < far and not known:
-                    self._narrow(agent, old, access, region)
+                if not reach and not self._known(old, access):
+                    self._narrow(old, access)
                 return
         if old.agent is agent and access.writes:
             issue = self.observer.repeats.issue
             if old.ins is access.ins and issue is not None and old.issue == issue:
                 return  # all lanes issue one copy (repeats.py)
-            if not self.order.known(agent, agent, old.component, old.step):
-                self._under_way(agent, old, access, region)
+            if not self._known(old, access):
+                self._under_way(old, access)
             else:
-                self._through_proxy(agent, old, access, region)
+                self._through_proxy(old, access)
             return
-        far = distance(agent.cta, old.agent.cta)
         strong = access.kind in MORAL and old.kind in MORAL
-        if strong and min(access.scope, old.scope) >= far:
+        if strong and reach:
             return
-        if self.order.known(agent, old.agent, old.component, old.step):
-            self._ordered(agent, old, access, region)
+        if self._known(old, access):
+            self._ordered(old, access)
         elif old.kind in MORAL and self.order.observed(agent, old):
             return
         elif strong:
-            self._narrow(agent, old, access, region)
+            self._narrow(old, access)
         elif not (access.same and old.ins.effect == access.ins.effect):
-            self._conflict(agent, old, access, region)
-        elif old.agent.cta is not agent.cta:
-            self._same_values(agent, old, access, region)
+            self._conflict(old, access)
+        elif far > CTA:  # two warps of a CTA that do are not worth a word (as in shared_memory.py)
+            self._found(
+                old,
+                access,
+                "several CTAs store the same value to one address of global memory",
+                "it is the same whoever comes last; a guard (one CTA alone) would store it once",
+                NOTE,
+            )
 
-    def _ordered(self, agent: Agent, old: Write, access: Access, region: Region):
+    def _ordered(self, old: Write, access: Access):
         """Check what order of memory does not settle: other lanes, proxies, non-coherent loads."""
-        self._through_proxy(agent, old, access, region)
+        agent = access.agent
+        self._through_proxy(old, access)
         if access.writes and old.agent.cta is agent.cta:
             return
         unaware = self.order.unaware(agent, access.lanes, old.agent, old.component, old.step)
         if unaware:
-            self._unacquired(agent, old, access, region, unaware)
+            self._unacquired(old, access, unaware)
         if old.lanes and old.agent.lane_releases and old.agent is not agent:
             row = self.order.row(agent, old.agent.state)
-            lane_release_rule.of_global(self, agent, old, access, region, row)
+            lane_release_rule.of_global(self.observer, old, access, row)
         if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
-            self._non_coherent(agent, old, access, region)
+            self._non_coherent(old, access)
 
-    def _through_proxy(self, agent: Agent, old: Write, access: Access, region: Region):
+    def _through_proxy(self, old: Write, access: Access):
         """Check that the async proxy sees a write of the generic one that is before its access."""
         if access.kind not in (COPY, REDUCTION) or old.kind not in (WEAK, STRONG, ATOMIC):
             return
-        if not (
-            agent.knows(GLOBAL, old.component, old.step)
-            if old.agent.cta.cluster is agent.cta.cluster
-            else self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
-        ):
-            self._proxy(agent, old, access, region)
+        agent = access.agent
+        if old.agent.cta.cluster is agent.cta.cluster:
+            seen = agent.knows(GLOBAL, old.component, old.step)
+        else:
+            seen = self.order.knows(agent, old.agent.state, old.component, old.step, GLOBAL)
+        if not seen:
+            verb = "overwrites" if access.writes else "reads"
+            self._found(
+                old,
+                access,
+                f"{mnemonic(access.ins)} {verb} global memory that {mnemonic(old.ins)} wrote "
+                "through the generic proxy, with no fence.proxy.async in between",
+                f"missing: fence.proxy.async (or .global) by {words.name(agent)} after what orders "
+                "it after the write, or after the write by its warp",
+                PORTABILITY if access.writes else ERROR,
+                kind="proxy",
+            )
 
-    def _same_values(self, agent: Agent, old: Write, access: Access, region):
-        """Two CTAs have stored the same by the same instruction: no result depends on their order.
-        Two warps of a CTA that do are not worth a word (as in shared_memory.py).
-        """
-        self._found(
-            "global",
-            "several CTAs store the same value to one address of global memory",
-            agent,
-            old,
-            access,
-            region,
-            "it is the same whoever comes last; a guard (one CTA alone) would store it once",
-            NOTE,
-        )
-
-    def against_read(self, agent: Agent, read: Read, access: Access, region: Region) -> None:
+    def against_read(self, read: Read, access: Access) -> None:
         """Check a write against an earlier read of its places."""
-        far = distance(agent.cta, read.agent.cta)
-        if read.agent is agent and not read.by_copy:
-            return
-        if self.order.known(agent, read.agent, read.component, read.step):
+        agent, far = access.agent, distance(access.agent.cta, read.agent.cta)
+        if read.agent is agent and not read.by_copy or self._known(read, access):
             return
         if read.strong and access.kind in MORAL and min(read.scope, access.scope) >= far:
-            return self._mixed(agent, read, access, region)
+            return self._mixed(read, access)
         executed = read.agent.state is agent.state and agent.knows(ORDER, read.component, read.step)
-        executed = (
-            executed or not read.by_copy and self.order.received_from(agent, read) is not None
-        )
-        order = (
-            "which is over before by the order of execution only"
-            if executed
-            else "with nothing to order the two"
-        )
+        if not executed and not read.by_copy:
+            executed = self.order.received_from(agent, read) is not None
+        order = "with nothing to order the two"
+        if executed:
+            order = "which is over before by the order of execution only"
         who = "another CTA" if read.agent.cta is not agent.cta else "another warp"
         if read.by_copy:
             who = f"{mnemonic(read.ins)} of {'the same warp' if read.agent is agent else who}"
-        self.observer.found(
-            "global",
+        missing = self._update(access.ins, read.ins)
+        missing = missing or (COPIED if read.by_copy else self._between(agent, read))
+        self._found(
+            read,
+            access,
             f"{mnemonic(access.ins)} writes global memory that {who} reads in the same launch, "
             f"{order}",
-            f"this access: {words.line(access.ins)}, by {words.name(agent)}",
-            f"read before: {words.line(read.ins)}, by {words.name(read.agent)}",
-            f"in {self.observer.operand(region.base)}",
-            self._update(access.ins, read.ins)
-            or (COPIED if read.by_copy else self._between(agent, read)),
-            at=access.ins,
-            other=read.ins,
-            severity=PORTABILITY if executed else ERROR,
+            missing,
+            PORTABILITY if executed else ERROR,
         )
 
     def _update(self, one: Instr, other: Instr) -> str:
@@ -260,78 +256,69 @@ class GlobalConflicts:
             " the read, ld.acquire before the write)"
         )
 
-    def _conflict(self, agent: Agent, old: Write, access: Access, region: Region):
+    def _conflict(self, old: Write, access: Access):
+        agent, same_cta = access.agent, old.agent.cta is access.agent.cta
         missing, of_reader = self.order.missing(agent, old)
-        who = "another CTA" if old.agent.cta is not agent.cta else "another warp"
-        if old.agent is agent:
-            who = "the same warp"
-        order = "with nothing to order the two"
-        severity = ERROR
+        order, severity = "with nothing to order the two", ERROR
         if missing:
             order = "and the signal between the two does not order them"
             strong = access.kind in MORAL and not access.writes
             severity = PORTABILITY if of_reader and strong else ERROR
-        elif old.kind == COPY and old.agent.cta is agent.cta:
+        elif old.kind == COPY and same_cta:
             missing = (
                 "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 by the warp "
                 "that issued the copy, then a barrier"
             )
         elif update := self._update(access.ins, old.ins):
             missing = update
-        elif old.agent.cta is agent.cta:
+        elif same_cta:
             missing = words.barrier_between(agent, old)
         elif access.writes:
             missing = (
                 "missing: an output tile of its own for each CTA (coordinates, or the number of "
                 "CTAs), or a guard at the tensor's edge"
             )
+        elif access.kind in MORAL:
+            missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
+            far = distance(agent.cta, old.agent.cta)
+            if old.fenced is not None and old.fenced[FENCED + far].any():
+                severity = PORTABILITY  # a fence, and then the flag
         else:
-            missing = (
+            missing = self.order.not_covered(agent, old, "write") or (
                 "missing: a second launch, or a flag between the two CTAs (st.release or red "
                 "after the write, ld.acquire before the read)"
             )
-            missing = self.order.not_covered(agent, old, "write") or missing
-            far = distance(agent.cta, old.agent.cta)
-            if access.kind in MORAL and old.fenced is not None and old.fenced[FENCED + far].any():
-                severity = PORTABILITY  # a fence, and then the flag
-            if access.kind in MORAL:
-                missing = f"missing: .relaxed or .release for the {mnemonic(old.ins)}; or a flag"
         if access.writes:
-            diagnosis = "two CTAs write the same address of global memory"
-            if old.agent.cta is agent.cta:
-                diagnosis = "two warps of a CTA write the same address of global memory"
-            if order.startswith("and"):
-                diagnosis += f", {order}"
+            who = "two warps of a CTA" if same_cta else "two CTAs"
+            diagnosis = f"{who} write the same address of global memory"
+            diagnosis += f", {order}" if order.startswith("and") else ""
         else:
+            who = "another warp" if same_cta else "another CTA"
+            who = "the same warp" if old.agent is agent else who
             diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
-        self._found("global", diagnosis, agent, old, access, region, missing, severity)
+        self._found(old, access, diagnosis, missing, severity)
 
-    def _under_way(self, agent: Agent, old: Write, access: Access, region):
+    def _under_way(self, old: Write, access: Access):
         self._found(
-            "global",
-            f"{mnemonic(access.ins)} writes global memory that {mnemonic(old.ins)} of the same "
-            "warp may still write",
-            agent,
             old,
             access,
-            region,
+            f"{mnemonic(access.ins)} writes global memory that {mnemonic(old.ins)} of the same "
+            "warp may still write",
             "missing: cp.async.bulk.commit_group and cp.async.bulk.wait_group 0 (without .read, "
             "which waits for the source only) between the two",
         )
 
-    def _narrow(self, agent: Agent, old: Write, access: Access, region):
-        ins, whose = (old.ins, old.agent) if old.scope <= access.scope else (access.ins, agent)
+    def _narrow(self, old: Write, access: Access):
+        weaker = old if old.scope <= access.scope else access
         self._found(
-            "global",
-            "strong accesses of two CTAs meet, and the scope of one does not reach the other CTA",
-            agent,
             old,
             access,
-            region,
-            f"missing: .gpu for the {mnemonic(ins)} at {words.line(ins)}, by {words.name(whose)}",
+            "strong accesses of two CTAs meet, and the scope of one does not reach the other CTA",
+            f"missing: .gpu for the {mnemonic(weaker.ins)} at {words.line(weaker.ins)}, by "
+            f"{words.name(weaker.agent)}",
         )
 
-    def _non_coherent(self, agent: Agent, old: Write, access: Access, region):
+    def _non_coherent(self, old: Write, access: Access):
         """Report ld.global.nc of what the launch has written. Memory that it reads must be
         read-only while the kernel runs (PTX ISA 9.7.9.9): the cache that serves it is not told of
         writes. With L1::no_allocate nothing old is kept there.
@@ -339,58 +326,39 @@ class GlobalConflicts:
         effect = access.ins.effect
         kept = not (isinstance(effect, Loads) and "no_allocate" in effect.policies)
         self._found(
-            "global",
-            f"a non-coherent load reads what {mnemonic(old.ins)} writes in the same launch",
-            agent,
             old,
             access,
-            region,
+            f"a non-coherent load reads what {mnemonic(old.ins)} writes in the same launch",
             "missing: a plain load (no __ldg, no const __restrict__ for memory that the kernel "
             "writes), or another launch",
             ERROR if kept else PORTABILITY,
         )
 
-    def _unacquired(self, agent: Agent, old: Write, access: Access, region, unaware: int):
+    def _unacquired(self, old: Write, access: Access, unaware: int):
+        agent = access.agent
         assert agent.lane_acquires is not None  # some lanes have acquired
         who, missing, severity = agent.lane_acquires.words(unaware, agent.in_step)
         verb = "written" if access.writes else "read"
         diagnosis = f"global memory that another warp has written is {verb} {who}"
-        self._found("global", diagnosis, agent, old, access, region, missing, severity)
-
-    def _proxy(self, agent: Agent, old: Write, access: Access, region):
-        verb = "overwrites" if access.writes else "reads"
-        self._found(
-            "proxy",
-            f"{mnemonic(access.ins)} {verb} global memory that {mnemonic(old.ins)} wrote through "
-            "the generic proxy, with no fence.proxy.async in between",
-            agent,
-            old,
-            access,
-            region,
-            f"missing: fence.proxy.async (or .global) by {words.name(agent)} after what orders it "
-            "after the write, or after the write by its warp",
-            PORTABILITY if access.writes else ERROR,
-        )
+        self._found(old, access, diagnosis, missing, severity)
 
     def _found(
         self,
-        kind: str,
-        diagnosis: str,
-        agent: Agent,
         old: Write | Read,
         access: Access,
-        region: Region,
+        diagnosis: str,
         missing: str,
         severity: str = ERROR,
+        kind: str = "global",
     ):
         done = "written" if isinstance(old, Write) else "read"
         done += " before" if access.writes else ""
         self.observer.found(
             kind,
             diagnosis,
-            f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+            f"this access: {words.line(access.ins)}, by {words.name(access.agent)}",
             f"{done}: {words.line(old.ins)}, by {words.name(old.agent)}",
-            f"in {self.observer.operand(region.base)}",
+            f"in {self.observer.operand(access.region.base)}",
             missing,
             at=access.ins,
             other=old.ins,

@@ -33,6 +33,7 @@ from b200.checker.memory.global_conflicts import (
 from b200.checker.memory.global_order import GlobalOrder
 from b200.checker.memory.global_reads import WORD, GlobalReads, Read
 from b200.checker.memory.global_shadow import UNIT, GlobalShadow, upto
+from b200.checker.memory.parts import by_region
 from b200.checker.memory.reductions import FirstSum
 from b200.checker.memory.release_acquire import tells
 from b200.checker.memory.shadow import distinct
@@ -86,19 +87,16 @@ class GlobalRules:
     def loaded_lanes(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """Reads of `nbytes` at each of the addresses (int64)."""
         self.reads.add(agent, addresses, nbytes, ins, strong=False)
-        if not self.shadow.cells:
-            return
-        access = Access(ins)
-        for region, at in self.shadow.regions(addresses, nbytes):
+        for region, at in self.shadow.regions(addresses, nbytes) if self.shadow.cells else ():
             if (shadow := self.shadow.cells.get(region.base)) is not None:
-                cells = shadow[(at // UNIT)[:, None] + upto(-(-nbytes // UNIT))]
+                access = Access(agent, ins, region)
+                units = (at // UNIT)[:, None] + upto(-(-nbytes // UNIT))
+                cells = shadow[units]
                 if self.observer.replicates and cells.any():
                     cells = self._without_replicas(agent, cells, region.base + at, ins)
-                self.conflicts.check(agent, cells, access, region)
-                self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
-                if self.beneath.sums:
-                    units = (at // UNIT)[:, None] + upto(-(-nbytes // UNIT))
-                    self.beneath.check(agent, units, access, region)
+                self.conflicts.check(cells, access)
+                self.conflicts.check_adds(region.base + at, nbytes, access)
+                self.beneath.check(units, access)
 
     def _without_replicas(self, agent: Agent, cells: np.ndarray, addresses: np.ndarray, ins: Instr):
         """The cells without those that a warp of the CTA has stored which had loaded them by the
@@ -127,12 +125,11 @@ class GlobalRules:
         if (shadow := self.shadow.cells.get(region.base)) is not None:
             at = address - region.base
             units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
-            cells = shadow[units]
-            access = Access(ins, COPY if bulk else WEAK)
-            self.conflicts.check(agent, cells, access, region)
-            self.beneath.check(agent, units, access, region)
-            if cells.any() and self.order.has_adds(region.base):
-                self.conflicts.check_adds(agent, np.array([address]), nbytes, access, region)
+            access = Access(agent, ins, region, COPY if bulk else WEAK)
+            self.conflicts.check(shadow[units], access)
+            self.beneath.check(units, access)
+            if shadow[units].any():
+                self.conflicts.check_adds(np.array([address]), nbytes, access)
 
     def loaded_by_threads(
         self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr
@@ -157,14 +154,13 @@ class GlobalRules:
         if region.within:
             self.observer.undecided["global", words.line(ins), ""] = "behind"
 
-    def loaded_box(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
+    def loaded_box(self, agent: Agent, box: TensorBoxes, ins: Instr) -> None:
         """A TMA load reads a box."""
-        new, region = Access(ins, COPY), access.region
-        if region.base in self.shadow.cells:
-            for cells in self.shadow.boxes(access):
-                self.conflicts.check(agent, cells, new, region)
-                if self.beneath.sums:
-                    self.beneath.check(agent, self.shadow.units(cells, region), new, region)
+        access = Access(agent, ins, box.region, COPY)
+        for cells in self.shadow.boxes(box) if box.region.base in self.shadow.cells else ():
+            self.conflicts.check(cells, access)
+            if self.beneath.sums:
+                self.beneath.check(self.shadow.units(cells, box.region), access)
 
     # --- of clusters that have run unchecked ------------------------------------------------------
     def touched_before(self, region: Region, at: np.ndarray, nbytes: int, reads: bool) -> bool:
@@ -195,15 +191,12 @@ class GlobalRules:
             self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
         units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
         cells = shadow[units]
-        access = Access(ins, kind, writes=True)
+        access = Access(agent, ins, region, kind, writes=True)
         if cells.any():
-            self.conflicts.check(agent, cells, access, region)
-            if kind == REDUCTION:
-                self.beneath.cover(agent, units, access, region, shadow)
-            else:
-                self.beneath.check(agent, units, access, region)
+            self.conflicts.check(cells, access)
+            self.beneath.cover(units, access, shadow)
         for read in self.reads.over(region, slice(at // WORD, -(-(at + nbytes) // WORD))):
-            self.conflicts.against_read(agent, read, access, region)
+            self.conflicts.against_read(read, access)
         cells[:] = self.shadow.number(agent, ins, kind)
 
     def bulk_stored(self, agent: Agent, store: BulkStore, ins: Instr) -> None:
@@ -236,31 +229,21 @@ class GlobalRules:
             addresses, nbytes = units, UNIT
             if not addresses.size:
                 return
-        memory = self.observer.machine.memory
         agent.touched |= own
         number = self.shadow.number(agent, ins, kind, own)
         if self.maps.uses:
             self.maps.stored(agent, int(addresses.min()), int(addresses.max()) + nbytes)
-        access = Access(ins, kind, scope_of(ins, GPU) if kind != WEAK else GPU, True, same)
-        while addresses.size:
-            region = memory.region(int(addresses[0]), nbytes)
-            end = region.base + region.size
-            if region.base <= int(addresses.min()) and int(addresses.max()) + nbytes <= end:
-                here, addresses = addresses, addresses[:0]
-            else:
-                inside = (addresses >= region.base) & (addresses + nbytes <= end)
-                here, addresses = addresses[inside], addresses[~inside]
-            at = here - region.base
+        scope = scope_of(ins, GPU) if kind != WEAK else GPU
+        for region, at in by_region(self.observer.machine.memory, addresses, nbytes):
             if region.base not in self.observer.given.whole:
                 self.observer.given.look(agent, region, at, nbytes, ins, "writes")
-            self._store(agent, at, nbytes, number, access, region)
+            self._store(Access(agent, ins, region, kind, scope, True, same), at, nbytes, number)
 
-    def _store(
-        self, agent: Agent, at: np.ndarray, nbytes: int, number: int, access: Access, region: Region
-    ):
+    def _store(self, access: Access, at: np.ndarray, nbytes: int, number: int):
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """
+        region = access.region
         shadow, unit, value = self.shadow.of(region), UNIT, number
         if nbytes % WIDE == 0 and not (int(np.bitwise_or.reduce(at)) & WIDE - 1):
             shadow, unit = shadow.view(np.complex128), WIDE
@@ -270,17 +253,14 @@ class GlobalRules:
             index = index[:, None] + upto(nbytes // unit)
         cells = shadow[index].view(np.uint32)
         if cells.any():
-            self.conflicts.check(agent, cells, access, region)
-            self.conflicts.check_adds(agent, region.base + at, nbytes, access, region)
+            self.conflicts.check(cells, access)
+            self.conflicts.check_adds(region.base + at, nbytes, access)
         if access.kind in MORAL or self.beneath.sums:
             units = (at // UNIT)[:, None] + upto(nbytes // UNIT)
-            if access.kind in MORAL:
-                self.beneath.cover(agent, units, access, region, shadow.view(np.uint32))
-            else:
-                self.beneath.check(agent, units, access, region)
+            self.beneath.cover(units, access, shadow.view(np.uint32))
         for read in self.reads.over_lanes(region, at, nbytes):
-            if not self._is_replica(agent, read, region.base + at):
-                self.conflicts.against_read(agent, read, access, region)
+            if not self._is_replica(access.agent, read, region.base + at):
+                self.conflicts.against_read(read, access)
         shadow[index] = value
 
     def _is_replica(self, agent: Agent, read: Read, addresses: np.ndarray) -> bool:
@@ -292,36 +272,35 @@ class GlobalRules:
         loaded = agent.loaded.get(read.ins.key, ())
         return any(np.isin(addresses, before).any() for before in reversed(loaded))
 
-    def stored_box(self, agent: Agent, access: TensorBoxes, ins: Instr, kind: str = COPY) -> None:
+    def stored_box(self, agent: Agent, box: TensorBoxes, ins: Instr, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
-        number, region = self.shadow.number(agent, ins, kind), access.region
-        new = Access(ins, kind, writes=True)
-        for cells in self.shadow.boxes(access):
+        number, region = self.shadow.number(agent, ins, kind), box.region
+        access = Access(agent, ins, region, kind, writes=True)
+        for cells in self.shadow.boxes(box):
             if cells.any():
-                self.conflicts.check(agent, cells, new, region)
-                units = self.shadow.units(cells, region)
-                if kind == REDUCTION:
-                    self.beneath.cover(agent, units, new, region, self.shadow.of(region))
-                elif self.beneath.sums:
-                    self.beneath.check(agent, units, new, region)
+                self.conflicts.check(cells, access)
+                if kind == REDUCTION or self.beneath.sums:
+                    units = self.shadow.units(cells, region)
+                    self.beneath.cover(units, access, self.shadow.of(region))
             cells[...] = number
-        for rows, nbytes in access.spans() if self.reads.has(region) else ():
+        for rows, nbytes in box.spans() if self.reads.has(region) else ():
             words = ((rows - region.base) // WORD)[:, None] + upto(-(-nbytes // WORD))
             for read in self.reads.over(region, words):
-                self.conflicts.against_read(agent, read, new, region)
+                self.conflicts.against_read(read, access)
 
     # --- strong accesses ------------------------------------------------------------------------
     def _check_widths(
-        self, agent: Agent, addresses: np.ndarray, nbytes: int, access: Access
+        self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr, writes: bool = False
     ) -> None:
         """Check a strong access, before it receives a signal, against those of other widths."""
-        self.widths.add(width(access.ins))
+        self.widths.add(width(ins))
         if len(self.widths) == 1:
             return
         for region, at in self.shadow.regions(addresses, nbytes):
             if (shadow := self.shadow.cells.get(region.base)) is not None:
                 cells = shadow[at[:, None] // UNIT + upto(-(-nbytes // UNIT))]
-                self.conflicts.check_widths(agent, cells, access, region)
+                access = Access(agent, ins, region, STRONG, writes=writes)
+                self.conflicts.check_widths(cells, access)
 
     def strongly_loaded(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
         """ld.relaxed, ld.acquire, ld.volatile: the warp receives signals."""
@@ -333,15 +312,15 @@ class GlobalRules:
                 if len(self.order.signals(address, base)) == count:
                     return  # it has seen this before
         self.reads.add(agent, addresses, nbytes, ins, strong=True)
-        access = Access(ins, STRONG, scope_of(ins, GPU))
-        self._check_widths(agent, addresses, nbytes, access)
+        self._check_widths(agent, addresses, nbytes, ins)
         for region, at in self.shadow.regions(addresses, nbytes):
             if (shadow := self.shadow.cells.get(region.base)) is not None:
+                access = Access(agent, ins, region, STRONG, scope_of(ins, GPU))
                 for offset in set(at.tolist()):
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base, offset, cells, ins)
-                    self.conflicts.check(agent, cells, access, region)
-                self.beneath.check(agent, at[:, None] // UNIT, access, region)
+                    self.conflicts.check(cells, access)
+                self.beneath.check(at[:, None] // UNIT, access)
                 if addresses.size == 1:
                     address, unit = int(addresses[0]), int(at[0]) // UNIT
                     count, base = len(self.order.signals(address, region.base)), region.base
@@ -355,7 +334,7 @@ class GlobalRules:
         if nbytes < UNIT:
             self.shadow.narrow = True
             return
-        self._check_widths(agent, addresses, nbytes, Access(ins, STRONG, writes=True))
+        self._check_widths(agent, addresses, nbytes, ins, writes=True)
         signal = self.order.signal(agent, ins, lanes, addresses)
         self.stored_lanes(agent, addresses, nbytes, ins, STRONG)
         self.shadow.write_of(agent, ins).signal = signal
@@ -366,7 +345,7 @@ class GlobalRules:
     ) -> None:
         """atom, red: the warp receives signals, and passes them on with one of its own."""
         found = []
-        self._check_widths(agent, addresses, nbytes, Access(ins, ATOMIC))
+        self._check_widths(agent, addresses, nbytes, ins)
         for region, at in self.shadow.regions(addresses, nbytes):
             shadow = self.shadow.of(region)
             for offset in set(at.tolist()):

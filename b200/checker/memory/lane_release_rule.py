@@ -29,9 +29,9 @@ from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
 
 if TYPE_CHECKING:
-    from b200.checker.memory.global_conflicts import Access, GlobalConflicts, Write
+    from b200.checker.memory.global_conflicts import Access, Write
     from b200.checker.memory.shared_memory import SharedRules
-    from b200.chip.global_memory import Region
+    from b200.checker.observer import Observer
 
 IN_STEP = (
     "today's chips keep it in order as long as the lanes go in step, which PTX does not promise"
@@ -112,29 +112,22 @@ def unacquired(
         )
 
 
-def of_global(
-    rules: GlobalConflicts,
-    agent: Agent,
-    old: Write,
-    access: Access,
-    region: Region,
-    row: np.ndarray,
-) -> None:
-    """Report a write of other lanes that `agent` knows of by one lane's release. row: what `agent`
-    knows of the cluster of `old`.
+def of_global(observer: Observer, old: Write, access: Access, row: np.ndarray) -> None:
+    """Report a write of other lanes that the access is behind by one lane's release. row: what the
+    warp that makes it knows of the cluster of `old`.
     """
     found = left_out(old.agent, old.step, row)
     if found is None or not found[1] & old.lanes:
         return
     release, left = found
     verb = "overwrites" if access.writes else "reads"
-    rules.observer.found(
+    observer.found(
         "global",
         f"{mnemonic(access.ins)} {verb} global memory that {_written(left & old.lanes)}, and "
         f"{_release(release)} releases its own accesses only",
-        f"this access: {words.line(access.ins)}, by {words.name(agent)}",
+        f"this access: {words.line(access.ins)}, by {words.name(access.agent)}",
         f"written: {words.line(old.ins)}, by {words.name(old.agent)}",
-        f"in {rules.observer.operand(region.base)}",
+        f"in {observer.operand(access.region.base)}",
         *_details(old.ins, old.agent, release, old.step),
         at=access.ins,
         other=old.ins,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200 import sparse
+from b200.checker.memory.parts import by_region
 from b200.chip.copies.tma_box import Window
 
 if TYPE_CHECKING:
@@ -62,15 +63,11 @@ class Stores:
     def lanes(self, memory, agent: Agent, addresses: np.ndarray, nbytes: int) -> None:
         """Note stores of `nbytes` at each of the addresses (int64)."""
         number = self._number(agent)
-        while addresses.size:
-            region = memory.region(int(addresses[0]), nbytes)
-            at = addresses - region.base
-            inside = (at >= 0) & (at + nbytes <= region.size)
-            first, last = at[inside] // UNIT, (at[inside] + nbytes - 1) // UNIT
+        for region, at in by_region(memory, addresses, nbytes):
+            first, last = at // UNIT, (at + nbytes - 1) // UNIT
             shadow = self._shadow(region)
             for step in range(-(-nbytes // UNIT)):
                 shadow[np.minimum(first + step, last)] = number
-            addresses = addresses[~inside]
 
     def span(self, region, agent: Agent, address: int, nbytes: int) -> None:
         """Note a copy out of shared memory to contiguous bytes of an allocation."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from b200.checker.memory.shadow import ALL_LANES, EACH_LANE
+from b200.chip.global_memory import GlobalMemory, Region
 from b200.registry import LaneValues, active, lanes
 from b200.spaces import SHARED_WINDOW, WINDOW_MASK
 
@@ -85,6 +87,23 @@ def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
     if window == SHARED_WINDOW >> WINDOW_BITS:
         return Part("shared", mask, at & WINDOW_MASK)
     return Part("global" if window == 0 else None, mask, at)
+
+
+def by_region(
+    memory: GlobalMemory, addresses: np.ndarray, nbytes: int
+) -> Iterator[tuple[Region, np.ndarray]]:
+    """(allocation, offsets in it) of accesses of `nbytes` at each of the addresses (int64). Raises
+    Fault.
+    """
+    while addresses.size:
+        region = memory.region(int(addresses[0]), nbytes)
+        at, last = addresses - region.base, region.size - nbytes
+        if np.minimum.reduce(at) >= 0 and np.maximum.reduce(at) <= last:
+            yield region, at
+            return
+        inside = (at >= 0) & (at <= last)
+        yield region, at[inside]
+        addresses = addresses[~inside]
 
 
 def own_lanes(mask: int, at: np.ndarray) -> int:

@@ -8,12 +8,9 @@ access with a bulk reduction of another warp beneath the latest one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from b200 import sparse
-from b200.checker.agent import Agent
 from b200.checker.memory.global_conflicts import MORAL, REDUCTION, Access, GlobalConflicts
 from b200.checker.memory.shadow import distinct
 
@@ -33,22 +30,26 @@ class Beneath:
         self.weak: dict[int, np.ndarray] = {}
         self.sums: dict[int, np.ndarray] = {}
 
-    def check(self, agent: Agent, units: Units, access: Access, region: Any) -> None:
+    def check(self, units: Units, access: Access) -> None:
         """Check an access of some units of an allocation."""
-        shadow = (self.weak if access.kind in COVERS else self.sums).get(region.base)
+        shadow = (self.weak if access.kind in COVERS else self.sums).get(access.region.base)
         if shadow is not None and (below := shadow[units]).any():
-            self.conflicts.check(agent, below, access, region)
+            self.conflicts.check(below, access)
 
-    def cover(self, agent: Agent, units: Units, access: Access, region: Any, latest: Any) -> None:
-        """A strong write or a reduction comes over some units. latest: the allocation's shadow."""
-        self.check(agent, units, access, region)
-        cells = latest[units]
+    def cover(self, units: Units, access: Access, latest: np.ndarray) -> None:
+        """An access comes over some units; a strong write or a reduction, and what lies beneath
+        stays. latest: the allocation's shadow.
+        """
+        self.check(units, access)
+        if access.kind not in COVERS:
+            return
+        cells, base = latest[units], access.region.base
         writes = [(n, old) for n in distinct(cells) if (old := self.conflicts.writes[n])]
         weak = [n for n, old in writes if old.kind not in COVERS]
-        sums = [n for n, old in writes if old.kind == REDUCTION and old.agent is not agent]
+        sums = [n for n, old in writes if old.kind == REDUCTION and old.agent is not access.agent]
         for shadows, numbers in ((self.weak, weak), (self.sums, sums)):
             if numbers:
-                if region.base not in shadows:
-                    shadows[region.base] = sparse.zeros(latest.size, np.uint32)
-                shadow = shadows[region.base]
+                if base not in shadows:
+                    shadows[base] = sparse.zeros(latest.size, np.uint32)
+                shadow = shadows[base]
                 shadow[units] = np.where(np.isin(cells, numbers), cells, shadow[units])
