@@ -216,9 +216,7 @@ class Barrier:
 
 @dataclass(slots=True, eq=False)
 class Meeting:
-    """One generation of a CTA barrier, or one phase of the cluster barrier. `clock` joins the
-    clocks of the warps that have arrived.
-    """
+    """A generation of a CTA barrier, or a phase of the cluster's. `clock` joins those that came."""
 
     # (warp, its epoch, instruction, threads counted)
     arrivals: list[tuple] = field(default_factory=list)
@@ -232,8 +230,6 @@ class Meeting:
 
 
 class ClusterState:
-    """The checker's state of one cluster."""
-
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.components = Components()
@@ -259,9 +255,7 @@ class ClusterState:
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 
     def forget(self) -> None:
-        """The cluster has ended: forget what only rules for clusters ask for. The rest stays as
-        long as something of the launch names the cluster.
-        """
+        """The cluster has ended: forget what only rules for clusters ask for."""
         self.meetings.clear()
         self.edges.clear()
         self.ordered = None

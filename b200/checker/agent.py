@@ -348,9 +348,7 @@ class Agent:
         self.acquired_own = kept
 
     def acquire_barrier(self, clock: np.ndarray) -> None:
-        """Join a clock that came through bar.sync or the cluster barrier. Tensor memory is joined
-        only at the next tcgen05 fence.
-        """
+        """Join a clock of bar.sync or the cluster barrier; TENSOR at the next tcgen05 fence."""
         if self.lane_acquire is not None or self.lane_acquires is not None:
             self.lanes_acquire(clock)
         self.turn += self.lane_acquire is None

@@ -171,9 +171,7 @@ class Checker(Watcher):
             observer.forget()
 
     def _look_at_unwritten(self, code, *arguments):
-        """The launch has read global memory that nobody has written: find out whether a result
-        depends on it, and report.
-        """
+        """Global memory was read that nobody has written: report if a result depends on it."""
         again = self._again(code, *arguments)
         rule = self.observer.unwritten
         rule.tell(rule.reaches(again) if again is not None else None)
@@ -400,9 +398,7 @@ class Checker(Watcher):
 
 
 def _judged(found: Finding, reached: str) -> Finding:
-    """A finding about a read of what nobody has written. reached: a result that depends on it, in
-    words, "" if none does.
-    """
+    """A finding about such a read. reached: a result that depends on it, in words, or ""."""
     if reached:
         return replace(found, details=(*found.details, reached), severity=ERROR)
     diagnosis = f"{found.diagnosis}, on which no result of the launch depends"

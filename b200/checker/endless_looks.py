@@ -50,17 +50,13 @@ JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
 def ends_only_by(blocks: list[Block], start: Block, look: Instr, behind: int) -> bool:
-    """Whether control comes from a look at an mbarrier, in block `start`, to block `behind` only
-    once the look has passed.
-    """
+    """Whether control comes from a look, in block `start`, to `behind` only once it has passed."""
     asked = next(op for op in start.ops if op.ins is look)
     return not _Run(blocks, asked, None).comes(start, behind, {})
 
 
 def may_end(blocks: list[Block], start: Block, look: Op, behind: set[int]) -> bool:
-    """Whether control comes from a look, in block `start`, to each of the blocks `behind`, whatever
-    the look always answers.
-    """
+    """Whether control comes from a look to each of `behind`, whatever it always answers."""
     work: list[tuple[int, ...]] = [()]
     for _ in range(RUNS):
         if not work:

@@ -75,9 +75,7 @@ def explained(kinds: Iterable[str]) -> str:
 
 
 class Findings(list):
-    """The findings of a launch: for each pair of lines and kind the gravest, at most LIMIT.
-    `dropped` counts the findings beyond LIMIT.
-    """
+    """A launch's findings: the gravest a pair of lines and kind. dropped: those beyond LIMIT."""
 
     def __init__(self):
         super().__init__()

@@ -107,9 +107,7 @@ def _stepping(ins: Instr, run: Run, make: Callable):
 
 
 def without_rule(blocks: Sequence[Block]) -> list[tuple[int, Instr]]:
-    """Instructions that the checker does not understand, with the index of their block: a launch
-    that executes one is incomplete.
-    """
+    """(block, instruction) that no rule is for: a launch that executes one is incomplete."""
     return [
         (block.index, op.ins)
         for block in blocks

@@ -169,7 +169,6 @@ class Observer:
             return found
 
     def turn_of(self, cluster: Cluster) -> None:
-        """It is the turn of a warp of this cluster."""
         if cluster is not self.cluster:
             self.cluster = cluster
             if self.following is not None:
@@ -282,9 +281,7 @@ class Observer:
         other: Instr | None = None,
         severity: str = ERROR,
     ) -> None:
-        """A rule has found something (finding.py). at: the access that shows it. other: that which
-        it conflicts with.
-        """
+        """A rule has found something (finding.py). at, other: the access, and one it meets."""
         loc, also = words.line(at), words.line(other) if other is not None else ""
         key = (kind, loc, also) if at is not None else (kind, diagnosis)
         lesser = self.findings.graver(key, severity)
@@ -305,11 +302,9 @@ class Observer:
 
     # --- the end --------------------------------------------------------------------------------
     def warp_exited(self, state: WarpState) -> None:
-        """All lanes of a warp have exited."""
         lifetime.warp_exited(self, state)
 
     def finish(self) -> None:
-        """The launch has ended."""
         self.conclude()
         self.of_clusters = len(self.findings)
         idle_launch.finish(self, self.machine.code.kernel, self.machine.params)

@@ -91,9 +91,7 @@ def rule(
 
 
 def look_of(make: Callable, ins: Instr) -> Looking | None:
-    """The function that describes executions of an instruction with this wrapper; None if the
-    instruction is not followed.
-    """
+    """What describes executions of an instruction with this wrapper; None: not followed."""
     look = getattr(make, "look", None)
     return look(ins) if look is not None else None
 

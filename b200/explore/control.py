@@ -362,9 +362,7 @@ def _traps(block: Block) -> bool:
 
 
 def _reads_of_others(ins: Instr) -> bool:
-    """Whether it reads memory that others may write, as a load or a copy does: what it finds is
-    known word by word (words.py).
-    """
+    """Whether it reads what others may write, and that is known word by word (words.py)."""
     asked = ins.effect.properties
     loads = asked.lanes and not asked.writes or isinstance(ins.effect, Copies)
     return loads and bool(FAR_OR_NEAR & set(asked.reads))

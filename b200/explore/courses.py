@@ -107,9 +107,7 @@ def _last_reset(uses: list[Use]) -> int:
 
 
 def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:
-    """Note a wait at the use of a barrier whose arrivals it ends. Returns a reason if there is not
-    exactly one such use.
-    """
+    """Note a wait at the use whose arrivals it ends; a reason if that is not exactly one."""
     of = {use_of[number] for number in step.of}
     if len(of) != 1:
         return Why("its wait ends several arrivals", step)

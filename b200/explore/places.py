@@ -114,9 +114,7 @@ class BarrierRules:
 
 
 class ClusterRules:
-    """The barrier of the cluster. State: (expected threads, arrived threads, arrivals of this
-    phase, arrivals of phases that are over).
-    """
+    """The cluster's. State: (threads expected, arrived; arrivals of this phase, of those over)."""
 
     def __init__(self, trace: Trace, steps: list[Step]):
         self.start: Any = (trace.threads * trace.ctas, 0, frozenset(), frozenset())

@@ -26,9 +26,7 @@ Actor = tuple  # CTA and warp
 
 
 class Race(NamedTuple):
-    """An order that has a race. order: up to the later access. earlier, later: the steps.
-    touches: the accesses of theirs.
-    """
+    """An order up to a race's later access; its two steps, and what they access."""
 
     order: list[Taken]
     earlier: Taken

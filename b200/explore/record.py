@@ -32,9 +32,7 @@ TO_PEER = (ops.BulkToPeer, ops.BulkReduceToPeer, ops.StAsync, ops.RedAsync)
 
 
 class Peek(NamedTuple):
-    """A look (test_wait or try_wait) that decides whether the wait after it is left out. over:
-    whether it has found the phase over.
-    """
+    """A look that decides whether the wait after it is left out. over: it found the phase over."""
 
     step: Step
     ins: Instr
@@ -114,9 +112,7 @@ class Recorder:
     def look_before(
         self, warp: Fragment, looks: frozenset[int], place: Place, parity: int
     ) -> Peek | None:
-        """The look that may leave out a wait; None if there was none. looks: id() of the
-        instructions that decide over the wait.
-        """
+        """The look that may leave out a wait, or None. looks: id() of those that decide over it."""
         pending = self.looks.get(warp.state, ())
         here = [p for p in pending if id(p.ins) in looks and p.lanes & warp.mask]
         for peek in here:

@@ -191,9 +191,7 @@ class Search:
         return found
 
     def _conflicts(self, number: int) -> int:
-        """The steps that do not commute with a step, as bits: those at the same places, and for a
-        look those that change what it sees.
-        """
+        """Steps that do not commute with a step, as bits: at its places; for a look, changes."""
         found = 0
         for place in self.acts[number]:
             found |= self.members[place]

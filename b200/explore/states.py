@@ -55,9 +55,7 @@ class Standing(NamedTuple):
 
 @dataclass(eq=False)
 class State:
-    """A state of the walk. steps: those that lead on, each with the state after it. polls: those
-    that change nothing.
-    """
+    """steps: those that lead on, each with the state after it. polls: those that change nothing."""
 
     steps: list[tuple[Taken, State]] = field(default_factory=list)
     polls: list[Taken] = field(default_factory=list)

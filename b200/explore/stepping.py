@@ -148,9 +148,7 @@ class Steps:
         return here, [who for who in every if who not in here]
 
     def is_quiet(self, warp: Fragment) -> bool:
-        """Whether nobody else can tell its next step: it executes nothing visible, or finds that
-        all have come to its barrier.
-        """
+        """Whether nobody else can tell its next step: nothing visible, or all have come."""
         ins = self.cut.visible.get(warp.pc)
         if ins is None:
             return True
@@ -198,9 +196,7 @@ class Steps:
         raise Declined(f"a step of more than {BLOCKS:,} blocks")
 
     def let_others_go(self) -> bool:
-        """Where nothing changes any more, lanes go on from where they were to meet others, if
-        these need them. False if there are none.
-        """
+        """Where nothing changes, lanes that others need go on. False if there are none."""
         spinning = self.machine.spinning
         spinning.standing.update((f.state, f.state.live) for f in self.queue)
         try:

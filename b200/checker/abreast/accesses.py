@@ -74,7 +74,6 @@ class GlobalAccesses:
             self.unsure.append(access)
 
     def agents(self, warp: Fragment) -> list[Agent]:
-        """The agents of a warp's CTAs."""
         state: Any = warp.state
         return [self.observer.agent(seat) for seat in state.seats]
 

@@ -96,7 +96,6 @@ class FollowAbreast(Abreast):
         self.order.waits(warp.index, number, barrier.generation if barrier is not None else 0)
 
     def passes(self, warp: Fragment) -> None:
-        """It has waited."""
         self.order.passes(warp.index)
 
     def together(self, warp: Fragment, mask: int) -> None:
@@ -235,7 +234,6 @@ class FollowAbreast(Abreast):
         return copy_operands(self.copied.setdefault(seat, LatestCopies()), ins, copy)
 
     def exits(self, state, lanes: int) -> None:
-        """Lanes of a warp have exited."""
         self.machine.alike(lanes)
         if state.live == 0:
             try:

@@ -135,7 +135,6 @@ class Arrivals:
         self.early.setdefault(barrier, (agent, ins))
 
     def finish(self) -> None:
-        """Report what was seen so far."""
         for barrier, (agent, ins) in self.early.items():
             self._tell(barrier, agent, ins)
         self.early.clear()

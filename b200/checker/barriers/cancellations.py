@@ -29,7 +29,6 @@ class Cancellations:
         self.failures: dict[object, list[Record]] = {}
 
     def failed(self, agent: Agent, ins: Instr) -> None:
-        """A warp has found that a request failed."""
         record = Record.of_warp(agent, ins, "finds that a request failed")
         seen = self.failures.setdefault(agent.cta.cluster, [])
         seen[:] = [old for old in seen if old.agent is not agent] + [record]

@@ -110,9 +110,7 @@ class Mbarriers:
     def _slipped(
         self, agent: Agent, warp: Fragment, mbarrier: MBarrier
     ) -> list[SlippedWait | None]:
-        """Why a warp waits for ever, if its waits have lost count of the phases, or those of the
-        warp that overtakes it have.
-        """
+        """Why a warp waits for ever, if it, or the warp that overtakes it, has lost count."""
         barrier = self.known(mbarrier)
         if barrier is None:
             return []
@@ -165,7 +163,6 @@ class Mbarriers:
             )
 
     def invalidated(self, agent: Agent, barrier: Barrier) -> None:
-        """A warp has executed mbarrier.inval."""
         if barrier.at_rest(agent):
             return
         users = [u for u, at in barrier.users.items() if not agent.knows(HB, u.component, at)]

@@ -159,9 +159,7 @@ class Overtaken:
         )
 
     def completed(self, barrier: Barrier, last: Instr) -> None:
-        """A phase of the mbarrier is over, by instruction `last`. Each warp that waited for the
-        phase before must have looked first.
-        """
+        """Phase over by `last`: each warp that waited for the one before must have looked."""
         known, late = barrier.passed[ORDER], []
         for agent, (epoch, ins) in barrier.looks.items():
             if agent.component >= known.size or known[agent.component] < epoch:
@@ -174,7 +172,6 @@ class Overtaken:
         barrier.looks.clear()
 
     def finish(self) -> None:
-        """Report what was seen so far."""
         if not any(finding.severity == ERROR for finding in self.observer.findings):
             for (ins, last), (barrier, agent, led) in self.seen.items():
                 self._tell(barrier, agent, ins, last, led)

@@ -168,9 +168,7 @@ def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
 
 @rule(look=all_operands)
 def unheeded_look(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
-    """Observe a test_wait or try_wait whose answer decides nothing (dependents.py): it acquires
-    nothing, whatever it finds.
-    """
+    """Observe a look whose answer decides nothing (dependents.py): it acquires nothing."""
     find, shift = barrier_operand(ins), effect.shift
 
     def observed(warp: CheckedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):

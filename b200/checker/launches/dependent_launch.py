@@ -104,9 +104,7 @@ class Footprint:
 
 @dataclass
 class InFlight:
-    """The grids that may still run: `early` when a dependent launch starts, `late` when its
-    griddepcontrol.wait is over.
-    """
+    """Grids that may still run: `early` at a dependent launch's start, `late` after its wait."""
 
     early: list[Footprint] = field(default_factory=list)
     late: list[Footprint] = field(default_factory=list)
@@ -228,9 +226,7 @@ class DependentLaunch:
             self._access(agent, Access(region, first, write), ins, apart)
 
     def _apart(self, agent: Agent, mask: int) -> int:
-        """The lanes of an access that have not waited, and that nothing has brought together with
-        those of their warp that have.
-        """
+        """Lanes of an access that have not waited, nor met those of their warp that have."""
         waited, turn = self.partly.get(agent, (0, -1))
         return mask & ~waited if turn == agent.turn else 0
 

@@ -24,9 +24,7 @@ LARGE = 16 << 20  # bytes of shadows, which a footprint has in fewer
 
 
 def can_be_late(code: Translated) -> bool:
-    """Whether the rules for global memory note all accesses of a kernel: not those of copies, nor
-    writes of single bytes.
-    """
+    """Whether the rules note all accesses of a kernel: none of copies, nor writes of bytes."""
     ops = (op.ins for block in code.structure for op in block.ops if op.entry is not None)
     return all(map(_is_noted, ops))
 

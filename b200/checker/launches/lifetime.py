@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def warp_exited(observer: Observer, warp_state: WarpState) -> None:
-    """All lanes of a warp have exited."""
     cta = warp_state.cta
     state = observer.state(cta)
     state.left[cta.rank] += 1

@@ -48,9 +48,7 @@ class Beside:
 
 @dataclass(frozen=True, eq=False)
 class Act:
-    """What a queue does beside launches, or the host by itself. text: "torch.add", "cudaMemcpy".
-    loc: "file:line" in the program.
-    """
+    """What a queue, or the host, does beside launches. text: "torch.add". loc: "file:line"."""
 
     text: str
     loc: str
@@ -65,9 +63,7 @@ class Access(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """An earlier access that one conflicts with: by which kernel or act, the instruction (None: not
-    known), and "writes" or "reads".
-    """
+    """An earlier access that one conflicts with: of whom, by what, and "writes" or "reads"."""
 
     kernel: str
     ins: Instr | None
@@ -75,7 +71,6 @@ class Conflict(NamedTuple):
 
 
 def named(queue: int) -> str:
-    """The words for a queue."""
     return f"branch {queue - BRANCHES} of a graph" if queue > BRANCHES else f"queue {queue:#x}"
 
 

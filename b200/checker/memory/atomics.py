@@ -68,9 +68,7 @@ class Atomics:
             self.words[word] = [*kept, new]
 
     def also(self, numbers: tuple, index: np.ndarray | slice, stored: np.ndarray) -> tuple:
-        """The numbers of the latest writes of some words, and where those are of these kinds, of
-        all that lie beneath them.
-        """
+        """The latest writes of some words; of those of these kinds, also all that lie beneath."""
         if not self.words:
             return numbers
         records = self.state.records

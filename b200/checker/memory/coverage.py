@@ -161,7 +161,6 @@ class Coverage:
         self.partly: list[Partly] = []
 
     def loaded(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
-        """Note a TMA load."""
         t = access.tensormap
         if len(access.boxes) > 1:  # gather4: rows in any order, those not wanted outside
             return

@@ -133,9 +133,7 @@ class GlobalConflicts:
             )
 
     def check_adds(self, addresses: np.ndarray, nbytes: int, access: Access) -> None:
-        """Check an access that is not strong against the atomics on its places: each of them must
-        be before it, not the latest alone.
-        """
+        """Check a weak access against all atomics on its places, not the latest alone."""
         if access.kind not in MORAL and self.order.has_adds(access.region.base):
             for old in self.order.adds(addresses, nbytes):
                 self._against(old, access)

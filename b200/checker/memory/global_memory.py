@@ -79,7 +79,6 @@ class GlobalRules:
         self.shadow.cells.clear()
 
     def forget(self, cluster: Cluster) -> None:
-        """Forget the accesses of a cluster that starts again."""
         self.reads.forget(cluster)
         self.shadow.forget(cluster)
 
@@ -155,7 +154,6 @@ class GlobalRules:
             self.observer.undecided["global", words.line(ins), ""] = "behind"
 
     def loaded_box(self, agent: Agent, box: TensorBoxes, ins: Instr) -> None:
-        """A TMA load reads a box."""
         access = Access(agent, ins, box.region, COPY)
         for cells in self.shadow.boxes(box) if box.region.base in self.shadow.cells else ():
             self.conflicts.check(cells, access)
@@ -220,9 +218,7 @@ class GlobalRules:
         own: int = 0,
         same: bool = False,
     ) -> None:
-        """Writes of `nbytes` at each of the addresses (int64). own: lanes that write each for
-        itself. same: they have left what was there.
-        """
+        """Writes at addresses (int64). own: lanes that write alone. same: they change nothing."""
         if nbytes < UNIT:  # other threads may have the other bytes of an entry
             units = _whole_units(addresses)
             self.shadow.narrow |= units.size * UNIT < addresses.size
@@ -264,9 +260,7 @@ class GlobalRules:
         shadow[index] = value
 
     def _is_replica(self, agent: Agent, read: Read, addresses: np.ndarray) -> bool:
-        """Whether a warp stores what it had loaded as another warp of its CTA has, by the same
-        instruction: see _without_replicas.
-        """
+        """Whether a warp stores what it had loaded as another has: see _without_replicas."""
         if not self.observer.replicates or read.agent.cta is not agent.cta:
             return False
         loaded = agent.loaded.get(read.ins.key, ())
@@ -379,9 +373,7 @@ class GlobalRules:
     def _receive(
         self, agent: Agent, base: int, offset: int, cells: np.ndarray, ins: Instr
     ) -> Write | None:
-        """The warp receives the signals of a place in an allocation. Returns the latest write
-        there, None without one.
-        """
+        """Receive the signals of a place. Returns the latest write there, None without one."""
         address = base + offset
         number = int(cells[0])
         write = self.shadow.writes[number] if number else None

@@ -90,9 +90,7 @@ class GlobalOrder:
         )
 
     def flag(self, agent: Agent, ins: Instr, clock: np.ndarray | None) -> Signal:
-        """The signal of a weak write that somebody polls. clock: the writing warp's clock at its
-        latest fence before the write.
-        """
+        """The signal of a weak write that somebody polls. clock: at its warp's latest fence."""
         return Signal(agent, ins, CTA, clock, self._learned(agent))
 
     def passes_on(self, address: int, signal: Signal, before: Signal | None) -> None:
@@ -113,9 +111,7 @@ class GlobalOrder:
             del chain[next(iter(chain))]
 
     def put_off(self, base: int, later: Callable[[], None], nbytes: int = 0) -> None:
-        """`later` adds signals to the chains in an allocation, once somebody asks for these: mostly
-        nobody does. nbytes: what it keeps.
-        """
+        """`later` adds signals to an allocation's chains once somebody asks. nbytes: it keeps."""
         self._put_off.setdefault(base, []).append(later)
         self._put_off_bytes += nbytes
         if self._put_off_bytes > MOST_PUT_OFF:

@@ -119,8 +119,6 @@ def _one_by_one(reads: tuple | Boxes | ReadsAbreast) -> Iterable[tuple[int, np.n
 
 
 class GlobalReads:
-    """The reads of one launch."""
-
     def __init__(self, memory: GlobalMemory):
         self.memory = memory
         self.reads: list[Read | None] = [None]  # by number
@@ -163,7 +161,6 @@ class GlobalReads:
             self._lists.setdefault(region.base, []).append(entry)
 
     def add_boxes(self, read: Read, access: Any) -> None:
-        """Note what a TMA load reads."""
         self.reads.append(read)
         boxes = Boxes(len(self.reads) - 1, access)
         self._lists.setdefault(access.region.base, []).append(boxes)
@@ -239,7 +236,6 @@ class GlobalReads:
         return region.base in self._lists or region.base in self._shadows
 
     def bases(self) -> list[int]:
-        """The allocations that were read."""
         return [*dict.fromkeys((*self._lists, *self._shadows))]
 
     def all_of(self, region: Region) -> Iterator[tuple[int, np.ndarray, int]]:
@@ -284,7 +280,6 @@ class GlobalReads:
         reads.clear()
 
     def forget(self, cluster: Cluster) -> None:
-        """Forget the reads of a cluster that starts again."""
         for number, read in enumerate(self.reads):
             if read is not None and read.agent.cta.cluster is cluster:
                 self.reads[number] = None

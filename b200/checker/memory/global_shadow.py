@@ -102,7 +102,6 @@ class GlobalShadow:
         return found
 
     def forget(self, cluster: Cluster) -> None:
-        """Forget the writes of a cluster that starts again."""
         for number, write in enumerate(self.writes):
             if write is not None and write.agent.cta.cluster is cluster:
                 self.writes[number] = None

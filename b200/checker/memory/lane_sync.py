@@ -78,9 +78,7 @@ class LaneAcquires:
 
 
 class LaneAcquire(NamedTuple):
-    """An acquire by some lanes of a warp. every: the others have exited, and have left accesses
-    behind that nothing has released.
-    """
+    """An acquire by some lanes. every: the others have exited, with accesses left unreleased."""
 
     lanes: int
     ins: Instr
@@ -108,9 +106,7 @@ def lanes_of(by: Any, cells: np.ndarray, number: int, mask: int) -> int:
 
 
 def lanes_at(cells: np.ndarray, number: int, mask: int) -> int:
-    """The lanes that access the cells of one record. cells: a row for each lane of the mask, else
-    of some of them, which may be any.
-    """
+    """The lanes that access one record's cells. cells: a row a lane of the mask, else of any."""
     if cells.ndim < 2 or len(cells) != mask.bit_count():
         return mask
     here = (cells == number).any(1).tolist()

@@ -47,9 +47,7 @@ class Stores:
         self._shadows: dict[int, np.ndarray] = {}  # base of an allocation -> number of each UNIT
 
     def written(self, address: int, nbytes: int) -> np.ndarray:
-        """For each UNIT from an address on, the number of the warp that wrote it: uint32 [nbytes /
-        UNIT], 0 where nobody has.
-        """
+        """The number of the warp that wrote each UNIT from an address on, uint32; 0: nobody."""
         found = np.zeros(nbytes // UNIT, np.uint32)
         for base, shadow in self._shadows.items():
             first = (address - base) // UNIT

@@ -15,9 +15,7 @@ from b200.program.module import Addr, Instr
 
 
 def lost_update(body: Iterable[Any], one: Instr, other: Instr) -> str:
-    """What is missing where two accesses that meet are the load and the store of one update; ""
-    where they are not. body: of the kernel.
-    """
+    """What is missing where two accesses are load and store of one update, or ""."""
     for store in (one, other):
         load = _loaded_before(body, store)
         if load is not None and {one.key, other.key} <= {load.key, store.key}:

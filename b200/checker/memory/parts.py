@@ -32,9 +32,7 @@ def of_first_lane(mask: int, x: LaneValues) -> int:
 
 @lru_cache(maxsize=4096)
 def shadow_lanes(mask: int, uniform: bool, write: bool) -> np.ndarray:
-    """The lanes whose addresses `lane_addresses` returns. Where several have one address, a marker
-    (shadow.py) stands for them.
-    """
+    """The lanes of `lane_addresses`; where several have one address, a marker (shadow.py)."""
     if uniform and mask & mask - 1:
         return EACH_LANE if write else ALL_LANES
     return np.array(active(mask), np.uint8)
@@ -51,9 +49,7 @@ class Part(NamedTuple):
 
 
 def parts_of(space: str, mask: int, address: LaneValues) -> list[Part]:
-    """An access by the space that each lane's address lies in: one part, unless generic addresses
-    of a warp differ in it.
-    """
+    """An access by each address's space: one part, unless generic addresses differ in it."""
     if not isinstance(address, np.ndarray):
         return _parts_of_one(space, mask, address)
     return _parts_at(space, mask, lane_addresses(mask, address))
@@ -92,9 +88,7 @@ def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
 def by_region(
     memory: GlobalMemory, addresses: np.ndarray, nbytes: int
 ) -> Iterator[tuple[Region, np.ndarray]]:
-    """(allocation, offsets in it) of accesses of `nbytes` at each of the addresses (int64). Raises
-    Fault.
-    """
+    """(allocation, offsets in it) of accesses at these addresses (int64). Raises Fault."""
     while addresses.size:
         region = memory.region(int(addresses[0]), nbytes)
         at, last = addresses - region.base, region.size - nbytes
@@ -107,9 +101,7 @@ def by_region(
 
 
 def own_lanes(mask: int, at: np.ndarray) -> int:
-    """Lanes that access memory each for itself: none where several access one address, which any of
-    them has done then.
-    """
+    """Lanes that access memory each for itself: none where several access one address."""
     return 0 if at.size == 1 and mask & mask - 1 else mask
 
 
@@ -137,9 +129,7 @@ class Pattern:
 
 
 def part_words(at: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """(which of some accesses leave out bytes of their words all together, the bytes of these).
-    nbytes: of each, fewer than four.
-    """
+    """(which accesses leave out bytes of their words, the bytes of these). nbytes: under 4."""
     low = int(at.min()) & ~3
     part, places = _part_words((at - low).astype(np.int64).tobytes(), nbytes)
     return part, places + low

@@ -145,18 +145,14 @@ class Pending(NamedTuple):
     turn: int
 
     def read_by(self, agent: Agent) -> bool:
-        """Whether lanes that execute a fence have read it, or have met those that did; or their
-        warp is ordered after the one that has.
-        """
+        """Whether lanes at a fence have read it, or met who has, or are ordered after them."""
         if self.agent is not agent:
             return agent.knows(HB, self.agent.component, self.epoch)
         return bool(self.turn != agent.turn or self.lanes & agent.lanes)
 
 
 def merged(parts: list[Knowledge]) -> Knowledge:
-    """The knowledge of several together. Most have the same clocks of most clusters. Clocks are
-    shared, so none is changed in place.
-    """
+    """Several together. Clocks are shared, so none is changed in place."""
     if len(parts) == 1:
         return parts[0]
     clocks: dict[ClusterState, dict[int, np.ndarray]] = {}

@@ -173,9 +173,7 @@ class SharedRules:
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
     def _stale(self, new: Record, numbers: tuple, at: tuple):
-        """Report a read of bytes of a load if a load of a later phase of the same mbarrier has
-        replaced the load in part.
-        """
+        """Report a read of a load that one of a later phase of its mbarrier has partly replaced."""
         for number in numbers:
             old = self.state.records[number]
             if old is not None and (later := old.overwritten) is not None:

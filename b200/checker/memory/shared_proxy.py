@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def fenced(rules: SharedRules, new: Record, numbers: tuple, at: tuple) -> None:
-    """Report a tensor-core read of bytes that a wait has made visible, without
-    tcgen05.fence::after_thread_sync in between.
-    """
+    """Report a tensor-core read behind a wait without tcgen05.fence::after_thread_sync."""
     agent = new.agent
     for number in numbers:
         if number and known(agent, old := rules.state.records[number]):

@@ -55,9 +55,7 @@ def reduced(rules: SharedRules, new: Record, low: int, high: int) -> None:
 def granules(
     rules: SharedRules, new: Record, index, empty: np.ndarray, at: tuple, rows: Sequence | None
 ) -> None:
-    """Report granules of an asynchronous read that nobody has written. empty: which of them. rows:
-    as in SharedRules.async_read.
-    """
+    """Report granules that nobody has written, by `empty`. rows: as in SharedRules.async_read."""
     nbytes = int(np.count_nonzero(empty)) * GRANULE
     some = rows is not None and _some_rows(empty, index, rows)
     what = "rows in shared memory" if some else "shared memory"

@@ -140,9 +140,7 @@ class TensorMaps:
         )
 
     def _elsewhere(self, agent: Agent) -> str:
-        """Text about the tensormaps for which the CTA did execute a fence: it begins with "; its
-        CTA has fenced"; "" if there are none.
-        """
+        """ "; its CTA has fenced" and which tensormaps; "" if there are none."""
         other = [f"{address:#x}" for cta, address in self.acquired if cta is agent.cta]
         return f"; its CTA has fenced the {BYTES} bytes at {', '.join(other)}" if other else ""
 
@@ -241,9 +239,7 @@ def replace(ins: Instr, effect: EditsTensormap, run: Run) -> Run:
 
 @rule(PublishesTensormap)
 def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
-    """Observe tensormap.cp_fenceproxy, which writes a tensormap in global memory, and then is a
-    release fence of the tensormap proxy.
-    """
+    """Observe tensormap.cp_fenceproxy: it writes a tensormap, then is a release fence."""
     scope = scope_of(ins, CTA)
 
     def observed(warp: CheckedFragment, mask: int, dst, src, size):

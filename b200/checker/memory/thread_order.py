@@ -39,9 +39,7 @@ class NotInOrder(NotAbreast):
 
 @dataclass(eq=False, slots=True)
 class Cells:
-    """Stamps of the latest write, of the latest reads and of the latest atomics of each `unit`
-    bytes, 0 for none.
-    """
+    """Stamps of the latest write, reads and atomics of each `unit` bytes, 0 for none."""
 
     written: np.ndarray
     read: np.ndarray

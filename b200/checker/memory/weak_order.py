@@ -61,9 +61,7 @@ def executed(agent: Agent, record: Record) -> bool:
 
 
 def orders_only(agent: Agent, ins: Instr, clock: np.ndarray, lanes: int = FULL) -> None:
-    """Note that a warp publishes a clock that has an order of execution without an order of
-    memory. lanes: those that arrive.
-    """
+    """Note that a warp publishes an order of execution without one of memory."""
     state = agent.state
     if state.ordered is not clock:
         state.ordered = clock

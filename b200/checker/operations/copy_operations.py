@@ -223,9 +223,7 @@ class CopyOperations:
         kind: str,
         verb: str,
     ):
-        """Record st.async or red.async. Neighbouring words are told apart; the lanes of one
-        execution share a record.
-        """
+        """Record st.async or red.async: words apart; lanes of one execution share a record."""
         n, place = store.nbytes, store.place
         index, low, high, _ = lane_words(store.offsets, store.each, ALL_LANES)
         text = f"{verb} {n} bytes in another CTA"

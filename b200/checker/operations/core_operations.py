@@ -115,9 +115,7 @@ class CoreOperations:
 
     @staticmethod
     def _read_scales(record: Record, tensor, sf):
-        """The scale factors of the rows that there are: 16 of a column's 32 where there are no more
-        (PTX ISA 9.7.16.10.7).
-        """
+        """Scale factors of the rows that there are: 16 of 32 at the end (PTX ISA 9.7.16.10.7)."""
         last = sf.column + sf.columns - 1
         half = sf.copies == 4 and 0 < sf.rows % 32 <= 16
         tensor.read(record, ALL, slice(sf.column, last if half else last + 1))

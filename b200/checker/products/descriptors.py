@@ -93,9 +93,7 @@ class DescriptorRanks:
 
 
 class DescriptorVersions:
-    """The rule for one launch. others: the first read of a descriptor by each instruction
-    and operand whose version is not 1.
-    """
+    """The rule for one launch. others: (instruction, operand) with a version that is not 1."""
 
     def __init__(self, observer: Observer):
         self.observer = observer

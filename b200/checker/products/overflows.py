@@ -38,8 +38,6 @@ class Overflow:
 
 
 class Overflows:
-    """The rule for one launch."""
-
     def __init__(self, observer: Observer):
         self.observer = observer
         self.found: dict[tuple, Overflow] = {}  # by source line, for a loop is unrolled

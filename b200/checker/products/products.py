@@ -235,9 +235,7 @@ class Products:
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
     def copied(self, record: Record, cta: CTA, start: int, columns: slice) -> None:
-        """Check a copy of scale factors at offset `start` of shared memory. To be called before the
-        shadow records it.
-        """
+        """Check a copy of scale factors at `start`, before the shadow records it."""
         tensor = self.observer.tensor(cta)
         thing = words.thing(record)
         record.start = start

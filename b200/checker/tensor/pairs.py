@@ -34,7 +34,6 @@ MOVES = ("load", "store")  # kinds of records: tcgen05.ld and tcgen05.st
 
 
 def peer_of(cta: CTA) -> CTA:
-    """The other CTA of a pair."""
     even, odd = cta.pair
     return odd if cta is even else even
 
@@ -108,9 +107,7 @@ def uses(observer: Observer, record: Record, columns: slice) -> None:
 
 
 def frees_in_use(rules: TensorRules, new: Record, old: Record, columns: slice) -> None:
-    """Report dealloc `new` of a pair, which is not known to come after what a warp of the peer
-    CTA loads or stores.
-    """
+    """Report dealloc `new` of a pair, not known to come after the peer's load or store."""
     rules.report(
         "lifetime",
         f"tensor memory of a CTA pair is deallocated before {words.thing(old)} of the peer CTA is "

@@ -17,9 +17,7 @@ from b200.checker.vector_clocks import HB, TENSOR
 
 
 def ordered(agent: Agent, new: Record, old: Record, how: str) -> bool:
-    """Whether an access of tensor memory is ordered after another one. how: "read", "write",
-    "overwrite" or "free".
-    """
+    """Whether `new` is ordered after `old`. how: "read", "write", "overwrite" or "free"."""
     handed_over = complete(agent, old, TENSOR)
     if old.agent is agent:
         if old.kind in words.CORE and new.kind in words.CORE and in_order(new, old, how):

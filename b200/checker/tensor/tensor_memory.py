@@ -121,9 +121,7 @@ class TensorRules:
         self.shadow.freed[columns] = 0
 
     def _gone(self, new: Record, columns: slice) -> bool:
-        """Report an access to columns that were freed before it: the next allocation may have them.
-        Returns whether there is one.
-        """
+        """Report an access to columns that were freed before it; whether there is one."""
         number = int(self.shadow.freed[columns].max(initial=0))
         if number:
             old = self.state.records[number]
@@ -144,9 +142,7 @@ class TensorRules:
         return bool(number)
 
     def freed(self, new: Record, columns: slice) -> None:
-        """tcgen05.dealloc: check that every access was issued before it and, if the tensor core
-        makes the access, completed before it.
-        """
+        """tcgen05.dealloc: accesses come before it, and the tensor core's are complete."""
         shadow = self.shadow
         for cells in (shadow.writers(ALL, columns), shadow.core[:, columns]):
             self._conflict(new, distinct(cells), columns, "free")
@@ -307,9 +303,7 @@ class TensorRules:
         )
 
     def _fences(self, new: Record, old: Record, columns: slice):
-        """Report accesses that a barrier of the CTA or the cluster orders, but not for tensor
-        memory: the tcgen05 fences are missing.
-        """
+        """Report accesses that a barrier orders, but without tcgen05 fences no tensor memory."""
         self.report(
             "race",
             f"{words.thing(new)} uses tensor memory after a barrier without tcgen05 fences",

@@ -33,9 +33,7 @@ def halves_of(row: int, height: int) -> slice:
 
 
 def only(lanes: np.ndarray, halves: Halves = ALL) -> tuple[Halves, Lanes]:
-    """The half quarters, among `halves`, that some lanes (bool [128]) lie in, and which lanes of
-    these that is: None for all.
-    """
+    """The half quarters among `halves` of lanes (bool [128]), and which of their lanes."""
     by_half = lanes.reshape(HALVES, HEIGHT)
     among = np.arange(HALVES)[halves]
     touched = among[by_half[among].any(axis=1)]
