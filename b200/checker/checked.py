@@ -16,7 +16,7 @@ from b200.checker.abreast.follow import FollowAbreast, next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
-from b200.checker.launches import grid_wait
+from b200.checker.launches import grid_wait, lifetime
 from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
 from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
@@ -125,9 +125,6 @@ class Checker(Watcher):
         if dependence is not None:
             dependence.observer = self.observer
 
-    def fails(self, error: EmulatorError) -> EmulatorError:
-        return self._with_findings(error)
-
     def over(self) -> None:
         dependence = self.observer.dependence
         self.in_flight.pop(self.queue, None)
@@ -147,11 +144,12 @@ class Checker(Watcher):
     def ends(self, launch: Launch, code: Translated, arguments: Arguments) -> None:
         observer, again = self.observer, (code, *arguments)
         if observer.unwritten.reads:
-            self._look_at_unwritten(*again)
-        if partly_written.suspicious(observer):
-            self._look_at_partly_written(*again)
+            observer.unwritten.tell(self._reached("", *again))
+        if partly_written.suspicious(observer) and (reached := self._reached("tensor", *again)):
+            partly_written.tell(observer, reached)
         if unwritten.registers_read_first(code):
-            self._look_at_registers(*again)
+            if reached := self._reached_or_unknown("registers", *again):
+                unwritten.tell_of_registers(observer, code, reached)
         launch.footprint = self._footprint(code)
         grid_wait.look(observer, cooperative=self.machine.workspace != 0)
         observer.finish()
@@ -166,36 +164,29 @@ class Checker(Watcher):
             launch.followed = observer.following.followed
             if keeps:
                 key = self._key(code, arguments, observer.dependence)
-                self._keep(key, observer.following.traces)
+                self.traces[key] = observer.following.traces
+                if len(self.traces) > KEPT:
+                    del self.traces[next(iter(self.traces))]
         if observer.dependence is None:
             observer.forget()
 
-    def _look_at_unwritten(self, code, *arguments):
-        """Global memory was read that nobody has written: report if a result depends on it."""
-        again = self._again(code, *arguments)
-        rule = self.observer.unwritten
-        rule.tell(rule.reaches(again) if again is not None else None)
-
-    def _look_at_partly_written(self, code: Translated, *arguments):
-        """Tensor memory was read of which a part is written: report if a result needs the rest."""
+    def _reached(self, where: str, code: Translated, *arguments) -> str | None:
+        """A result that depends on what nobody has written there (a key of NAMES; "": global
+        memory), in words, "" if none does; None if that cannot be found out.
+        """
         again = self._again(code, *arguments)
         if again is None:
-            return
-        reached = self.observer.unwritten.reaches(partial(again, where="tensor"), shared=True)
-        if reached:
-            partly_written.tell(self.observer, reached)
+            return None
+        return self.observer.unwritten.reaches(partial(again, where=where), shared=bool(where))
 
-    def _look_at_registers(self, code: Translated, *arguments):
-        """The kernel may read registers before it writes them: report if a result depends on it."""
-        again = self._again(code, *arguments)
-        if again is None:
-            self.observer.not_judged.append(UNKNOWN.format(NAMES["registers"]))
-            return
-        reached = self.observer.unwritten.reaches(partial(again, where="registers"), shared=True)
-        if reached:
-            unwritten.tell_of_registers(self.observer, code, reached)
+    def _reached_or_unknown(self, where: str, *again) -> str | None:
+        """The same; and the launch is not judged whole if that cannot be found out."""
+        reached = self._reached(where, *again)
+        if reached is None:
+            self.observer.not_judged.append(UNKNOWN.format(NAMES[where]))
+        return reached
 
-    def _judge_reads(self, code: Translated, *arguments):
+    def _judge_reads(self, *again):
         """Judge reads of what has no value of the program's: shared and tensor memory that nobody
         has written, columns that are deallocated, bytes behind a tensor, values of lanes that have
         exited. A kernel may mask or drop what it reads there; if a result depends on it, the read
@@ -205,11 +196,9 @@ class Checker(Watcher):
         findings, undecided = observer.findings, observer.undecided
         present = [undecided.get((f.kind, f.loc, f.other)) for f in findings]
         for where in dict.fromkeys(filter(None, present)):
-            again = self._again(code, *arguments)
-            if again is None:
-                observer.not_judged.append(UNKNOWN.format(NAMES[where]))
+            reached = self._reached_or_unknown(where, *again)
+            if reached is None:
                 continue
-            reached = observer.unwritten.reaches(partial(again, where=where), shared=True)
             if where == "local" and not reached:  # it may have been written, with these bytes
                 keep = [i for i, other in enumerate(present) if other != where]
                 findings[:], present = [findings[i] for i in keep], [present[i] for i in keep]
@@ -246,12 +235,6 @@ class Checker(Watcher):
 
         return again
 
-    def _keep(self, key: tuple, traces: Traces):
-        """Keep `traces` for the next launch with this key; only the latest few keys stay."""
-        self.traces[key] = traces
-        if len(self.traces) > KEPT:
-            del self.traces[next(iter(self.traces))]
-
     @staticmethod
     def _key(code: Translated, arguments: Arguments, dependence: DependentLaunch | None) -> tuple:
         """Of what launches may follow: the parameters may differ."""
@@ -282,7 +265,7 @@ class Checker(Watcher):
         found += self.observer.not_judged
         return list(dict.fromkeys([*found, *self.observer.coverage.left_out()]))
 
-    def _with_findings(self, error: EmulatorError) -> EmulatorError:
+    def fails(self, error: EmulatorError) -> EmulatorError:
         """The error, with the findings before it added: one of them is often its cause."""
         self.observer.conclude()
         findings = self.observer.findings
@@ -373,28 +356,28 @@ class Checker(Watcher):
         works = (
             f"it works on today's chips ({shown})" if shown else "no chip has shown us what it does"
         )
-        kind = KINDS[nobodys]
+        undefined = f"{works}; PTX leaves it undefined: another chip may differ"
         observer.found(
-            kind,
+            KINDS[nobodys],
             what,
             f"this access: {words.line(ins)}",
-            *(() if nobodys else (f"{works}; PTX leaves it undefined: another chip may differ",)),
+            *(() if nobodys else (undefined,)),
             f"missing: {missing}",
             at=ins,
             severity=PORTABILITY,
         )
         if nobodys:
-            observer.undecided[kind, words.line(ins), ""] = nobodys
+            observer.undecided[KINDS[nobodys], words.line(ins), ""] = nobodys
 
     def exits(self, state: WarpState, lanes: int) -> None:
-        if state.live == 0:
-            trail = self.observer.trail
-            followed = trail is not None and trail.follows
-            if trail is not None:
-                trail.exited(state)
-            if followed:
-                return
-            self.observer.warp_exited(state)
+        if state.live:
+            return
+        trail = self.observer.trail
+        followed = trail is not None and trail.follows
+        if trail is not None:
+            trail.exited(state)
+        if not followed:
+            lifetime.warp_exited(self.observer, state)
 
 
 def _judged(found: Finding, reached: str) -> Finding:

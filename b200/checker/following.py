@@ -35,26 +35,7 @@ What this relies on, and why it is sound:
     the clusters that it follows, as waits and barriers are steps: if it does before each access,
     or if no launch is there to conflict with, clusters follow (dependent_launch.py).
 
-6.  Clusters that follow are mostly run n at a time (abreast/). Each of the n takes the steps of a
-    checked cluster, so 1 holds of each. They cannot see one another: what one of them writes no
-    other reads or writes, which is looked at in each access (chip/abreast/ledger.py). What they are
-    told to the rules is what 2 says, and in that order. A run that is dropped leaves nothing: what
-    it wrote is taken back, and nobody is told of it before its end. So 3 holds of it, too.
-7.  Clusters that read and write one allocation (in place) follow abreast only. Steps do not have
-    the places in global memory, but here rules for a cluster look at them: a warp that stores where
-    another has read. So all accesses of a cluster to such an allocation must be in order, thread by
-    thread (thread_order.py): then there is nothing to find among them. And nobody else, before or
-    beside, may have been at the cluster's places: its values are then the same in any order, and
-    there is nothing to find between clusters.
-8.  Clusters that go ways of their own, as data decide which lanes store, and where, follow abreast
-    only, and if all their accesses are in order. What they do beside, each warp has done in a
-    checked cluster (met). Shared memory is read where it was written in the cluster.
-9.  An atomic in shared memory is a step as any other: what rules look at is where it is, and not
-    what it finds. One in global memory shows when a cluster starts again. So clusters with such
-    atomics follow abreast only, and if nobody sees what these find: no result is used, and their
-    places are accessed by such atomics alone (ledger.py, updates.py). Then there is nothing to find
-    among them, but that several clusters add floats up: the first of these are checked
-    (reductions.py). Later accesses are held against them.
+abreast/ has what it takes to run clusters that follow side by side.
 
 Clusters do not follow in a launch with an instruction whose wrapper (instrument.py) or operation
 (steps.py) does not say what its steps are: atomics of which somebody uses the result,
@@ -66,7 +47,7 @@ accesses and atomics hand over, and nobody receives that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +56,7 @@ import numpy as np
 
 from b200.checker.launches.dependent_launch import Seen
 from b200.checker.memory.global_shadow import holds
+from b200.checker.memory.parts import by_region
 from b200.checker.memory.stores_at_once import tell_all
 from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import (
@@ -93,6 +75,7 @@ from b200.errors import Fault
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
     from b200.checker.finding import Finding
     from b200.checker.memory.global_shadow import Contents
@@ -218,11 +201,19 @@ class Following:
         unread, partly = of_cluster(coverage.unread), of_cluster(coverage.partly)
         return Left(roles, unread, partly, ranks)
 
-    def tell_left(self, left: Left) -> None:
-        """Take over the state of a cluster of an earlier launch that was followed to its end."""
-        self.observer.coverage.unread += left.unread
-        self.observer.coverage.partly += left.partly
-        self.observer.descriptors.tell_left(left.ranks)
+    def leave(self, node: Node, agents: Iterable[tuple[tuple[int, int], Agent]]) -> None:
+        """Clusters, or one, have followed others to their end: what the rules for the whole launch
+        are to know of that. agents: (CTA rank, warp), its agent.
+        """
+        left = node.left
+        assert left is not None  # whoever took these steps has ended here
+        for place, agent in agents:
+            agent.roles |= left.roles.get(place, frozenset())
+        if node not in self.told:
+            self.told.add(node)
+            self.observer.coverage.unread += left.unread
+            self.observer.coverage.partly += left.partly
+            self.observer.descriptors.tell_left(left.ranks)
 
     def stop(self) -> None:
         """From now on no cluster of the launch follows."""
@@ -245,25 +236,20 @@ class Following:
         mine, write = self.bases[way], way != READS
         self.observer.wrote |= write
         self.traces.in_place |= way == UPDATES
-        while left.size:
-            try:
-                region = self.memory.region(int(left[0]), nbytes)
-            except Fault:
-                return True  # whoever makes the access says so
-            others = any(region.base in of for of in self.bases.values() if of is not mine)
-            if others and region.base not in self.in_place:
-                if self.followed or self.follower is not None:
-                    return False
-                self.in_place.add(region.base)
-                self.traces.in_place = True
-            if write and region.base not in mine:
-                self.observer.unwritten.writes_to(region)
-            mine.add(region.base)
-            self.latest[way] = region
-            if holds(region, left, nbytes):
-                break
-            low, high = region.base, region.base + region.size - nbytes
-            left = left[(left < low) | (left > high)]
+        try:
+            for region, _ in by_region(self.memory, left, nbytes):
+                others = any(region.base in of for of in self.bases.values() if of is not mine)
+                if others and region.base not in self.in_place:
+                    if self.followed or self.follower is not None:
+                        return False
+                    self.in_place.add(region.base)
+                    self.traces.in_place = True
+                if write and region.base not in mine:
+                    self.observer.unwritten.writes_to(region)
+                mine.add(region.base)
+                self.latest[way] = region
+        except Fault:
+            pass  # whoever makes the access says so
         return True
 
 
@@ -425,22 +411,17 @@ class Trail:
             if observer.dependence is not None:
                 following.traces.seen.add(observer.dependence.seen)
             return
-        assert self.node.left is not None  # whoever took these steps has ended here
         remarks = following.traces.remarks.get(self.node, ())
         if self.node in following.told:
             remarks = ()
         elif any(remark.cluster != self.cluster.index for remark in remarks):
             raise Departed
-        for place, agent in agents.items():
-            agent.roles |= self.node.left.roles.get(place, frozenset())
         tell_all(observer, self.tell)
         for call in self.note:
             call()
         if observer.dependence is not None:
             observer.dependence.seen.add(following.traces.seen)
-        if self.node not in following.told:
-            following.tell_left(self.node.left)
-            following.told.add(self.node)
+        following.leave(self.node, agents.items())
         following.follower, self.follows = None, False
         for remark in remarks:
             observer.remarked(remark.finding, self)

@@ -26,7 +26,7 @@ from b200.checker.barriers.signals import Signals
 from b200.checker.finding import ERROR, LIMIT, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
 from b200.checker.given_tensors import Given
-from b200.checker.launches import idle_launch, lifetime
+from b200.checker.launches import idle_launch
 from b200.checker.launches.dependent_launch import DependentLaunch
 from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.global_memory import GlobalRules
@@ -301,9 +301,6 @@ class Observer:
                 self.findings.keys[key] = LIMIT
 
     # --- the end --------------------------------------------------------------------------------
-    def warp_exited(self, state: WarpState) -> None:
-        lifetime.warp_exited(self, state)
-
     def finish(self) -> None:
         self.conclude()
         self.of_clusters = len(self.findings)

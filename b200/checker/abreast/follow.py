@@ -11,7 +11,6 @@ import numpy as np
 
 from b200.checker.abreast.accesses import GlobalAccess, GlobalAccesses
 from b200.checker.abreast.writer import CheckedAbreastWriter
-from b200.checker.agent import Agent
 from b200.checker.following import Departed, Trail
 from b200.checker.memory import generic
 from b200.checker.memory.between_lanes import differ
@@ -264,17 +263,9 @@ class FollowAbreast(Abreast):
 
     def _leave(self) -> None:
         """Tell the rules for the whole launch what the clusters leave to them."""
-        node, following = self.trail.node, self.following
-        assert node.left is not None
-        for place, agent in self._all_agents():
-            agent.roles |= node.left.roles.get(place, frozenset())
-        if node not in following.told:
-            following.tell_left(node.left)
-            following.told.add(node)
-
-    def _all_agents(self) -> list[tuple[tuple[int, int], Agent]]:
-        states = map(self.observer.clusters.get, self.machine.clusters)
-        return [item for state in states if state is not None for item in state.agents.items()]
+        states = filter(None, map(self.observer.clusters.get, self.machine.clusters))
+        agents = [item for state in states for item in state.agents.items()]
+        self.following.leave(self.trail.node, agents)
 
     def drops(self) -> None:
         self.accesses.take_back()
