@@ -100,7 +100,7 @@ class Agent:
         # of bar.warp.sync and other barriers: lanes see each other's stores of earlier turns
         self.turn = 0
         # (turn, for each lane the epoch up to which it knows of each other's accesses)
-        self.lane_order: tuple[int, np.ndarray] | None = None
+        self.lane_order: tuple[int, np.ndarray | None] = -1, None
         self.tickets: deque[Ticket] = deque(maxlen=64)  # taken lately (memory/tickets.py)
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
@@ -155,8 +155,15 @@ class Agent:
 
     def _changed(self):
         if self.snapshot is not None:
-            self.epoch += 1
-            self.snapshot = None
+            self._next_epoch()
+
+    def _next_epoch(self):
+        self.epoch += 1
+        self.snapshot = None
+
+    def _settle(self):
+        """Nothing that a lane has done is left that a release does not hand over."""
+        self.touched, self.base = 0, self.epoch
 
     def forget(self) -> None:
         """The cluster has ended: forget copies of the clock."""
@@ -176,7 +183,7 @@ class Agent:
         if self.touched & ~lanes or self.epoch in self.lane_releases:
             return self._release_of(lanes, ins)
         if self.snapshot is None:
-            self.touched, self.base = 0, self.epoch
+            self._settle()
             return self._snapshot()
         return self.snapshot
 
@@ -197,11 +204,11 @@ class Agent:
                 release.left, release.lanes = release.left & left, release.lanes | lanes
                 if not release.left:
                     del self.lane_releases[self.epoch]
-                    self.touched, self.base = 0, self.epoch
+                    self._settle()
                 return self.snapshot
             self._changed()
         if not left:
-            self.touched, self.base = 0, self.epoch
+            self._settle()
             return self._snapshot()
         component = self.lane_components.get((lanes, ins))
         if component is None:
@@ -221,41 +228,37 @@ class Agent:
 
     def _met(self, lanes: int) -> int:
         """Some lanes, and those that they have met in groups since all came together."""
-        if not self.in_groups:
+        if (order := self.in_groups) is None:
             return lanes
-        assert self.lane_order is not None
-        met = self.lane_order[1][active(lanes)].max(0) > self.base
-        return lanes | int((1 << np.flatnonzero(met)).sum())
+        return lanes | int((1 << np.flatnonzero(order[active(lanes)].max(0) > self.base)).sum())
 
     def together(self) -> None:
         """bar.warp.sync: each lane knows what the others have done and acquired."""
         self.turn += 1
         self.lane_acquires = None
         if self.touched:
-            self.touched, self.base = 0, self.epoch
-            self.epoch += 1
-            self.snapshot = None
+            self._settle()
+            self._next_epoch()
 
     def together_in(self, groups: set[int]) -> None:
         """bar.warp.sync by groups of lanes, each of which names its own."""
-        if not self.in_groups:
-            self.lane_order = self.turn, np.zeros((32, 32), np.int32)
-        assert self.lane_order is not None
-        order = self.lane_order[1]
+        if (order := self.in_groups) is None:
+            order = np.zeros((32, 32), np.int32)
+            self.lane_order = self.turn, order
         for group in groups:
             lanes = active(group)
             order[lanes, lanes] = self.epoch
             order[lanes] = order[lanes].max(0)
         if any(not self.touched & ~group for group in groups):
-            self.touched, self.base = 0, self.epoch
+            self._settle()
         self.lane_acquires = None
-        self.epoch += 1
-        self.snapshot = None
+        self._next_epoch()
 
     @property
-    def in_groups(self) -> bool:
-        """Whether groups of lanes have met in this turn, and not all together."""
-        return self.lane_order is not None and self.lane_order[0] == self.turn
+    def in_groups(self) -> np.ndarray | None:
+        """The order of lanes that have met in groups in this turn; None if all are together."""
+        turn, order = self.lane_order
+        return order if turn == self.turn else None
 
     def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
         """Whether lanes know of accesses that the warp's lanes `before` have made up to epoch
@@ -264,10 +267,9 @@ class Agent:
         """
         one, other = np.broadcast_arrays(before, lanes)
         found = np.zeros(one.shape, bool)
-        if self.in_groups:
-            assert self.lane_order is not None
+        if (order := self.in_groups) is not None:
             found |= (one >= 32) | (other >= 32)
-            found |= self.lane_order[1][np.minimum(other, 31), np.minimum(one, 31)] >= step
+            found |= order[np.minimum(other, 31), np.minimum(one, 31)] >= step
         for ticket in self.tickets:
             if ticket.turn == self.turn and ticket.epoch >= step:
                 found |= ticket.orders(one, other)
@@ -276,9 +278,8 @@ class Agent:
             known = int(row[self.component]) if self.component < row.size else 0
             if known >= step:
                 left = left_out(self, step, row)
-                found |= lanes_among(lanes_, other) & lanes_among(
-                    FULL & ~left[1] if left else FULL, one
-                )
+                knows = FULL & ~left[1] if left else FULL
+                found |= lanes_among(lanes_, other) & lanes_among(knows, one)
         return found
 
     def release_relaxed(
@@ -304,8 +305,7 @@ class Agent:
         if self.lane_acquires is None:
             self.lane_acquires = LaneAcquires(self.clock.copy())
             self.lane_acquires.before[HB, self.component] = self.epoch
-            self.epoch += 1
-            self.snapshot = None
+            self._next_epoch()
         self.lane_acquires.add(lanes, self.clock[HB, :0] if clock is None else clock[HB], ins)
 
     def acquire_own(self, clock: np.ndarray, ins: Instr) -> None:
@@ -314,11 +314,9 @@ class Agent:
         self.lanes_acquire(clock)
         self.lane_acquire = present
         components = [c for c in self.lane_components.values() if c < clock.shape[1]]
-        known = np.maximum(self.clock[HB, components], clock[HB, components])
-        if (
-            known > self.clock[HB, components]
-        ).any():  # who acquires from these lanes knows it, too
-            self.clock[HB, components] = known
+        mine, its = self.clock[HB, components], clock[HB, components]
+        if (its > mine).any():  # who acquires from these lanes knows it, too
+            self.clock[HB, components] = np.maximum(mine, its)
             self._changed()
 
     def acquire(self, clock: np.ndarray) -> None:
@@ -366,8 +364,7 @@ class Agent:
     def _raise(self, row: int, to: int):
         self.clock[(HB, ORDER), self.component] = self.epoch
         np.maximum(self.clock[row], self.clock[to], out=self.clock[row])
-        self.epoch += 1
-        self.snapshot = None
+        self._next_epoch()
 
     def fence_async(self, lanes: int = FULL) -> None:
         """fence.proxy.async for shared memory: the async proxy now sees the generic accesses

@@ -74,7 +74,7 @@ def shared(
             f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
             "without bar.warp.sync",
             *words.conflict(new, old, place(rules.cta, *at)),
-            *((APART,) if new.agent.in_groups else ()),
+            *((APART,) if new.agent.in_groups is not None else ()),
             *((why,) if in_step else ()),
             "missing: bar.warp.sync (__syncwarp) between the two",
             of=(new, old),
@@ -171,7 +171,7 @@ class GlobalLanes:
             f"this access: {words.line(new.ins)}, by {words.name(agent)}",
             f"{done} before: {words.line(old.ins)}, by {lanes_text(lanes)}",
             *(() if region is None else (f"in {self.observer.operand(region.base)}",)),
-            *((APART,) if agent.in_groups else ()),
+            *((APART,) if agent.in_groups is not None else ()),
             *((IN_STEP,) if in_step else ()),
             "missing: bar.warp.sync (__syncwarp) between the two",
             at=new.ins,
