@@ -58,22 +58,17 @@ class Loads:
         self.alike: tuple | None = None
         self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
 
-    def by(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
-        """Note the CTA that loads a box."""
-        cta = agent.cta
+    def add(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
+        t, cta = self.tensormap, agent.cta
         cluster, rank = self.loaders.get(box, (None, 0))
         if cluster == cta.cluster.index and rank != cta.rank and self.alike is None:
             self.alike = agent, ins, box
         self.loaders[box] = cta.cluster.index, cta.rank
-
-    def add(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
         self.boxes[box] += 1
-        if self.boxes[box] > 1:
-            return
-        t = self.tensormap
-        ends = zip(box, t.box, t.dims, strict=True)
-        if self.outside is None and any(at >= n or at + size <= 0 for at, size, n in ends):
-            self.outside = agent, ins, box
+        if self.boxes[box] == 1 and self.outside is None:
+            ends = zip(box, t.box, t.dims, strict=True)
+            if any(at >= n or at + size <= 0 for at, size, n in ends):
+                self.outside = agent, ins, box
 
     @property
     def too_large(self) -> bool:
@@ -119,10 +114,8 @@ class Loads:
             if all(0 <= at < n for at, n in zip(row, t.dims[1:])):
                 rows.setdefault(row, []).append((at, at + t.box[0]))
                 loads[row] += count
-        found = (
-            gap for row, spans in rows.items() if loads[row] > 1 for gap in gaps(spans, 0, end)
-        )
-        return next(found, None)
+        twice = (spans for row, spans in rows.items() if loads[row] > 1)
+        return next((gap for spans in twice for gap in gaps(spans, 0, end)), None)
 
 
 def gaps(spans: list | dict, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -154,10 +147,8 @@ class Coverage:
         self.loads: dict[tuple, Loads] = {}
         # Base of an allocation -> what bulk copies read of it: (from, to) -> (agent, instruction).
         self.copies: dict[int, dict[tuple[int, int], tuple]] = {}
-        self.unread: list[
-            tuple
-        ] = []  # (record of the MMA, of a load, first and last column unread)
-
+        # (record of the MMA, of a load, first and last column unread)
+        self.unread: list[tuple] = []
         self.partly: list[Partly] = []
 
     def loaded(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
@@ -172,12 +163,14 @@ class Coverage:
             self._pitch(agent, access, ins)
             self._extent(agent, access, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
-        found.by(agent, ins, tuple(access.boxes[0]))
 
     def copied(self, agent: Agent, address: int, nbytes: int, region: Region, ins: Instr) -> None:
         """Note a bulk copy out of an allocation."""
         spans = self.copies.setdefault(region.base, {})
         spans.setdefault((address, address + nbytes), (agent, ins))
+
+    def _note(self, ins: Instr, diagnosis: str, *details: str) -> None:
+        self.observer.found("coverage", diagnosis, *details, at=ins, severity=NOTE)
 
     def _pitch(self, agent: Agent, access: TensorBoxes, ins: Instr):
         """Report a tensormap whose strides fit none of the tensors that the program has there."""
@@ -190,15 +183,13 @@ class Coverage:
         wrong = [{step for step, n in steps if crosses(step, n, each)} for each in tensors]
         if not wrong or not all(wrong):
             return
-        self.observer.found(
-            "coverage",
+        self._note(
+            ins,
             "a tensormap steps across its tensor's rows: its strides are not the tensor's",
             f"this access: {words.line(ins)}, by {words.name(agent)}",
             f"{t}: a stride of {min(wrong[0])} bytes in {self.observer.operand(region.base)}, "
             f"whose strides are {', '.join(map(str, tensors[0]))} bytes",
             "missing: the strides of the tensor",
-            at=ins,
-            severity=NOTE,
         )
 
     def _overlap(self, agent: Agent, t: TensorMap, ins: Instr):
@@ -208,14 +199,12 @@ class Coverage:
         row = t.dims[0] * t.element.bits // 8
         if t.rank < 2 or t.dims[1] == 1 or t.strides[0] >= row:
             return
-        self.observer.found(
-            "coverage",
+        self._note(
+            ins,
             "the rows of a tensormap overlap: its stride is smaller than a row",
             f"this access: {words.line(ins)}, by {words.name(agent)}",
             f"{t}: a row is {row} bytes, the next begins {t.strides[0]} bytes after it",
             "missing: the stride of the tensor, in bytes",
-            at=ins,
-            severity=NOTE,
         )
 
     def _extent(self, agent: Agent, access: TensorBoxes, ins: Instr):
@@ -268,51 +257,43 @@ class Coverage:
     def _skipped(self, loads: Loads, gap: tuple[int, int]):
         agent, ins = loads.first
         t = loads.tensormap
-        self.observer.found(
-            "coverage",
+        self._note(
+            ins,
             f"a part of the rows of {self.observer.operand(t.address)} is never loaded, and others "
             "of the same rows are",
             f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
             f"elements [{gap[0]}, {gap[1]}) of the innermost dimension, of {t.dims[0]}",
             "missing: loads with these coordinates (a k-tile is left out, or the same one is "
             "loaded again)",
-            at=ins,
-            severity=NOTE,
         )
 
     def _apart(self, loads: Loads, apart: Apart):
         agent, ins = loads.first
         t, d = loads.tensormap, apart.dimension
         rows = "rows" if d == 1 else f"indices of dimension {d},"
-        more = (
-            f", and so on every {apart.step}" if apart.step and 2 * apart.step < t.dims[d] else ""
-        )
-        again = (
-            f"boxes stand {apart.step} apart" if apart.step else "the same boxes are loaded again"
-        )
-        self.observer.found(
-            "coverage",
+        more, again = "", "the same boxes are loaded again"
+        if apart.step:
+            more = f", and so on every {apart.step}" if 2 * apart.step < t.dims[d] else ""
+            again = f"boxes stand {apart.step} apart"
+        self._note(
+            ins,
             f"{rows} {apart.first}-{apart.last - 1} of {self.observer.operand(t.address)} are never"
             f" loaded{more}: {again}",
             f"the first load: {words.line(ins)}, by {words.name(agent)}: {t}",
             f"a box has {t.box[d]} of {t.dims[d]} {rows.partition(' ')[0]}",
             "missing: a box as large as the tile, or loads with the coordinates between",
-            at=ins,
-            severity=NOTE,
         )
 
     def _alike(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
         t = loads.tensormap
-        self.observer.found(
-            "coverage",
+        self._note(
+            ins,
             f"CTAs of one cluster load the same box of {self.observer.operand(t.address)}, parts "
             "of which are never loaded",
             f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
             f"{'x'.join(map(str, t.box))} at {box}, which another CTA has loaded for itself",
             f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
             "missing: coordinates that depend on the CTA's rank in its cluster",
-            at=ins,
-            severity=NOTE,
         )
 
     def _gaps(self, base: int, spans: dict):
@@ -322,16 +303,14 @@ class Coverage:
             return
         agent, ins = next(iter(spans.values()))
         empty = sum(end - start for start, end in found)
-        self.observer.found(
-            "coverage",
+        self._note(
+            ins,
             f"bulk copies leave out parts of {self.observer.operand(base)} between those that they "
             "read",
             f"the first copy: {words.line(ins)}, by {words.name(agent)}",
             f"{empty} of {high - low} bytes, the first of them at {found[0][0] - base:#x}",
             "missing: copies of these bytes (an address that is not advanced, or a k-tile "
             "left out)",
-            at=ins,
-            severity=NOTE,
         )
 
     def _columns_empty(self, load, writer, columns: slice, empty: slice):
@@ -351,8 +330,8 @@ class Coverage:
     def _coordinates(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
         t = loads.tensormap
         dims = "x".join(map(str, t.dims))
-        self.observer.found(
-            "coverage",
+        self._note(
+            ins,
             "a TMA load lies wholly outside of its tensor, parts of which are never loaded",
             f"this access: {words.line(ins)}, by {words.name(agent)}: a box of "
             f"{'x'.join(map(str, t.box))} at {box} of a tensor of {dims} (innermost dimension "
@@ -360,8 +339,6 @@ class Coverage:
             f"{missed} of {int(np.prod(t.dims))} elements are never loaded",
             "missing: other coordinates; two may be swapped (the innermost comes first), or an "
             "element may be taken for a tile",
-            at=ins,
-            severity=NOTE,
         )
 
     def _columns(self, mma, load, first: int, last: int, holes: tuple):

@@ -18,7 +18,7 @@ from b200.checker.agent import Agent
 from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
 from b200.checker.memory import reductions, shared_unwritten
-from b200.checker.memory.global_memory import REDUCTION
+from b200.checker.memory.global_conflicts import COPY, REDUCTION
 from b200.checker.memory.global_reads import Read
 from b200.checker.memory.parts import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
@@ -81,7 +81,7 @@ class CopyOperations:
         nbytes: int,
         kind: str,
         text: str,
-        index_of: Callable,
+        index_of: Callable | None = None,
         words: bool = False,
         updates: bool = False,
         box=None,
@@ -89,10 +89,11 @@ class CopyOperations:
         inside: float = 0.0,
         reads: Callable[[Read], None] | None = None,
     ):
-        """Record writes into shared memory at `places`. Each write completes `nbytes` on
-        an mbarrier.
+        """Record writes of `nbytes` into shared memory at `places`, each of which completes these
+        on an mbarrier.
 
-        words: index_of returns 4-byte words, not granules: stores of the generic proxy (PTX ISA
+        index_of: (index, first, last) of what is written from an offset on; None: contiguous
+        granules. words: it returns 4-byte words, not granules: stores of the generic proxy (PTX ISA
         9.7.9.12). updates: what is there counts, as in a reduction. box: the tensormap of a TMA
         load. source: name of the tensor that is loaded. inside: the share of the box that lies
         inside the tensor. reads: notes what is read of global memory.
@@ -106,7 +107,8 @@ class CopyOperations:
             record = Record(agent, ins, component, NEVER, kind, text, barrier)
             record.box, record.source, record.inside = box, source, inside
             agent.state.add(record)
-            index, low, high = index_of(place.offset)
+            at = place.offset
+            index, low, high = _granules(at, nbytes) if index_of is None else index_of(at)
             rules = observer.shared(cta)
             if words:
                 rules.generic_write(record, index, low, high, SHUFFLED)
@@ -114,8 +116,8 @@ class CopyOperations:
                 if updates:
                     shared_unwritten.reduced(rules, record, low, high)
                 rules.async_write(record, index, low, high)
-                if box is not None and place.offset % (GROUP * SPANS[box.swizzle] or 1):
-                    record.start = place.offset
+                if box is not None and at % (GROUP * SPANS[box.swizzle] or 1):
+                    record.start = at
                     rules.out_of_phase[record.number] = record
             lifetime.reached(observer, record, cta)
             if barrier is not None:
@@ -161,6 +163,7 @@ class CopyOperations:
         agent.roles.add("load")
         n, source = load.nbytes, self.observer.operand(load.source)
         self.observer.globals.loaded(agent, load.source, n, self.observer.executed)
+        reads = self.observer.globals.reads
         return self._landing(
             agent,
             apply,
@@ -168,12 +171,9 @@ class CopyOperations:
             n,
             "bulk",
             f"copies {n} bytes of {source} into shared memory",
-            lambda at: _granules(at, n),
             source=source,
             inside=1.0,
-            reads=lambda read: self.observer.globals.reads.add_copy(
-                read, np.array([load.source], np.int64), n
-            ),
+            reads=lambda read: reads.add_copy(read, np.array([load.source], np.int64), n),
         )
 
     def _bulk_to_peer(
@@ -181,17 +181,9 @@ class CopyOperations:
     ):
         observer, n, place = self.observer, copy.nbytes, copy.place
         reduces = isinstance(copy, ops.BulkReduceToPeer)
-        text = f"{'reduces' if reduces else 'copies'} {n} bytes to shared memory of another CTA"
-        observed = self._landing(
-            agent,
-            apply,
-            (place,),
-            n,
-            "bulk_reduce" if reduces else "bulk",
-            text,
-            lambda at: _granules(at, n),
-            updates=reduces,
-        )
+        kind, verb = ("bulk_reduce", "reduces") if reduces else ("bulk", "copies")
+        text = f"{verb} {n} bytes to shared memory of another CTA"
+        observed = self._landing(agent, apply, (place,), n, kind, text, updates=reduces)
         offset = copy.source & OFFSET_MASK
         barrier = self.signals.known_barrier(agent, place.signal, place.mbarrier)
         component = barrier.component if barrier is not None else agent.component
@@ -209,40 +201,22 @@ class CopyOperations:
 
         return read_and_land
 
-    def _st_async(self, agent: Agent, store: ops.StAsync, apply: ops.Action):
-        return self._stored(agent, store, apply, "st.async", "stores")
-
-    def _red_async(self, agent: Agent, reduction: ops.RedAsync, apply: ops.Action):
-        return self._stored(agent, reduction, apply, "red.async", "reduces")
-
-    def _stored(
-        self,
-        agent: Agent,
-        store: ops.StAsync | ops.RedAsync,
-        apply: ops.Action,
-        kind: str,
-        verb: str,
-    ):
-        """Record st.async or red.async: words apart; lanes of one execution share a record."""
-        n, place = store.nbytes, store.place
+    def _st_async(self, agent: Agent, store: ops.StAsync | ops.RedAsync, apply: ops.Action):
+        """Neighbouring words are told apart; the lanes of one execution share a record."""
+        reduces = isinstance(store, ops.RedAsync)
+        kind, verb = ("red.async", "reduces") if reduces else ("st.async", "stores")
         index, low, high, _ = lane_words(store.offsets, store.each, ALL_LANES)
-        text = f"{verb} {n} bytes in another CTA"
+        n, text = store.nbytes, f"{verb} {store.nbytes} bytes in another CTA"
+        where = index, low, high
         return self._landing(
-            agent, apply, (place,), n, kind, text, lambda at: (index, low, high), words=True
+            agent, apply, (store.place,), n, kind, text, lambda at: where, words=True
         )
 
     def _try_cancel(self, agent: Agent, cancel: ops.TryCancel, apply: ops.Action):
         observer = self.observer
         observer.cancellations.requested(agent, observer.executed, cancel)
-        return self._landing(
-            agent,
-            apply,
-            cancel.places,
-            cancel.nbytes,
-            "bulk",
-            "cancels a launch",
-            lambda at: _granules(at, cancel.nbytes),
-        )
+        n, text = cancel.nbytes, "cancels a launch"
+        return self._landing(agent, apply, cancel.places, n, "bulk", text)
 
     def _copy_out(self, agent: Agent, kind: str, text: str, where: tuple) -> Record:
         """Record a copy, in a bulk group, out of the CTA's shared memory."""
@@ -258,46 +232,33 @@ class CopyOperations:
         rules.async_read(record, index, low, high, rules.shadow.copied, True, observer.lane)
         return record
 
-    def _tma_store(self, agent: Agent, store: ops.TmaStore, apply: ops.Action):
-        observer, access = self.observer, store.access
-        where = _box(access, store.offset)
-        text = f"stores a box of {observer.operand(access.tensormap.address)} from shared memory"
-        copy = self._copy_out(agent, "tma_store", text, where)
+    def _tma_store(self, agent: Agent, store: ops.TmaStore | ops.TmaReduce, apply: ops.Action):
+        observer, access, ins = self.observer, store.access, self.observer.executed
+        reduces = isinstance(store, ops.TmaReduce)
+        text = "reduces a box from shared memory"
+        if not reduces:
+            name = observer.operand(access.tensormap.address)
+            text = f"stores a box of {name} from shared memory"
+        copy = self._copy_out(agent, "tma_store", text, _box(access, store.offset))
         observer.globals.maps.used(agent, access.address, copy)
-        observer.globals.stored_box(agent, access, observer.executed)
-        repeats.rows_twice(observer, agent, store, observer.executed)
+        observer.globals.stored_box(agent, access, ins, REDUCTION if reduces else COPY)
+        if not reduces:
+            repeats.rows_twice(observer, agent, store, ins)
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
-    def _tma_reduce(self, agent: Agent, reduction: ops.TmaReduce, apply: ops.Action):
-        observer, access = self.observer, reduction.access
-        where = _box(access, reduction.offset)
-        if observer.stores is not None:
-            observer.stores.boxes(agent, access)
-        copy = self._copy_out(agent, "tma_store", "reduces a box from shared memory", where)
-        observer.globals.maps.used(agent, access.address, copy)
-        observer.globals.stored_box(agent, access, observer.executed, REDUCTION)
-
-    def _bulk_store(self, agent: Agent, store: ops.BulkStore, apply: ops.Action):
-        where = _granules(store.source & OFFSET_MASK, store.nbytes)
+    def _bulk_store(self, agent: Agent, store: ops.BulkStore | ops.BulkReduce, apply: ops.Action):
+        observer, ins = self.observer, self.observer.executed
+        to, n = store.destination, store.nbytes
+        where = _granules(store.source & OFFSET_MASK, n)
         self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        self.observer.globals.bulk_stored(agent, store, self.observer.executed)
-        self._copied_out(agent, store)
-
-    def _bulk_reduce(self, agent: Agent, reduction: ops.BulkReduce, apply: ops.Action):
-        where = _granules(reduction.source & OFFSET_MASK, reduction.nbytes)
-        self._copy_out(agent, "bulk_store", "reads shared memory", where)
-        rules, ins = self.observer.globals, self.observer.executed
-        to, n = reduction.destination, reduction.nbytes
-        reductions.reduced(rules, agent, to, ins)
-        rules.stored(agent, to, n, ins, REDUCTION)
-        self._copied_out(agent, reduction)
-
-    def _copied_out(self, agent: Agent, copy: ops.BulkStore | ops.BulkReduce):
-        observer = self.observer
+        if isinstance(store, ops.BulkReduce):
+            reductions.reduced(observer.globals, agent, to, ins)
+            observer.globals.stored(agent, to, n, ins, REDUCTION)
+        else:
+            observer.globals.bulk_stored(agent, store, ins)
         if observer.stores is not None:
-            region = observer.machine.memory.region(copy.destination, copy.nbytes)
-            observer.stores.span(region, agent, copy.destination, copy.nbytes)
+            observer.stores.span(observer.machine.memory.region(to, n), agent, to, n)
 
     def _cp_async(self, agent: Agent, copy: ops.CpAsync, apply: ops.Action):
         observer, ins = self.observer, self.observer.executed
@@ -347,15 +308,15 @@ class CopyOperations:
 RULES: dict[type[ops.Operation], Callable[..., ops.Action | None]] = {
     ops.TmaLoad: CopyOperations._tma_load,
     ops.TmaStore: CopyOperations._tma_store,
-    ops.TmaReduce: CopyOperations._tma_reduce,
+    ops.TmaReduce: CopyOperations._tma_store,
     ops.BulkLoad: CopyOperations._bulk_load,
     ops.BulkToPeer: CopyOperations._bulk_to_peer,
     ops.BulkReduceToPeer: CopyOperations._bulk_to_peer,
     ops.BulkStore: CopyOperations._bulk_store,
-    ops.BulkReduce: CopyOperations._bulk_reduce,
+    ops.BulkReduce: CopyOperations._bulk_store,
     ops.CpAsync: CopyOperations._cp_async,
     ops.CpAsyncArrive: CopyOperations._cp_async_arrive,
     ops.StAsync: CopyOperations._st_async,
-    ops.RedAsync: CopyOperations._red_async,
+    ops.RedAsync: CopyOperations._st_async,
     ops.TryCancel: CopyOperations._try_cancel,
 }
