@@ -21,6 +21,17 @@ from b200.effects import Loads, Sleeps, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators
 
 
+def region(blocks: list[Block], meets: list[int], block: Block) -> set[int]:
+    """The blocks whose execution a block's branch decides over: up to where its ways meet."""
+    stop, found, work = meets[block.index], set(), list(block.successors)
+    while work:
+        index = work.pop()
+        if index not in (EXIT, stop) and index not in found:
+            found.add(index)
+            work += blocks[index].successors
+    return found
+
+
 def is_look(op: Op) -> bool:
     """Whether it asks for what others do: a test_wait or try_wait, or a strong load."""
     effect = op.ins.effect
@@ -92,23 +103,9 @@ class Dependents:
         if block.index in found.branches:
             return set()
         found.branches.add(block.index)
-        region = self._region(block)
-        if region is None:
+        if self.meets[block.index] == EXIT:
             return None
-        return self._inside(region - found.inside, found)
-
-    def _region(self, block: Block) -> set[int] | None:
-        """The blocks that a branch decides over; None if its ways do not meet."""
-        stop, found = self.meets[block.index], set()
-        work = list(block.successors)
-        while work:
-            index = work.pop()
-            if index == EXIT:
-                return None
-            if index != stop and index not in found:
-                found.add(index)
-                work += self.blocks[index].successors
-        return None if stop == EXIT else found
+        return self._inside(region(self.blocks, self.meets, block) - found.inside, found)
 
     def _inside(self, new: set[int], found: Reach) -> set[str] | None:
         found.inside |= new

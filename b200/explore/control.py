@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from b200.checker.dependents import region
 from b200.checker.endless_looks import ends_only_by
 from b200.chip.describe import mnemonic, place
 from b200.effects import Copies, Traps, Updates, WaitsForPhase
@@ -110,7 +111,7 @@ class Control:
         self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
         self.run = run
         self.meets = post_dominators(self.blocks)
-        self.regions = [self._region(block) for block in self.blocks]
+        self.regions = [region(self.blocks, self.meets, block) for block in self.blocks]
         self.endless = self._endless()
         self.instructions: dict[int, Instr] = {}
         self.entry: list[dict[str, Causes]] = [{} for _ in blocks]
@@ -243,17 +244,6 @@ class Control:
             ways = len(set(block.successors))
             return causes if causes and ways > 1 and not self._harmless(block, causes) else NONE
         return causes if synchronises(op.ins) else NONE
-
-    def _region(self, block: Block) -> set[int]:
-        """The blocks whose execution a block's branch decides over: up to where its ways meet."""
-        stop, found = self.meets[block.index], set()
-        work = [s for s in block.successors]
-        while work:
-            index = work.pop()
-            if index not in (EXIT, stop) and index not in found:
-                found.add(index)
-                work += self.blocks[index].successors
-        return found
 
     def _endless(self) -> set[int]:
         """The blocks from which no way leads to an end."""

@@ -118,7 +118,7 @@ def _init(ins: Instr, effect: e.InitsMbarrier, run: Run):
         run(warp, lane, address, count)
         place, recorder = _place(find(warp, address)), warp.recorder
         if recorder.one_more(warp, kinds.INIT, place, ins) is None:
-            recorder.step(warp.state, warp.mask, kinds.INIT, place, ins, count=count)
+            recorder.step(warp, kinds.INIT, place, ins, count=count)
 
     return recorded
 
@@ -129,14 +129,13 @@ def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run):
     def recorded(warp: RecordedFragment, lane: int, address):
         place = _place(find(warp, address))
         run(warp, lane, address)
-        warp.recorder.step(warp.state, warp.mask, kinds.INVAL, place, ins)
+        warp.recorder.step(warp, kinds.INVAL, place, ins)
 
     return recorded
 
 
 def _arrive(ins: Instr, effect: e.Arrives, run: Run):
-    find, with_bytes = barrier_operand(ins), effect.expects
-    what = {"drop": effect.drops}
+    find, with_bytes, drops = barrier_operand(ins), effect.expects, effect.drops
 
     def recorded(warp: RecordedFragment, lane: int, address: int, count: int = 1):
         place = _place(find(warp, address))
@@ -147,9 +146,7 @@ def _arrive(ins: Instr, effect: e.Arrives, run: Run):
         if have is not None and (have.count, have.tx) == (arrivals, nbytes):
             have.times += 1
         else:
-            recorder.step(
-                warp.state, warp.mask, kinds.ARRIVE, place, ins, count=arrivals, tx=nbytes, **what
-            )
+            recorder.step(warp, kinds.ARRIVE, place, ins, count=arrivals, tx=nbytes, drop=drops)
         return result
 
     return recorded
@@ -164,7 +161,7 @@ def _bytes(kind: str):
         def recorded(warp: RecordedFragment, lane: int, address, nbytes: int):
             place = _place(find(warp, address))
             run(warp, lane, address, nbytes)
-            warp.recorder.step(warp.state, warp.mask, kind, place, ins, tx=nbytes)
+            warp.recorder.step(warp, kind, place, ins, tx=nbytes)
 
         return recorded
 
@@ -178,7 +175,7 @@ def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run: Run):
     def recorded(warp: RecordedFragment, lane: int, address):
         if not effect.counted:
             place = _place(find(warp, address))
-            warp.recorder.step(warp.state, warp.mask, kinds.EXPECT_ARRIVAL, place, ins, count=1)
+            warp.recorder.step(warp, kinds.EXPECT_ARRIVAL, place, ins, count=1)
         run(warp, lane, address)
 
     return recorded
@@ -191,14 +188,12 @@ def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
     """
     find, shift = barrier_operand(ins), effect.shift
 
-    def recorded(
-        warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, hint=None
-    ):
+    def recorded(warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             text = f"{line(ins)}: lanes look at different phases before they wait"
             warp.recorder.trace(warp.cta).not_followed.append(text)
-            return run(warp, mask, address, phase, hint)
-        over = run(warp, mask, address, phase, hint)
+            return run(warp, mask, address, phase, *hint)
+        over = run(warp, mask, address, phase, *hint)
         place = _place(find(warp, address))
         warp.recorder.looks_at(warp, place, phase >> shift & 1, ins, bool(over))
         return 0
@@ -210,7 +205,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
     """Record a wait. looks: id() of those that leave the wait out if they find the phase over."""
     find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
-    def one(warp: RecordedFragment, mask: int, address: int, phase: int, hint):
+    def one(warp: RecordedFragment, mask: int, address: int, phase: int, *hint):
         """All lanes wait for one phase."""
         recorder, parity = warp.recorder, phase >> shift & 1
         place = _place(find(warp, address))
@@ -218,23 +213,19 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
         if peek is not None and peek.over:
             warp.spin, done = warp.spin and QUIET, FULL
         else:
-            done = run(warp, mask, address, phase, hint)
+            done = run(warp, mask, address, phase, *hint)
         if done:
             of = ()
             if peek is not None:
                 recorder.looks[warp.state].remove(peek)
                 of = (peek.step.number,)
-            recorder.step(
-                *(warp.state, warp.mask, kinds.WAIT, place, ins), parity=parity, token=token, of=of
-            )
+            recorder.step(warp, kinds.WAIT, place, ins, parity=parity, token=token, of=of)
         return done
 
-    def recorded(
-        warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, hint=None
-    ):
+    def recorded(warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            return one(warp, mask, address, phase, hint)
-        done = run(warp, mask, address, phase, hint)
+            return one(warp, mask, address, phase, *hint)
+        done = run(warp, mask, address, phase, *hint)
         if not done:
             return done
         recorder = warp.recorder
@@ -248,7 +239,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
             groups[key] = groups.get(key, 0) | 1 << i
         for (at, parity), mine in groups.items():
             place = _place(find(warp, at))
-            recorder.step(warp.state, mine, kinds.WAIT, place, ins, parity=parity, token=token)
+            recorder.step(warp, kinds.WAIT, place, ins, mine, parity=parity, token=token)
         return done
 
     return recorded
@@ -267,14 +258,12 @@ def _named(ins: Instr, effect: e.MeetsInCta, run: Run):
         threads = of_first_lane(mask, rest[0]) if rest and counted else 0
         here = 32 if warp.mask == warp.state.live else warp.mask.bit_count()
         if warp.token is None:  # it arrives; noted first, since it may have to wait then
-            met = recorder.step(
-                warp.state, warp.mask, kinds.MEET, place, ins, count=here, threads=threads
-            )
+            met = recorder.step(warp, kinds.MEET, place, ins, count=here, threads=threads)
             recorder.met[warp, place] = [met.number]
         result = run(warp, mask, number, *rest)
         if waits:
             mine = tuple(recorder.met.pop((warp, place)))
-            recorder.step(warp.state, warp.mask, kinds.PASS, place, ins, of=mine)
+            recorder.step(warp, kinds.PASS, place, ins, of=mine)
         return result
 
     return recorded
@@ -286,7 +275,7 @@ def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run):
     def recorded(warp: RecordedFragment, mask: int):
         recorder = warp.recorder
         run(warp, mask)
-        step = recorder.step(warp.state, warp.mask, kinds.MEET, place, ins, count=mask.bit_count())
+        step = recorder.step(warp, kinds.MEET, place, ins, count=mask.bit_count())
         recorder.met.setdefault((warp.state, place), []).append(step.number)
 
     return recorded
@@ -299,7 +288,7 @@ def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run):
         recorder = warp.recorder
         run(warp, mask)
         met = recorder.met.get((warp.state, place), [])
-        recorder.step(warp.state, warp.mask, kinds.PASS, place, ins, of=tuple(met))
+        recorder.step(warp, kinds.PASS, place, ins, of=tuple(met))
         if not warp.state.cluster_arrived:
             met.clear()
 
@@ -322,7 +311,7 @@ def _alloc(ins: Instr, effect: e.AllocatesTensor, run: Run):
         recorder, rank = warp.recorder, warp.cta.rank
         kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
         n = of_first_lane(mask, columns)
-        step = recorder.step(warp.state, warp.mask, kind, _pool(warp.cta), ins, count=n, rank=rank)
+        step = recorder.step(warp, kind, _pool(warp.cta), ins, count=n, rank=rank)
         target, at = locate(warp, of_first_lane(mask, address), 4, 4)
         first = int(target.smem.u32[at // 4])  # which the instruction has written there
         recorder.allocated[warp.cta, first] = step.number
@@ -335,13 +324,9 @@ def _dealloc(ins: Instr, effect: e.FreesTensor, run: Run):
         run(warp, mask, taddr, columns)
         recorder = warp.recorder
         of = recorder.allocated.pop((warp.cta, of_first_lane(mask, taddr)), None)
-        n = of_first_lane(mask, columns)
-        recorder.step(
-            *(warp.state, warp.mask, kinds.DEALLOC, _pool(warp.cta), ins),
-            count=n,
-            rank=warp.cta.rank,
-            of=() if of is None else (of,),
-        )
+        n, of = of_first_lane(mask, columns), () if of is None else (of,)
+        place, rank = _pool(warp.cta), warp.cta.rank
+        recorder.step(warp, kinds.DEALLOC, place, ins, count=n, rank=rank, of=of)
 
     return recorded
 
@@ -350,7 +335,7 @@ def _relinquish(ins: Instr, effect: e.EndsAllocation, run: Run):
     def recorded(warp: RecordedFragment, mask: int):
         run(warp, mask)
         place = _pool(warp.cta)
-        warp.recorder.step(warp.state, warp.mask, kinds.RELINQUISH, place, ins, rank=warp.cta.rank)
+        warp.recorder.step(warp, kinds.RELINQUISH, place, ins, rank=warp.cta.rank)
 
     return recorded
 
@@ -370,7 +355,7 @@ def _registers(ins: Instr, effect: e.SetsRegisters, run: Run):
         if have is not None and had is not None and have != had:
             kind = kinds.TAKE if have > had else kinds.GIVE
             place, count = Place("registers", warp.cta.rank), 32 * abs(have - had)
-            warp.recorder.step(warp.state, warp.mask, kind, place, ins, count=count)
+            warp.recorder.step(warp, kind, place, ins, count=count)
 
     return recorded
 

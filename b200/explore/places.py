@@ -28,7 +28,7 @@ class MbarrierRules:
     looks that have found their phase over).
     """
 
-    def __init__(self, trace: Trace, steps: list[Step]):
+    def __init__(self, trace: Trace):
         self.start: Any = None
 
     def open(self, state: tuple, step: Step) -> bool:
@@ -84,7 +84,7 @@ class BarrierRules:
     arrivals of this use, live warps, arrivals of uses that are over).
     """
 
-    def __init__(self, trace: Trace, steps: list[Step]):
+    def __init__(self, trace: Trace):
         self.start: Any = (0, 0, frozenset(), trace.warps, frozenset())
 
     def open(self, state: tuple, step: Step) -> bool:
@@ -116,7 +116,7 @@ class BarrierRules:
 class ClusterRules:
     """The cluster's. State: (threads expected, arrived; arrivals of this phase, of those over)."""
 
-    def __init__(self, trace: Trace, steps: list[Step]):
+    def __init__(self, trace: Trace):
         self.start: Any = (trace.threads * trace.ctas, 0, frozenset(), frozenset())
 
     def open(self, state, step: Step) -> bool:
@@ -142,7 +142,7 @@ class TensorMemoryRules:
     odd CTA has not found yet: step, columns).
     """
 
-    def __init__(self, trace: Trace, steps: list[Step]):
+    def __init__(self, trace: Trace):
         self.start: Any = (frozenset(), (TMEM_COLUMNS,) * 2, frozenset(), ())
 
     @staticmethod
@@ -204,7 +204,7 @@ class TensorMemoryRules:
 class RegisterRules:
     """Registers of a CTA. State: how many warps have given back, less those taken."""
 
-    def __init__(self, trace: Trace, steps: list[Step]):
+    def __init__(self, trace: Trace):
         self.start: Any = 0
 
     def open(self, state, step: Step) -> bool:

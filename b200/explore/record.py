@@ -79,25 +79,32 @@ class Recorder:
             last[lane] = numbers
 
     def step(
+        self, warp: Fragment, kind: str, place: Place, ins: Instr, mask: int | None = None, **what
+    ) -> Step:
+        """Record a step of some lanes of a warp, None: of a fragment's."""
+        return self.step_of(
+            warp.state, warp.mask if mask is None else mask, kind, place, ins, **what
+        )
+
+    def step_of(
         self, state: WarpState, mask: int, kind: str, place: Place, ins: Instr | None, **what
     ) -> Step:
-        """Record a step of some lanes of a warp."""
-        trace = self.trace(state.cta)
-        key = state.cta.rank, state.index
-        before = self.behind(state, mask)
-        step = Step(len(trace.steps), kind, place, before, (*key, ""), ins, **what)
-        trace.steps.append(step)
+        before, actor = self.behind(state, mask), (state.cta.rank, state.index, "")
+        step = self._add(state.cta, kind, place, before, actor, ins, what)
         self._set(state, mask, (step.number,))
+        return step
+
+    def _add(self, cta: CTA, kind: str, place: Place, before: tuple, actor: tuple, ins, what: dict):
+        trace = self.trace(cta)
+        step = Step(len(trace.steps), kind, place, before, actor, ins, **what)
+        trace.steps.append(step)
         return step
 
     def signal(self, warp: Fragment, kind: str, place: Place, ins, name: str, **what) -> Step:
         """Record a signal of an asynchronous operation, which comes some time after its issue."""
-        trace = self.trace(warp.cta)
         before = what.pop("before", ()) + self.behind(warp.state, warp.mask)
         actor = (warp.cta.rank, warp.index, name)
-        step = Step(len(trace.steps), kind, place, before, actor, ins, **what)
-        trace.steps.append(step)
-        return step
+        return self._add(warp.cta, kind, place, before, actor, ins, what)
 
     # --- looks that leave out a wait --------------------------------------------------------------
     def looks_at(self, warp: Fragment, place: Place, parity: int, ins: Instr, over: bool) -> None:
@@ -106,7 +113,7 @@ class Recorder:
         for peek in [p for p in earlier if p.ins is ins and p.lanes & warp.mask]:
             self.not_waited_for(warp.cta, peek)
             earlier.remove(peek)
-        step = self.step(warp.state, warp.mask, kinds.LOOK, place, ins, parity=parity)
+        step = self.step(warp, kinds.LOOK, place, ins, parity=parity)
         earlier.append(Peek(step, ins, warp.mask, over))
 
     def look_before(
@@ -147,14 +154,13 @@ class Recorder:
         if self.words.deciding:
             self.words.issued(operation, warp, ins)
         name = type(operation).__name__
-        if isinstance(operation, ops.TmaLoad):
-            for place in operation.places:
-                self._lands(warp, place, operation.access.tx_bytes, ins, name)
-        elif isinstance(operation, LANDINGS):
-            for place in operation.places:
-                self._lands(warp, place, operation.nbytes, ins, name)
-        elif isinstance(operation, TO_PEER):
-            self._lands(warp, operation.place, operation.nbytes, ins, name)
+        if isinstance(operation, (ops.TmaLoad, *LANDINGS, *TO_PEER)):
+            tma = isinstance(operation, ops.TmaLoad)
+            nbytes = operation.access.tx_bytes if tma else operation.nbytes
+            one = isinstance(operation, TO_PEER)
+            for place in (operation.place,) if one else operation.places:
+                where = Place("mbarrier", place.signal.rank, place.mbarrier)
+                self.signal(warp, kinds.COMPLETE, where, ins, name, tx=nbytes)
         elif isinstance(operation, ops.CpAsyncArrive):
             place = Place("mbarrier", operation.cta.rank, operation.offset)
             self.signal(warp, kinds.ARRIVE, place, ins, name, count=1)
@@ -165,10 +171,6 @@ class Recorder:
                 place = Place("mbarrier", target.rank, operation.offset)
                 step = self.signal(warp, kinds.ARRIVE, place, ins, name, before=before, count=1)
                 self.commits[key] = step.number
-
-    def _lands(self, warp: Fragment, place, nbytes: int, ins, name: str):
-        where = Place("mbarrier", place.signal.rank, place.mbarrier)
-        self.signal(warp, kinds.COMPLETE, where, ins, name, tx=nbytes)
 
 
 class RecordedFragment(CheckedFragment):
@@ -216,7 +218,7 @@ class Recording(Watcher):
     def exits(self, state: WarpState, lanes: int) -> None:
         recorder = self.recorder
         cluster = Place("cluster")
-        recorder.step(state, lanes, kinds.EXIT, cluster, None, count=lanes.bit_count())
+        recorder.step_of(state, lanes, kinds.EXIT, cluster, None, count=lanes.bit_count())
         for peek in recorder.looks.get(state, ()):
             if peek.lanes & lanes:
                 recorder.not_waited_for(state.cta, peek)
@@ -224,4 +226,4 @@ class Recording(Watcher):
             every = (1 << 32) - 1
             recorder.converged(state, every)
             place = Place("barrier", state.cta.rank, EVERY)
-            recorder.step(state, every, kinds.EXIT, place, None, count=1)
+            recorder.step_of(state, every, kinds.EXIT, place, None, count=1)

@@ -21,7 +21,7 @@ from b200.explore.courses import by_place
 from b200.explore.places import RULES, Broken
 from b200.explore.settle import Settled
 from b200.explore.states import bound_of
-from b200.explore.trace import Step, Trace
+from b200.explore.trace import Step, Trace, bits_of
 
 LIMIT = 200_000  # states of a cluster
 
@@ -53,25 +53,23 @@ class Search:
 
     def __init__(self, trace: Trace, settled: Settled, limit: int = LIMIT, until: float = inf):
         self.steps, self.limit, self.until = trace.steps, limit, until
-        self.needs = {wait: _mask(numbers) for wait, numbers in settled.needs.items()}
+        self.needs = {wait: bits_of(numbers) for wait, numbers in settled.needs.items()}
         self.behind: list[list[int]] = [[] for _ in self.steps]
-        self.direct = [_mask(step.before) for step in self.steps]
+        self.direct = [bits_of(step.before) for step in self.steps]
         for step in self.steps:
             for number in set(step.before):
                 self.behind[number].append(step.number)
         at = by_place(trace)
         self.places = [place for place in at if place in settled.open_places]
-        self.rules = [RULES[place.kind](trace, at[place]) for place in self.places]
-        self.members = [_mask(s.number for s in at[place]) for place in self.places]
+        self.rules = [RULES[place.kind](trace) for place in self.places]
+        self.members = [bits_of(s.number for s in at[place]) for place in self.places]
         # for each step the unsettled places it acts on, by number; none: it commutes with all
         self.acts: list[list[int]] = [[] for _ in self.steps]
-        self.looks = 0  # bits of the steps that change no place
+        # bits of the steps that change no place
+        self.looks = bits_of(s.number for s in self.steps if s.kind in (kinds.WAIT, kinds.PASS))
         for i, place in enumerate(self.places):
             for step in at[place]:
                 self.acts[step.number].append(i)
-        for step in self.steps:
-            if step.kind in (kinds.WAIT, kinds.PASS):
-                self.looks |= 1 << step.number
         self.free = {  # steps that nothing takes back once they can be taken
             step.number
             for step in self.steps
@@ -217,13 +215,6 @@ class Search:
             reasons.append((step, text))
         broken = any(text is not None for _, text in blocked)
         return Stuck([self.steps[n] for n in numbers], reasons, broken)
-
-
-def _mask(numbers) -> int:
-    found = 0
-    for number in numbers:
-        found |= 1 << number
-    return found
 
 
 def _numbers(bits: int) -> list[int]:

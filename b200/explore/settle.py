@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from b200.explore import trace as kinds
 from b200.explore.courses import COURSES, Course, Use, Why, by_place
-from b200.explore.trace import Place, Step, Trace
+from b200.explore.trace import Place, Step, Trace, bits_of
 from b200.hardware import TMEM_COLUMNS
 
 ALLOCATIONS = (kinds.ALLOC, kinds.ALLOC_PAIR, kinds.JOIN_PAIR)
@@ -97,7 +97,7 @@ class Order:
     ) -> Why | None:
         """The reason why a place is not settled; None if it is."""
         if place.kind == "tmem":
-            return self._tensor_memory(steps, course)
+            return self._tensor_memory(steps)
         if place.kind == "registers":
             return self._registers(steps, open_places)
         why = self._arrivals(course)
@@ -111,7 +111,7 @@ class Order:
         for use in course.uses:
             if use.resets:
                 earlier = every
-            bits = _bits(earlier)
+            bits = bits_of(s.number for s in earlier)
             for step in use.signals:
                 missing = bits & ~self.before[step.number]
                 if missing:
@@ -127,7 +127,7 @@ class Order:
             behind = use.signals if use.resets else uses[k - 1].signals
             for wait in use.waits:
                 first = wait.of[0] if wait.of else wait.number  # of the look before it
-                if _bits(behind) & ~self.own[first]:
+                if bits_of(s.number for s in behind) & ~self.own[first]:
                     what = (
                         "a wait may come before the initialisation"
                         if use.resets
@@ -163,7 +163,7 @@ class Order:
                     return Why("the phase may be over before this is announced", step)
         return None
 
-    def _tensor_memory(self, steps: list[Step], course: Course) -> Why | None:
+    def _tensor_memory(self, steps: list[Step]) -> Why | None:
         inside = zip(steps, steps[1:], strict=False)
         if all(self.before[b.number] >> a.number & 1 for a, b in inside):
             return None
@@ -180,7 +180,7 @@ class Order:
                 return Why("allocations of a CTA in any order", *pairs[0])
             for step in steps:
                 ends = step.kind == kinds.RELINQUISH and step.rank == rank
-                if ends and _bits(mine) & ~self.before[step.number]:
+                if ends and bits_of(s.number for s in mine) & ~self.before[step.number]:
                     return Why("an allocation may come after relinquish_alloc_permit", step)
         return None
 
@@ -189,18 +189,10 @@ class Order:
         every step that gives registers back comes whatever else waits: after no step that takes
         some, and after no wait that may be for ever.
         """
-        takes = _bits([s for s in steps if s.kind == kinds.TAKE])
-        doubtful = _bits(
-            [s for s in self.trace.steps if s.kind in kinds.WAITS and s.place in open_places]
-        )
+        takes = bits_of(s.number for s in steps if s.kind == kinds.TAKE)
+        waits = (s for s in self.trace.steps if s.kind in kinds.WAITS)
+        doubtful = bits_of(s.number for s in waits if s.place in open_places)
         for step in steps:
             if step.kind == kinds.GIVE and self.before[step.number] & (takes | doubtful):
                 return Why("registers are given back after a step that may wait for them", step)
         return None
-
-
-def _bits(steps: list[Step]) -> int:
-    found = 0
-    for step in steps:
-        found |= 1 << step.number
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,3 +94,10 @@ class Trace:
     def alike(self) -> tuple:
         """A key that is equal for clusters whose steps are the same."""
         return (self.threads, self.ctas, tuple(step.alike() for step in self.steps))
+
+
+def bits_of(numbers: Iterable[int]) -> int:
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found

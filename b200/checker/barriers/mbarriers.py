@@ -183,31 +183,29 @@ class Mbarriers:
             return
         record, ins = barrier.record, self.observer.ins
         published = agent.knows(INIT, record.component, record.epoch)
-        own = record.agent is agent
         agent.trusted.add((barrier, 1) if published else barrier)
-        if not (own or published or agent.knows(HB, record.component, record.epoch)):
-            self.observer.found(
-                "protocol",
-                "an mbarrier is used before its initialisation is visible to the warp",
-                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
-                "missing: fence.mbarrier_init and a barrier of the CTA or cluster between the two",
-                at=ins,
-                other=record.ins,
+        seen = published or record.agent is agent
+        late = not seen and not agent.knows(HB, record.component, record.epoch)
+        here = record.agent.cta.rank == barrier.object.cta.rank
+        if not late and not (asynchronous and not published and here):
+            return
+        how = "before its initialisation is visible to the warp"
+        missing = "fence.mbarrier_init and a barrier of the CTA or cluster between the two"
+        if not late:
+            how = "by an asynchronous operation without a fence after its initialisation"
+            missing = (
+                "fence.mbarrier_init.release.cluster (or fence.proxy.async) after mbarrier.init"
             )
-        elif asynchronous and not published and record.agent.cta.rank == barrier.object.cta.rank:
-            self.observer.found(
-                "protocol",
-                "an mbarrier is used by an asynchronous operation without a fence after its "
-                "initialisation",
-                f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
-                f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
-                "missing: fence.mbarrier_init.release.cluster (or fence.proxy.async) after "
-                "mbarrier.init",
-                at=ins,
-                other=record.ins,
-                severity=PORTABILITY,
-            )
+        self.observer.found(
+            "protocol",
+            f"an mbarrier is used {how}",
+            f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
+            f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
+            f"missing: {missing}",
+            at=ins,
+            other=record.ins,
+            severity=ERROR if late else PORTABILITY,
+        )
 
     def comes(self, warp: Fragment, mbarrier: MBarrier, lane: int) -> None:
         """A lane is about to arrive."""

@@ -31,24 +31,13 @@ def arrived(
 ) -> None:
     """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA)."""
     now.arrivals.append((agent, agent.epoch, ins, threads))
-    if before is None:
+    late = (
+        (other, where, count)
+        for other, epoch, where, count in (before.arrivals if before is not None else ())
+        if other is not agent and not agent.knows(HB, other.component, epoch)
+    )
+    if before is None or (first := next(late, None)) is None:
         return
-    for other, epoch, where, count in before.arrivals:
-        if other is not agent and not agent.knows(HB, other.component, epoch):
-            _tell(observer, agent, ins, number, threads, (other, where, count), before, now)
-            return
-
-
-def _tell(
-    observer: Observer,
-    agent: Agent,
-    ins: Instr,
-    number,
-    threads,
-    first,
-    before: Meeting,
-    now: Meeting,
-):
     other, where, count = first
     users = {a for a, *_ in (*before.arrivals, *now.arrivals)}
     alone = len({i.text for _, _, i, _ in (*before.arrivals, *now.arrivals)}) == 1
@@ -64,11 +53,12 @@ def _tell(
             "previous use"
         )
         missing = "missing: a number of its own for each group of warps, or a barrier between"
+    this, there = words.line(ins), words.line(where)
     observer.found(
         "protocol",
         diagnosis,
-        f"this access: {words.line(ins)}: for {threads or 'all'} threads, by {words.name(agent)}",
-        f"used before: {words.line(where)}: for {count or 'all'} threads, by {words.name(other)}",
+        f"this access: {this}: for {threads or 'all'} threads, by {words.name(agent)}",
+        f"used before: {there}: for {count or 'all'} threads, by {words.name(other)}",
         missing,
         at=ins,
         other=where,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker import words
-from b200.checker.finding import NOTE, PORTABILITY
+from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.streams import NEVER
 from b200.checker.tensor import pairs
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, join
@@ -81,11 +81,26 @@ def _over(record: Record, clock: np.ndarray) -> bool:
     return known and record.step < NEVER
 
 
-def _of(cta: CTA, record) -> str:
-    return f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}"
+def _tell(
+    observer: Observer,
+    cta: CTA,
+    record: Record,
+    diagnosis: str,
+    missing: str,
+    severity: str = ERROR,
+):
+    """Report an access of the memory of a CTA that exits."""
+    observer.found(
+        "lifetime",
+        diagnosis,
+        f"CTA {cta.index}, rank {cta.rank} of its cluster; the access: {words.act(record)}",
+        f"missing: {missing}",
+        at=record.ins,
+        severity=severity,
+    )
 
 
-def _unseen(observer: Observer, cta: CTA, record, own: bool):
+def _unseen(observer: Observer, cta: CTA, record: Record, own: bool):
     """Report an access to a CTA that may come after its exit. own: the CTA itself issued it."""
     thing = words.thing(record)
     if own:
@@ -97,44 +112,34 @@ def _unseen(observer: Observer, cta: CTA, record, own: bool):
             "barrier.cluster.arrive and wait by all warps at the end (or a wait that "
             f"{words.name(record.agent)} answers) before the CTA exits"
         )
-    details = _of(cta, record), f"missing: {missing}"
-    observer.found(
-        "lifetime",
-        diagnosis,
-        *details,
-        at=record.ins,
-    )
+    _tell(observer, cta, record, diagnosis, missing)
 
 
-def _arrivals(observer: Observer, cta: CTA, state, clock: np.ndarray):
+def _arrivals(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray):
     """Report arrivals of another CTA's commits that may come after the exit of this CTA. It may
     know, through another mbarrier, that the tensor core is done; that does not say that the arrival
     has come.
     """
     for record in state.arrivals[cta.rank].values():
         if not _over(record, clock):
-            observer.found(
-                "lifetime",
-                f"the CTA may exit before an arrival of {words.thing(record)} of another CTA has "
-                "come to it",
-                _of(cta, record),
-                f"missing: a wait for that phase of {record.barrier.name()} before the CTA exits",
-                at=record.ins,
-                severity=PORTABILITY,
-            )
+            assert record.barrier is not None  # which it arrives on
+            what = f"an arrival of {words.thing(record)} of another CTA has come to it"
+            missing = f"a wait for that phase of {record.barrier.name()} before the CTA exits"
+            diagnosis = f"the CTA may exit before {what}"
+            _tell(observer, cta, record, diagnosis, missing, PORTABILITY)
 
 
 def _outgoing(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray):
     """Report copies to other CTAs that may still read the shared memory of the CTA that exits."""
     for record in state.outgoing[cta.rank]:
         if not _over(record, clock):
-            observer.found(
-                "lifetime",
+            _tell(
+                observer,
+                cta,
+                record,
                 f"the CTA may exit while {words.thing(record)} still reads its shared memory",
-                _of(cta, record),
-                "missing: a wait by the CTA for what the receiver does after its wait for the "
-                "bytes (barrier.cluster.arrive and wait at the end)",
-                at=record.ins,
+                "a wait by the CTA for what the receiver does after its wait for the bytes "
+                "(barrier.cluster.arrive and wait at the end)",
             )
 
 
@@ -144,7 +149,9 @@ def reached(observer: Observer, record: Record, target: CTA) -> None:
     if target.rank not in agent.started:
         _started(observer, record, target)
     if target.rank in state.exits and state.left[target.rank] == len(target.warps):
-        _gone(observer, record, target)
+        diagnosis = f"the CTA has exited before {words.thing(record)} of another CTA has reached it"
+        missing = "barrier.cluster.arrive and wait by all warps at the end"
+        _tell(observer, target, record, diagnosis, missing)
         return
     state.reach(record, target)
 
@@ -164,17 +171,6 @@ def _started(observer: Observer, record: Record, target: CTA) -> None:
         f"this access: {words.act(record)}; it reaches rank {target.rank} of the cluster",
         "missing: barrier.cluster.arrive (.relaxed will do) by all warps and "
         "barrier.cluster.wait before the first access to another CTA",
-        at=record.ins,
-    )
-
-
-def _gone(observer: Observer, record, target) -> None:
-    """Report an access that reaches a CTA after it has exited."""
-    observer.found(
-        "lifetime",
-        f"the CTA has exited before {words.thing(record)} of another CTA has reached it",
-        _of(target, record),
-        "missing: barrier.cluster.arrive and wait by all warps at the end",
         at=record.ins,
     )
 

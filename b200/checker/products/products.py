@@ -63,7 +63,9 @@ class Products:
     def note(
         self, diagnosis: str, *details: str, of: tuple[Record, Record | None], severity: str = NOTE
     ) -> None:
-        self.observer.report("product", diagnosis, *details, of=of, severity=severity)
+        """Report what the first of two records does."""
+        access = f"this access: {words.act(of[0])}"
+        self.observer.report("product", diagnosis, access, *details, of=of, severity=severity)
 
     # --- tcgen05.mma ----------------------------------------------------------------------------
     def multiplied(self, record: Record, cta: CTA, op: DecodedMma) -> None:
@@ -103,7 +105,6 @@ class Products:
         if a < b + op.sfb.columns and b < a + op.sfa.columns:
             self.note(
                 "the scale factors of A and of B are read from the same columns",
-                f"this access: {words.act(record)}",
                 f"A: {tensor.place(slice(a, a + op.sfa.columns))}; B: from column {b} on",
                 "missing: columns of their own for the scale factors of each operand",
                 of=(record, None),
@@ -113,7 +114,6 @@ class Products:
     def _scales_of_an_mma(self, record, tensor, sf, name: str, old: Record):
         self.note(
             f"the scale factors of {name} lie where {words.thing(old)} has put its accumulator",
-            f"this access: {words.act(record)}",
             f"written by: {words.act(old)}",
             f"in {tensor.place(slice(sf.column, sf.column + sf.columns))}",
             "missing: columns for the scale factors after the accumulator's, or a tcgen05.cp "
@@ -135,7 +135,6 @@ class Products:
         if old is not record:
             self.note(
                 "a K-step is counted twice: the same bytes of A and B, multiplied into one sum",
-                f"this access: {words.act(record)}",
                 f"multiplied before: {words.act(old)}",
                 f"A at {places[0]:#x}, B at {places[1]:#x} of CTA {cta.index}'s shared memory",
                 "missing: another k-block in the descriptors (its index is not advanced)",
@@ -152,7 +151,6 @@ class Products:
                 self.note(
                     f"the scale factors of {name} are those of the K-step before: they are not "
                     "advanced",
-                    f"this access: {words.act(record)}",
                     f"the K-step before: {words.act(old)}",
                     f"both read column {mine[0]}, byte {mine[1]}, which nothing has written in "
                     "between",
@@ -174,7 +172,8 @@ class Products:
         if not together or not record.parts[i][1] or not new.parts[0][1]:
             return
         if new.start != first.start and (new.start > first.start) != (now[i] > before[i]):
-            self.note(
+            self.observer.report(
+                "product",
                 f"the scale factors of {name} go the other way through their stage than its "
                 "k-blocks",
                 f"this access: {words.act(record)}, {name} at {now[i]:#x}, its scale factors "
@@ -184,6 +183,7 @@ class Products:
                 f"copied by: {words.act(new)}",
                 "missing: the scale factors of this k-block (the index of a tcgen05.cp's source)",
                 of=(record, new),
+                severity=NOTE,
             )
 
     def _discarded(self, record: Record, tensor: TensorRules, op: DecodedMma):
@@ -191,46 +191,26 @@ class Products:
         if op.accumulate:
             return
         halves, columns, _ = place_of_sum(op, 0)
-        unread = self._unread(
-            record,
-            tensor,
-            halves,
-            columns,
-            words.thing(record) + NEW_SUM,
-            "missing: enable-input-d true for all but the first MMA of a tile (the accumulate flag "
-            "is never set, or reset for each k-tile)",
-        )
-        if unread is not None:
+        if (unread := self._unread(tensor, halves, columns)) is not None:
+            self.note(
+                words.thing(record) + NEW_SUM,
+                f"the sum: {words.act(unread)}",
+                f"in {tensor.place(columns)}",
+                "missing: enable-input-d true for all but the first MMA of a tile (the accumulate "
+                "flag is never set, or reset for each k-tile)",
+                of=(record, unread),
+            )
             tensor.over.append((record, unread, columns))
 
-    def _unread(
-        self,
-        record: Record,
-        tensor: TensorRules,
-        halves: Halves,
-        columns: slice,
-        diagnosis: str,
-        missing: str,
-    ) -> Record | None:
-        """Note MMAs whose sum is overwritten and was not read: the latest of one, if there is."""
+    @staticmethod
+    def _unread(tensor: TensorRules, halves: Halves, columns: slice) -> Record | None:
+        """An MMA whose sum lies there and was not read; None if there is none."""
         cells = tensor.shadow.written[halves, columns]
         for number in distinct(cells):
             old = tensor.state.records[number] if number else None
-            if old is None or old.kind != "mma":
-                continue
-            if not tensor.shadow.loaded[:, halves, columns][:, cells == number].any():
-                details = (
-                    f"this access: {words.act(record)}",
-                    f"the sum: {words.act(old)}",
-                    f"in {tensor.place(columns)}",
-                    missing,
-                )
-                self.note(
-                    diagnosis,
-                    *details,
-                    of=(record, old),
-                )
-                return old
+            if old is not None and old.kind == "mma":
+                if not tensor.shadow.loaded[:, halves, columns][:, cells == number].any():
+                    return old
         return None
 
     # --- tcgen05.cp -----------------------------------------------------------------------------
@@ -240,21 +220,20 @@ class Products:
         thing = words.thing(record)
         record.start = start
         record.parts = (("", int(self.observer.shared(cta).shadow.written[start // GRANULE])),)
-        self._unread(
-            record,
-            tensor,
-            ALL,
-            columns,
-            f"{thing} overwrites an accumulator that nobody has read",
-            "missing: columns for the scale factors that no accumulator has",
-        )
+        if (unread := self._unread(tensor, ALL, columns)) is not None:
+            self.note(
+                f"{thing} overwrites an accumulator that nobody has read",
+                f"the sum: {words.act(unread)}",
+                f"in {tensor.place(columns)}",
+                "missing: columns for the scale factors that no accumulator has",
+                of=(record, unread),
+            )
         cells, used = tensor.shadow.written[0, columns], tensor.shadow.core[0, columns]
         for number in distinct(cells):
             old = tensor.state.records[number] if number else None
             if old is not None and old.kind == "cp" and not used[cells == number].any():
                 self.note(
                     f"{thing} overwrites scale factors that no tcgen05.mma has used",
-                    f"this access: {words.act(record)}",
                     f"written by: {words.act(old)}",
                     f"in {tensor.place(columns)}",
                     "missing: columns of their own for the scale factors of each operand and "
@@ -292,7 +271,6 @@ class Products:
     def _differs(self, record: Record, old: Record, operand, how: str, one: str):
         self.note(
             f"operand {operand.name} is read {how}",
-            f"this access: {words.act(record)}",
             f"loaded by: {words.act(old)}",
             f"missing: {one} for the tensormap and the matrix descriptor (both from the same "
             "shared-memory layout)",
@@ -309,7 +287,6 @@ class Products:
         self.note(
             f"{words.thing(new)} reads a tile of {words.thing(old)} that begins in the middle of "
             "the swizzle's pattern",
-            f"this access: {words.act(new)}",
             f"loaded by: {words.act(old)}",
             f"the tile is at shared-memory offset {old.start:#x}, {old.start % period} bytes "
             f"after a multiple of {period}: the XOR of its rows is that of the address, not of "
@@ -326,7 +303,6 @@ class Products:
         self.note(
             f"{words.thing(new)} reads what an earlier phase has left: the load of the later phase "
             "did not reach it",
-            f"this access: {words.act(new)}",
             f"loaded by: {words.act(old)}",
             f"overwritten in part by: {words.act(later)}",
             f"in {place}",
@@ -341,7 +317,8 @@ class Products:
     def part_unread(self, old: Record, total: int, used: int) -> None:
         """Report a load of which the tensor core has read only a part. total, used: in granules."""
         self.unread = True
-        self.note(
+        self.observer.report(
+            "product",
             f"a part of what {words.thing(old)}{NEVER_READ}",
             f"the load: {words.act(old)}",
             f"{(total - used) * GRANULE} of {total * GRANULE} bytes are overwritten, or left "
@@ -349,4 +326,5 @@ class Products:
             "missing: a k-block (their number, or the index of one), or N or M of the "
             "instruction descriptor is smaller than the tile",
             of=(old, None),
+            severity=NOTE,
         )

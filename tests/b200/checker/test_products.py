@@ -27,7 +27,7 @@ class Rules(Products):
         records = [None, old]
         self.observer = SimpleNamespace(state=lambda cta: SimpleNamespace(records=records))
 
-    def note(self, diagnosis, *args):
+    def note(self, diagnosis, *details, **about):
         self.said.append(diagnosis)
 
 
