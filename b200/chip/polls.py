@@ -305,9 +305,7 @@ def _number(ins: Instr, value: int) -> str:
 def _comparison(names: Names, step: Step, ins: Instr, lane: int) -> str:
     """ ", and 1 < 2 is true (setp.lt.s32 at file:line)"."""
     left, right = (_value(names, step, o, lane) for o in ins.operands[1:3])
-    sign = next(
-        (SIGNS[m.removesuffix("u")] for m in ins.mods if m.removesuffix("u") in SIGNS), None
-    )
+    sign = next((sign for m in ins.mods if (sign := SIGNS.get(m.removesuffix("u")))), None)
     if left is None or right is None or sign is None:
         return f" ({ins.text})"
     target = ins.operands[0]

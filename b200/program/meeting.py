@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from b200.program.analysis import Block, Op, Uniformity
 from b200.program.flow import EXIT, reachable
 from b200.program.module import TYPE_BITS, Instr, Label, Not, Reg, Sym, Vec
-from b200.registry import DTYPES, FULL, Run, active, as_bools, as_mask, lanes
+from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_bools, as_mask, lanes
 
 READS = ("ld", "ldu", "atom")
 MEMBERMASK = ("shfl", "vote", "match", "redux", "elect")  # the last operand names the lanes
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """Instructions at which lanes may come in parts, by `Instr.key`.
 
     wait: these wait. alone: those of them that are a block by themselves, because the lanes of one
@@ -33,9 +32,6 @@ class Places:
     wait: frozenset[int] = frozenset()
     alone: frozenset[int] = frozenset()
     guarded: frozenset[int] = frozenset()
-
-    def all(self) -> tuple[frozenset[int], ...]:
-        return self.wait, self.alone, self.guarded
 
 
 def has_membermask(ins: Instr) -> bool:
@@ -113,6 +109,14 @@ def guards_as_branches(body: Iterable, keys: frozenset[int], made: dict) -> list
     return items
 
 
+def groups_of(mask: int, members: LaneValues) -> dict[int, int]:
+    """Membermask -> the lanes of `mask` that give it."""
+    if not isinstance(members, np.ndarray):
+        return {members & FULL: mask}
+    values = dict.fromkeys(int(members[i]) for i in active(mask))
+    return {value: mask & as_mask(members == value) for value in values}
+
+
 @dataclass(frozen=True)
 class Place:
     """An instruction where lanes meet.
@@ -130,11 +134,7 @@ class Place:
 
     def groups(self, mask: int, args: tuple) -> dict[int, int]:
         """Membermask -> the lanes of `mask` that give it."""
-        members = args[-1] if self.masked else FULL
-        if not isinstance(members, np.ndarray):
-            return {members & FULL: mask}
-        values = dict.fromkeys(int(members[i]) for i in active(mask))
-        return {value: mask & as_mask(members == value) for value in values}
+        return groups_of(mask, args[-1] if self.masked else FULL)
 
     def joined(self, parts: list[tuple[int, tuple]]) -> tuple:
         """The operands of all parts of a meeting: each part is (lanes, operands)."""

@@ -17,15 +17,9 @@ from b200.registry import DTYPES, Pure, as_bools, as_mask, pure
 PACKED = ("u16x2", "s16x2")
 
 
-def _unpacked(kind: str) -> tuple[str, np.dtype]:
-    """Scalar type of a packed one and the numpy type its halves are looked at as."""
-    scalar = kind.removesuffix("x2")
-    return scalar, (SIGNED if is_signed(kind) else DTYPES)[16]
-
-
 def _halves(kind: str, operation) -> Pure:
     """A two-operand operation on both 16-bit halves of a register."""
-    _, dtype = _unpacked(kind)
+    dtype = (SIGNED if is_signed(kind) else DTYPES)[16]
 
     def vector(a: np.ndarray, b: np.ndarray):
         return operation(a.view(dtype), b.view(dtype)).view(np.uint32)
@@ -71,10 +65,10 @@ def _high(n: int, signed: bool):
     """High half of the product of arrays of n bits (n = 16, 32: by a wider product)."""
     if n == 64:
         return mul_hi_s64 if signed else mul_hi_u64
-    views, wide = (SIGNED, SIGNED) if signed else (DTYPES, DTYPES)
+    views = SIGNED if signed else DTYPES
 
     def high(a: np.ndarray, b: np.ndarray):
-        product = a.view(views[n]).astype(wide[2 * n]) * b.view(views[n])
+        product = a.view(views[n]).astype(views[2 * n]) * b.view(views[n])
         return (product >> n).astype(DTYPES[n])
 
     return high
@@ -319,8 +313,7 @@ def dot(ins: Instr) -> Pure:
     def scalar(a: int, b: int, c: int):
         return int(vector(*(np.array([v], np.uint32) for v in (a, b, c)))[0])
 
-    kinds = ("b32", "b32", "b32")
-    return build(kinds, ("b32",), scalar=scalar, vector=vector)
+    return build(("b32",) * 3, ("b32",), scalar=scalar, vector=vector)
 
 
 export(clamp_s32=clamp_s32)
