@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import kind_of, space_of
+from b200.chip.memory.loads_stores import space_of
 from b200.chip.state import CTA
 from b200.chip.tensors import LiveTensors
 from b200.program.analysis import EXIT, Op
@@ -294,7 +294,7 @@ def _read(names: Names, step: Step, op: Op, warp: Fragment, lane: int) -> Read |
 
 def _number(ins: Instr, value: int) -> str:
     """A value as the type of an instruction has it."""
-    kind = kind_of(ins)
+    kind = ins.types[-1]
     bits = TYPE_BITS[kind]
     value &= (1 << bits) - 1
     if kind[0] == "f" and bits in (32, 64):

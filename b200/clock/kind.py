@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from b200.chip.memory.cache_policies import PRIORITIES
 from b200.clock.timeline import Timeline
 from b200.effects import Access, Hints, Multiplies
 from b200.program.module import Imm, Instr
@@ -65,8 +66,8 @@ def _waves(record: Timeline) -> bool:
     return any(start > min(ends) for *_, start, _ in record.ctas) if ends else False
 
 
-# What `createpolicy.fractional` makes of all accesses, as CUTLASS has it (TMA::CacheHintSm90).
-ENCODED = {0x12F0000000000000: "evict_first", 0x14F0000000000000: "evict_last"}
+# What `createpolicy.fractional` makes of all accesses, which programs write as numbers, too.
+ENCODED = {PRIORITIES[f"L2::{name}"]: name for name in ("evict_first", "evict_last")}
 
 
 def policies_of(record: Timeline) -> list[str]:

@@ -21,7 +21,6 @@ import numpy as np
 from b200.chip.abreast.accesses import SPACES, Place, Seen, chosen_lanes, place_of
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
-from b200.chip.memory.loads_stores import kind_of
 from b200.effects import Updates
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
@@ -96,7 +95,7 @@ def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
     ins, narrow = op.ins, op.made
     effect = ins.effect
     assert isinstance(effect, Updates)
-    space, kind = SPACES.get(effect.space, effect.space), kind_of(ins)
+    space, kind = SPACES.get(effect.space, effect.space), ins.types[-1]
     size, nbytes = min(TYPE_BITS[kind] // 8, 8), effect.nbytes
     wide = _wide(effect, kind)
     # Whoever looks at the run asks whether each update changes anything: of these it is the same in

@@ -25,10 +25,7 @@ class NamedBarrier(Waitable):
     several lines.
     """
 
-    __slots__ = (
-        *("cta", "number", "generation", "arrived", "expected", "votes", "result"),
-        *("came", "mixed"),
-    )
+    __slots__ = tuple("cta number generation arrived expected votes result came mixed".split())
 
     def __init__(self, cta: CTA, number: int):
         super().__init__()
@@ -122,14 +119,12 @@ def gather(warp: Fragment, mask: int, ins: Instr) -> None:
         warp.gather()
 
 
-@warp(
-    "bar.sync",
-    "bar.cta.sync",
-    "barrier.sync",
-    "barrier.cta.sync",
-    states=MeetsInCta(waits=True, counted=True),
-    may_block=True,
-)
+def _all(action: str) -> tuple[str, ...]:
+    """The names of barrier.cta with an action: `.cta` may be left out."""
+    return tuple(f"{name}.{action}" for name in ("bar", "bar.cta", "barrier", "barrier.cta"))
+
+
+@warp(*_all("sync"), states=MeetsInCta(waits=True, counted=True), may_block=True)
 def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     _, aligned = _form(ins)
@@ -137,13 +132,12 @@ def barrier_sync(ins: Instr) -> Run:
     def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues = 0):
         gather(warp, mask, ins)
         bar = barrier_of(warp, _scalar(number, warp))
-        wait(
-            warp,
-            bar,
-            lambda: bar.arrive(
-                _count(warp, _scalar(threads, warp), aligned), _scalar(threads, warp), warp, ins
-            ),
-        )
+
+        def arrive():
+            count = _scalar(threads, warp)
+            bar.arrive(_count(warp, count, aligned), count, warp, ins)
+
+        wait(warp, bar, arrive)
 
     return run
 
@@ -158,22 +152,14 @@ def wait(warp: Fragment, bar: NamedBarrier, arrive: Callable) -> None:
     warp.token = None
 
 
-@warp(
-    "bar.arrive",
-    "bar.cta.arrive",
-    "barrier.arrive",
-    "barrier.cta.arrive",
-    states=MeetsInCta(waits=False, counted=True),
-)
+@warp(*_all("arrive"), states=MeetsInCta(waits=False, counted=True))
 def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     _, aligned = _form(ins)
 
     def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues):
-        threads = _scalar(threads, warp)
-        barrier_of(warp, _scalar(number, warp)).arrive(
-            _count(warp, threads, aligned), threads, warp, ins
-        )
+        threads, bar = _scalar(threads, warp), barrier_of(warp, _scalar(number, warp))
+        bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
     return run
 
@@ -182,16 +168,7 @@ def _reduces(ins: Instr) -> MeetsInCta:
     return MeetsInCta(waits=True, counted=len(ins.operands) == 4)
 
 
-@warp(
-    "bar.red",
-    "bar.cta.red",
-    "barrier.red",
-    "barrier.cta.red",
-    states=_reduces,
-    out=1,
-    may_block=True,
-    uniform="always",
-)
+@warp(*_all("red"), states=_reduces, out=1, may_block=True, uniform="always")
 def barrier_red(ins: Instr) -> Run:
     """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: predicate c reduced over all threads."""
     _, aligned = _form(ins)
@@ -220,11 +197,7 @@ def barrier_red(ins: Instr) -> Run:
     return run
 
 
-def _arrives_in_cluster(ins: Instr) -> ArrivesInCluster:
-    return ArrivesInCluster(relaxed=ins.has("relaxed"))
-
-
-@warp("barrier.cluster.arrive", states=_arrives_in_cluster)
+@warp("barrier.cluster.arrive", states=lambda ins: ArrivesInCluster(relaxed=ins.has("relaxed")))
 def cluster_arrive(ins: Instr) -> Run:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
     aligned = ins.has("aligned")
