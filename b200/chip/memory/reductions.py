@@ -56,9 +56,8 @@ def on_patterns(op: str, kind: str, flush: bool) -> Callable[[np.ndarray, np.nda
     """combine(old, new) -> result, on arrays of one shape and of any unsigned type. flush: as of
     combiner.
     """
-    dtype = np.dtype(
-        f"{kind[0].replace('s', 'i').replace('b', 'u')}{min(TYPE_BITS[kind], 64) // 8}"
-    )
+    letter = {"s": "i", "f": "f"}.get(kind[0], "u")
+    dtype = np.dtype(f"{letter}{TYPE_BITS[kind] // 8}")
     if kind in ("f16", "bf16"):
         function = _half_add(kind) if op == "add" else _half_extreme(kind, op)
         dtype = np.dtype(np.uint16)
