@@ -99,9 +99,8 @@ def guards_as_branches(body: Iterable, keys: frozenset[int], made: dict) -> list
         if isinstance(item, Instr) and item.key in keys:
             if item.key not in made:
                 label = Label(f"$after.{len(made)}")
-                over = replace(
-                    item, opcode="bra", operands=(Sym(label.name),), negated=not item.negated
-                )
+                to, negated = (Sym(label.name),), not item.negated
+                over = replace(item, opcode="bra", operands=to, negated=negated)
                 made[item.key] = (over, replace(item, pred=None, negated=False), label)
             items += made[item.key]
         else:
@@ -146,9 +145,8 @@ class Place:
 def _joined(kind: str | tuple, masks: list[int], values: tuple):
     """One operand of several groups of lanes."""
     if isinstance(kind, tuple):
-        return tuple(
-            _joined(k, masks, column) for k, column in zip(kind, zip(*values, strict=True))
-        )
+        columns = zip(*values, strict=True)
+        return tuple(_joined(k, masks, column) for k, column in zip(kind, columns))
     first = values[0]
     if all(type(v) is type(first) and not isinstance(v, np.ndarray) and v == first for v in values):
         return first

@@ -21,6 +21,7 @@ from b200.chip.alu.warp import shuffle_sources
 from b200.program.analysis import Op, destination_count
 from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
+from b200.program.pack_writer import flat
 from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_mask
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def each(op: Op, seen: Seen | None = None) -> Run:
     ins, entry, narrow, kinds = op.ins, op.entry, op.made, flat_kinds(op)
     assert entry is not None
     n = destination_count(ins, entry, narrow)
-    outs = []
-    for operand in ins.operands[:n]:
-        outs += operand.items if isinstance(operand, Vec) else (operand,)
+    outs = flat(ins.operands[:n])
     if ins.dual and len(outs) == 1:
         raise NotAbreast(f"{ins.opcode} has one register for two results")
     whole = n > 1 or ins.dual or n == 1 and isinstance(ins.operands[0], Vec)
