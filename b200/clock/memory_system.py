@@ -211,14 +211,7 @@ class Memory:
         return first, last
 
     def _answer(
-        self,
-        at: float,
-        sm: SM,
-        held: Held,
-        index: np.ndarray,
-        latency: float,
-        total: int,
-        slower=1.0,
+        self, at: float, sm: SM, held: Held, index: Index, latency: float, total: int, slower=1.0
     ) -> tuple[float, float]:
         """What the L2 answers to a request for units: (first, last) arrival. total: bytes that the
         L2 delivers, and that pass the port of the SM's GPC, `slower` times as long as others.
@@ -252,13 +245,7 @@ class Memory:
         return begin + latency, begin + latency + port
 
     def _elsewhere(
-        self,
-        begin: float,
-        die: int,
-        held: Held,
-        index: np.ndarray,
-        away: np.ndarray,
-        latency: float,
+        self, begin: float, die: int, held: Held, index: Index, away: np.ndarray, latency: float
     ) -> tuple[float, float]:
         """Some units are not in the near partition: fetch them; (first, last) of the whole read."""
         everything, index = bool(away.all()), index[away]
