@@ -180,18 +180,17 @@ def _named(machine: Machine, bar: NamedBarrier, fragments: list[Fragment]) -> Ca
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
     busy = Counter(where(machine, w.fragments[0]) for w in away if w.live and w.fragments)
-    needed = bar.expected or 32 * sum(1 for w in bar.cta.warps if w.live)
     name = f"barrier {bar.number} of CTA {bar.cta.index} at {where(machine, fragments[0])}"
     facts: tuple[str, ...] = tuple(
         f"not arrived: {count} warp(s) at {where}" for where, count in busy.most_common(4)
     )
-    if gone and needed > 32 * (len(bar.cta.warps) - len(gone)):
+    if gone and bar.needed > 32 * (len(bar.cta.warps) - len(gone)):
         facts = (f"warps {gone} have exited before it: they left early, or its count is too high",)
-    elif needed > 32 * len(bar.cta.warps):
+    elif bar.needed > 32 * len(bar.cta.warps):
         facts = (f"its count is higher than the CTA's {32 * len(bar.cta.warps)} threads",)
     if mixed := two_places(bar):
         facts += (f"before that, {mixed}",)
-    return Cause(name, f"{bar.arrived} of {needed} threads have arrived", facts)
+    return Cause(name, f"{bar.arrived} of {bar.needed} threads have arrived", facts)
 
 
 def _tensor_memory(machine: Machine, pool: Pool, fragments: list[Fragment]) -> Cause:

@@ -21,7 +21,7 @@ import numpy as np
 from b200.clock.coalescer import Coalescer
 from b200.clock.constants import Constants
 from b200.clock.stores import SECTOR_SHIFT
-from b200.clock.window import Window
+from b200.clock.under_way import UnderWay
 from b200.clock.write_back import Dirty, Moved
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Memory:
     None without one.
     stored_bytes: sectors that stores have left to be written back; a sector counts once however
     often it is written or added to. crowded_bytes: the part of stored_bytes and dram_bytes whose
-    DRAM channel had something else to do. windows: one for each CPC.
+    DRAM channel had something else to do. windows: copies of each CPC.
     """
 
     def __init__(self, c: Constants, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -158,7 +158,7 @@ class Memory:
         self.coalescers: dict[int, Coalescer] = defaultdict(
             lambda: Coalescer(c.lrc_bytes, c.lrc_tpc_bytes, c.lrc_beside_multicast)
         )
-        self.windows: dict[int, Window] = defaultdict(lambda: Window(c.cpc_bytes))
+        self.windows: dict[int, UnderWay] = defaultdict(UnderWay)
         self.l2_bytes = self.dram_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
         self.stored_bytes = self.crowded_bytes = 0

@@ -102,11 +102,13 @@ class Units:
 
         def ask(piece):
             first, last = self.accesses.fetch(sm, Clock.now, [piece], latency, late, fan_out, True)
-            window.asked(last, len(piece[0]) * piece[1])
+            window.flight.append((last, len(piece[0]) * piece[1]))
             arrived((first, last))
 
         def admit(piece):
-            begin = window.admit(Clock.now, len(piece[0]) * piece[1])
+            nbytes = len(piece[0]) * piece[1]
+            begin = window.room(Clock.now, self.c.cpc_bytes - nbytes)
+            window.amount += nbytes
             if begin > Clock.now:
                 self.at(begin, lambda: ask(piece))
             else:

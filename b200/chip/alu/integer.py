@@ -105,46 +105,31 @@ def _wide_vector(n: int, signed: bool) -> str:
     return f"np.multiply({view}({{0}}), {view}({{1}}), dtype={wide}).view(np.uint{2 * n})"
 
 
-@typed("integer", "mul")
-def mul(ins: Instr) -> Pure:
-    """mul{.hi,.lo,.wide}: 9.7.1.3."""
-    kind = ins.types[-1]
-    mode = ins.one("hi", "lo", "wide")
+@typed("integer", "mul", "mad")
+def mul_mad(ins: Instr) -> Pure:
+    """mul{.hi,.lo,.wide}: 9.7.1.3; mad{.hi,.lo,.wide}, mad.hi.sat.s32: 9.7.1.4."""
+    kind, mode = ins.types[-1], ins.one("hi", "lo", "wide")
     n, signed = width(kind), is_signed(kind)
+    out = f"{kind[0]}{2 * n}" if mode == "wide" else kind
+    adds = ins.mods[0] == "mad"
+    c, sources = (" + {2}", (kind, kind, out)) if adds else ("", (kind, kind))
     if mode == "lo":
-        expr, vexpr = f"({{0}} * {{1}} & {ones(n):#x})", "({0} * {1})"
-        return build((kind, kind), (kind,), expr=expr, vexpr=vexpr)
-    if mode == "hi":
-        expr = f"({_product(n, signed)} >> {n} & {ones(n):#x})"
-        return build((kind, kind), (kind,), expr=expr, vector=_high(n, signed))
-    out = f"{kind[0]}{2 * n}"
-    expr = f"({_product(n, signed)} & {ones(2 * n):#x})"
-    return build((kind, kind), (out,), expr=expr, vexpr=_wide_vector(n, signed))
-
-
-@typed("integer", "mad")
-def mad(ins: Instr) -> Pure:
-    """mad{.hi,.lo,.wide}, mad.hi.sat.s32: 9.7.1.4."""
-    kind = ins.types[-1]
-    mode = ins.one("hi", "lo", "wide")
-    n, signed = width(kind), is_signed(kind)
-    if mode == "lo":
-        expr = f"({{0}} * {{1}} + {{2}} & {ones(n):#x})"
-        vexpr = f"(np.multiply({{0}}, {{1}}, dtype=np.uint{n}) + {{2}})"
-        return build((kind,) * 3, (kind,), expr=expr, vexpr=vexpr)
+        expr = f"({{0}} * {{1}}{c} & {ones(n):#x})"
+        product = f"np.multiply({{0}}, {{1}}, dtype=np.uint{n})" if adds else "{0} * {1}"
+        return build(sources, (out,), expr=expr, vexpr=f"({product}{c})")
     if mode == "wide":
-        out = f"{kind[0]}{2 * n}"
-        expr = f"({_product(n, signed)} + {{2}} & {ones(2 * n):#x})"
-        vexpr = f"({_wide_vector(n, signed)} + {{2}})"
-        return build((kind, kind, out), (out,), expr=expr, vexpr=vexpr)
-    high = f"({_product(n, signed)} >> {n})"
-    if ins.has("sat"):
-        c = _signed_scalar("{2}", 32)
-        expr = f"(min(max({high} + {c}, -0x80000000), 0x7fffffff) & 0xffffffff)"
-        return build((kind,) * 3, (kind,), expr=expr)
-    hi = _high(n, signed)
-    expr = f"({high} + {{2}} & {ones(n):#x})"
-    return build((kind,) * 3, (kind,), expr=expr, vector=lambda a, b, c: hi(a, b) + c)
+        expr = f"({_product(n, signed)}{c} & {ones(2 * n):#x})"
+        vexpr = _wide_vector(n, signed)
+        return build(sources, (out,), expr=expr, vexpr=f"({vexpr}{c})" if adds else vexpr)
+    exact, high = f"{_product(n, signed)} >> {n}", _high(n, signed)
+    if adds and ins.has("sat"):
+        total = f"({exact}) + {_signed_scalar('{2}', 32)}"
+        expr = f"(min(max({total}, -0x80000000), 0x7fffffff) & 0xffffffff)"
+        return build(sources, (out,), expr=expr)
+    if adds:
+        vector, expr = lambda a, b, c: high(a, b) + c, f"(({exact}) + {{2}} & {ones(n):#x})"
+        return build(sources, (out,), expr=expr, vector=vector)
+    return build(sources, (out,), expr=f"({exact} & {ones(n):#x})", vector=high)
 
 
 @pure("mul24", "mad24", states=pipes.INTEGER)

@@ -52,13 +52,12 @@ class NamedBarrier(Waitable):
 
     def check(self) -> None:
         """Complete the generation if all are there; warps that have exited are not waited for."""
-        live = 32 * sum(1 for w in self.cta.warps if w.live)
-        needed = self.expected or max(live, 1)
+        needed = max(self.needed, 1)
         if self.arrived > needed:
             raise Fault(
                 f"{self.arrived} threads arrived at barrier {self.number}, which waits for {needed}"
             )
-        if self.arrived and self.arrived == needed:
+        if self.arrived == needed:
             self.generation += 1
             self.arrived, self.result, self.votes = 0, tuple(self.votes), []
             if len(self.came) > 1 and not self.expected:
@@ -66,9 +65,13 @@ class NamedBarrier(Waitable):
             self.came = {}
             self.notify()
 
+    @property
+    def needed(self) -> int:
+        return self.expected or 32 * sum(1 for w in self.cta.warps if w.live)
+
     def describe(self) -> str:
-        needed = self.expected or 32 * sum(1 for w in self.cta.warps if w.live)
-        return f"barrier {self.number} of the CTA: {self.arrived} of {needed} threads have arrived"
+        arrived = f"{self.arrived} of {self.needed} threads have arrived"
+        return f"barrier {self.number} of the CTA: {arrived}"
 
 
 def barrier_of(warp: Fragment, number: int) -> NamedBarrier:
@@ -104,18 +107,16 @@ def _count(warp: Fragment, threads: int, aligned: bool) -> int:
             "an aligned barrier is executed by a part of the warp: all its threads must execute it"
             f" together (active lanes {warp.mask:#010x} of {warp.state.live:#010x})"
         )
-    return 32 if warp.mask == warp.state.live else bin(warp.mask).count("1")
+    return 32 if warp.mask == warp.state.live else warp.mask.bit_count()
 
 
-def _form(ins: Instr) -> tuple[str, bool]:
-    """(sync, arrive or red; aligned)."""
-    action = next(m for m in ins.mods if m in ("sync", "arrive", "red"))
-    return action, ins.mods[0] == "bar" or ins.has("aligned")
+def _aligned(ins: Instr) -> bool:
+    return ins.mods[0] == "bar" or ins.has("aligned")
 
 
 def gather(warp: Fragment, mask: int, ins: Instr) -> None:
     """Bring the warp together at an aligned barrier (Fragment.gather)."""
-    if warp.token is None and mask == warp.mask and _form(ins)[1]:
+    if warp.token is None and mask == warp.mask and _aligned(ins):
         warp.gather()
 
 
@@ -127,7 +128,7 @@ def _all(action: str) -> tuple[str, ...]:
 @warp(*_all("sync"), states=MeetsInCta(waits=True, counted=True), may_block=True)
 def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
-    _, aligned = _form(ins)
+    aligned = _aligned(ins)
 
     def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues = 0):
         gather(warp, mask, ins)
@@ -155,7 +156,7 @@ def wait(warp: Fragment, bar: NamedBarrier, arrive: Callable) -> None:
 @warp(*_all("arrive"), states=MeetsInCta(waits=False, counted=True))
 def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
-    _, aligned = _form(ins)
+    aligned = _aligned(ins)
 
     def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues):
         threads, bar = _scalar(threads, warp), barrier_of(warp, _scalar(number, warp))
@@ -171,7 +172,7 @@ def _reduces(ins: Instr) -> MeetsInCta:
 @warp(*_all("red"), states=_reduces, out=1, may_block=True, uniform="always")
 def barrier_red(ins: Instr) -> Run:
     """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: predicate c reduced over all threads."""
-    _, aligned = _form(ins)
+    aligned = _aligned(ins)
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
     if op is None:
         raise Unsupported("bar.red has no operation")
@@ -185,7 +186,7 @@ def barrier_red(ins: Instr) -> Run:
         bar = barrier_of(warp, _scalar(number, warp))
 
         def arrive():
-            bar.votes.append((bin(pred & mask).count("1"), bin(mask).count("1")))
+            bar.votes.append(((pred & mask).bit_count(), mask.bit_count()))
             bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
         wait(warp, bar, arrive)
@@ -211,7 +212,7 @@ def cluster_arrive(ins: Instr) -> Run:
         state.cluster_arrived |= mask
         barrier = warp.cta.cluster.barrier
         state.cluster_phase = barrier.phase
-        barrier.arrive(bin(mask).count("1"))
+        barrier.arrive(mask.bit_count())
 
     return run
 
