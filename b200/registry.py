@@ -33,6 +33,7 @@ there).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,6 +47,9 @@ from b200.isa import grammar
 
 FULL = 0xFFFFFFFF
 DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+# Operations of integers that commute, as instructions name them.
+UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum}
+UFUNCS |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 Run = Callable[..., Any]  # what a factory of style lane or warp makes
 States = Effect | Callable[[Any], Effect]  # an effect, or what tells the effect of an instruction
@@ -273,15 +277,8 @@ def as_mask(bools: np.ndarray) -> int:
 
 def lanes_text(mask: int) -> str:
     """ "all lanes", "lane 3", "lanes 0-15, 20"."""
-    if mask == 0xFFFFFFFF:
+    if mask == FULL:
         return "all lanes"
-    runs, lane = [], 0
-    while lane < 32:
-        if mask >> lane & 1:
-            end = lane
-            while end + 1 < 32 and mask >> end + 1 & 1:
-                end += 1
-            runs.append(str(lane) if lane == end else f"{lane}-{end}")
-            lane = end
-        lane += 1
-    return f"lane{'s' if ',' in ', '.join(runs) or '-' in runs[0] else ''} {', '.join(runs)}"
+    runs = [(run.start(), run.end() - 1) for run in re.finditer("1+", f"{mask & FULL:b}"[::-1])]
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return f"lane{'' if text.isdigit() else 's'} {text}"

@@ -1,5 +1,5 @@
-"""Zeroed memory that takes no room before it is touched, however large: programs reserve far more
-than they use.
+"""Zeroed memory: that takes no room before it is touched, however large, as programs reserve far
+more than they use; and at multiples of a size.
 """
 
 from __future__ import annotations
@@ -24,3 +24,9 @@ def zeros(count: int, dtype: type) -> np.ndarray:
     if nbytes < SMALL:
         return np.zeros(count, dtype)
     return np.frombuffer(pages(nbytes), dtype, count)
+
+
+def aligned(nbytes: int, alignment: int) -> np.ndarray:
+    """uint8 [nbytes], at a multiple of `alignment`."""
+    room = np.zeros(nbytes + alignment, np.uint8)
+    return room[-room.ctypes.data % alignment :][:nbytes]

@@ -10,15 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from b200 import hardware as hw
+from b200.chip.sync.barriers import MAX_BARRIERS
 from b200.chip.sync.registers import operand_of, registers_at_entry
-from b200.hardware import (
-    SM_REGISTERS,
-    SM_THREADS,
-    SMEM_BYTES,
-    SMEM_OPT_IN,
-    SMEM_RESERVED,
-    TMEM_COLUMNS,
-)
 
 if TYPE_CHECKING:
     from b200.chip.launch import Launch
@@ -26,7 +20,6 @@ if TYPE_CHECKING:
     from b200.program.translated import Translated
 
 REGISTERS_THREAD = 255
-BARRIERS = 16  # named barriers of a CTA
 
 
 @dataclass
@@ -71,10 +64,9 @@ class Budget:
 
     def lines(self) -> list[str]:
         """One line for each resource: used, available, share."""
-        resident = min(
-            SMEM_BYTES // (self.smem_bytes + SMEM_RESERVED), SM_THREADS // max(self.threads, 1)
-        )
-        most = min(REGISTERS_THREAD, SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
+        by_smem = hw.SMEM_BYTES // (self.smem_bytes + hw.SMEM_RESERVED)
+        resident = min(by_smem, hw.SM_THREADS // max(self.threads, 1))
+        most = min(REGISTERS_THREAD, hw.SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
         share = f"at most {most} a thread, for {self.ctas_per_sm} CTA(s) of {self.threads} threads"
         changed = f"; setmaxnreg {', '.join(self.reallocations)}" if self.reallocations else ""
         if changed and self.registers is not None:
@@ -82,12 +74,12 @@ class Budget:
         elif changed:
             changed += ", which ptxas ignores: no .maxnreg, and no .minnctapersm with the threads"
         return [
-            _line("shared memory", self.smem_bytes, SMEM_OPT_IN, "bytes a CTA")
+            _line("shared memory", self.smem_bytes, hw.SMEM_OPT_IN, "bytes a CTA")
             + f"; {resident} CTA(s) fit an SM by shared memory and threads",
-            _line("tensor memory", self.tensor_columns, TMEM_COLUMNS, "columns a CTA"),
+            _line("tensor memory", self.tensor_columns, hw.TMEM_COLUMNS, "columns a CTA"),
             f"registers: {share}{changed}",
             f"mbarriers: {self.mbarriers} a CTA, {8 * self.mbarriers} bytes of its shared memory",
-            _line("named barriers", len(self.named), BARRIERS, "a CTA"),
+            _line("named barriers", len(self.named), MAX_BARRIERS, "a CTA"),
         ]
 
 

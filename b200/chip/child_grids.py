@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from b200 import sparse
 from b200.chip.global_memory import GlobalMemory
 from b200.errors import Fault
 from b200.program.module import Program
@@ -41,8 +42,7 @@ class ChildGrids:
         of dynamic shared memory.
         """
         nbytes = max(program.kernels[kernel].param_bytes, 1)
-        room = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-        parameters = room[-room.ctypes.data % _ALIGNMENT :][:nbytes]
+        parameters = sparse.aligned(nbytes, _ALIGNMENT)
         (gx, gy, gz, bx, by, bz, smem), address = sizes, parameters.ctypes.data
         self._made[address] = ChildGrid(kernel, (gx, gy, gz), (bx, by, bz), smem, parameters)
         memory.register(address, nbytes, f"the parameters of {kernel}", data=parameters)

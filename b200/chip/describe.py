@@ -30,35 +30,21 @@ def count(code: Translated, hits: list[int]) -> dict[str, int]:
     return dict(out.most_common())
 
 
+# The most words of a mnemonic, where it is not one.
+_WORDS: dict[str, int] = dict.fromkeys(
+    ("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom"), 2
+)
+_WORDS |= dict.fromkeys(("cp", "mbarrier", "barrier", "bar", "fence"), 4)
+
+
 def mnemonic(ins: Instr) -> str:
     """The opcode up to its first type or qualifier: "tcgen05.mma", "add"."""
-    long = (
-        "cp",
-        "tcgen05",
-        "mbarrier",
-        "barrier",
-        "bar",
-        "fence",
-        "elect",
-        "shfl",
-        "vote",
-        "st",
-        "ld",
-        "red",
-        "atom",
-    )
-    if ins.mods[0] not in long:
-        return ins.mods[0]
-    words = [ins.mods[0]]
-    for mod in ins.mods[1:]:
-        if "::" in mod or mod[0].isdigit() or mod in ("sync", "aligned") and words[0] == "tcgen05":
+    first = ins.mods[0]
+    words = [first]
+    for mod in ins.mods[1 : _WORDS.get(first, 1)]:
+        if "::" in mod or mod[0].isdigit() or mod in ("sync", "aligned") and first == "tcgen05":
             break
         words.append(mod)
-        if (
-            words[0] in ("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom")
-            or len(words) == 4
-        ):
-            break
     return ".".join(words)
 
 
@@ -78,9 +64,8 @@ def place(ins: Instr | None) -> str:
     """Source line of an instruction, with the lines that called it."""
     if ins is None or ins.loc is None:
         return "(no line information)"
-    text = str(ins.loc)
     called = called_from(ins)
-    return f"{text} ({called})" if called else text
+    return f"{ins.loc} ({called})" if called else str(ins.loc)
 
 
 def call(ins: Instr | None) -> str:

@@ -341,11 +341,8 @@ class Fragment:
             if join.waiting and join.waiting == join.arrived:
                 rest = type(self)(self.machine, self.state, join.waiting, join.pc)
                 rest.R = self.R
-                rest.join, rest.reconv, rest.time = (
-                    join.parent,
-                    join.parent_pc,
-                    max(join.time, self.time),
-                )
+                rest.join, rest.reconv = join.parent, join.parent_pc
+                rest.time = max(join.time, self.time)
                 join.waiting = 0  # taken over
                 rest.start(rest.pc)
                 break

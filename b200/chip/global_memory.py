@@ -32,20 +32,8 @@ class Region:
     """
 
     __slots__ = (
-        "base",
-        "size",
-        "name",
-        "behind",
-        "within",
-        "owner",
-        "constant",
-        "shared",
-        "u8",
-        "u16",
-        "u32",
-        "u64",
-        "u128",
-        "mem",
+        *("base", "size", "name", "behind", "within", "owner", "constant", "shared"),
+        *("u8", "u16", "u32", "u64", "u128", "mem"),
     )
 
     def __init__(
@@ -144,10 +132,11 @@ class GlobalMemory:
 
     def _insert(self, region: Region):
         end = region.base + region.size
-        keep = [r for r in self._regions if r.base + r.size <= region.base or r.base >= end]
-        keep.append(region)
-        keep.sort(key=lambda r: r.base)
-        self._regions, self._bases = keep, [r.base for r in keep]
+        kept = [r for r in self._regions if r.base + r.size <= region.base or r.base >= end]
+        self._become(sorted([*kept, region], key=lambda r: r.base))
+
+    def _become(self, regions: list[Region]) -> None:
+        self._regions, self._bases = regions, [r.base for r in regions]
 
     def readable(self, address: int, nbytes: int, rounded: bool = False) -> int:
         """The address where a load or copy of `nbytes` reads: `address`, or one in a region that
@@ -211,16 +200,14 @@ class GlobalMemory:
     def put_behind(self, byte: int) -> None:
         """Let another byte lie behind all allocations."""
         self.behind = byte
-        self._regions = [r for r in self._regions if not r.behind]
-        self._bases = [r.base for r in self._regions]
+        self._become([r for r in self._regions if not r.behind])
 
     def retain(self, keep: Callable) -> None:
         """Drop the allocations for which keep(region) is false. A search finds what has been
         allocated since.
         """
         self._gaps.clear()
-        self._regions = [r for r in self._regions if keep(r)]
-        self._bases = [r.base for r in self._regions]
+        self._become([r for r in self._regions if keep(r)])
 
     def region(self, address: int, nbytes: int = 1) -> Region:
         """The allocation that holds [address, address + nbytes); Fault if none does."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from b200.chip import arrays
+from b200 import sparse
 from b200.chip.abreast.order import SideBySide
 from b200.chip.child_grids import LATER
 from b200.chip.global_memory import GlobalMemory
@@ -26,7 +26,6 @@ from b200.chip.launch import Dim3, Launch, Shape
 from b200.chip.machine import Machine
 from b200.chip.repeated import Repeated
 from b200.chip.tensors import LiveTensors
-from b200.chip.variables import ModuleVariables
 from b200.errors import EmulatorError, Unsupported
 from b200.program.module import Kernel, Program, Variable
 from b200.program.names import readable
@@ -35,6 +34,9 @@ from b200.program.translate import translate
 from b200.program.translated import Translated
 
 ONE_LAUNCH = threading.RLock()  # a program's threads launch one after the other
+# What prints, allocates, or depends on other grids.
+_NOT_REPEATABLE = ("call.vprintf", "call.malloc", "call.free", "griddepcontrol")
+_NOT_REPEATABLE += ("call.b200_child_grid",)
 
 
 class Gpu:
@@ -58,7 +60,7 @@ class Gpu:
         self.attributes: dict[int, bytes] = {}
         self.repeated = Repeated(self.memory)
         self._modules: dict[str, Program] = {}
-        self._variables = ModuleVariables()
+        self._variables: dict[int, tuple[Program, dict[str, int], list[np.ndarray]]] = {}
         self._grid = (ctypes.c_uint32 * 2)()
 
     def load(self, text: str) -> Program:
@@ -102,7 +104,6 @@ class Gpu:
         found = _kernel(program, kernel)
         params = args if isinstance(args, bytes) else pack(found, args)
         if not isinstance(args, bytes):
-            arrays.make_legal(self.memory, args)
             self.tensors.make_legal(self.memory, args)
         with ONE_LAUNCH:
             self.dependent, self.cooperative = dependent, cooperative
@@ -135,14 +136,8 @@ class Gpu:
             return launch
 
         opcodes = (getattr(item, "opcode", "") for item in kernel.body)
-        prints_or_depends = ("call.vprintf", "call.malloc", "call.free", "griddepcontrol")
-        prints_or_depends += ("call.b200_child_grid",)
         repeatable = all(watcher.repeatable for watcher in self.machine.watchers)
-        if (
-            self.dependent
-            or not repeatable
-            or any(opcode.startswith(prints_or_depends) for opcode in opcodes)
-        ):
+        if self.dependent or not repeatable or any(o.startswith(_NOT_REPEATABLE) for o in opcodes):
             return carry_out()
         key = (self.machine, id(code), shape, params, self.cooperative)
         return self.repeated.run(key, carry_out)
@@ -158,8 +153,18 @@ class Gpu:
         return address
 
     def variables(self, program: Program) -> dict[str, int]:
-        """Addresses of a module's `.global` and `.const` variables, by name."""
-        return self._variables.place(program, self.memory)
+        """Make a module's `.global` and `.const` variables, which live as long as the process,
+        legal global memory. Addresses by name, of its functions, too, which are none of memory.
+        Two modules may use the same names.
+        """
+        if id(program) not in self._variables:
+            self._variables[id(program)] = program, *_place(program)
+        _, addresses, _ = self._variables[id(program)]
+        for name, address in addresses.items():
+            if (found := program.variables.get(name)) is not None:
+                nbytes, constant = max(found.size, 1), found.space == "const"
+                self.memory.register(address, nbytes, f"variable {name}", constant=constant)
+        return addresses
 
     def _translate(self, program: Program, kernel: Kernel) -> Translated:
         try:
@@ -182,6 +187,30 @@ def _no_collector() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def _place(program: Program) -> tuple[dict[str, int], list[np.ndarray]]:
+    """Addresses of a module's variables and functions, and the memory of the variables, uint8."""
+    memory = {
+        variable.name: sparse.aligned(max(variable.size, 1), max(variable.align, 16))
+        for variable in program.variables.values()
+        if variable.space in ("global", "const")
+    }
+    addresses = {name: data.ctypes.data for name, data in memory.items()}
+    functions = {name: 16 * (i + 1) for i, name in enumerate(program.functions)}
+    for name, data in memory.items():
+        variable = program.variables[name]
+        _write(data, 0, variable.init or b"")
+        for pointer in variable.pointers:
+            target = addresses.get(pointer.name)
+            if target is None:
+                target = functions.setdefault(pointer.name, 16 * (len(functions) + 1))
+            _write(data, pointer.at, pointer.value(target))
+    return functions | addresses, list(memory.values())
+
+
+def _write(data: np.ndarray, at: int, value: bytes) -> None:
+    data[at : at + len(value)] = np.frombuffer(value, np.uint8)
 
 
 def _kernel(program: Program, name: str | None) -> Kernel:
@@ -211,7 +240,7 @@ def _bytes(index: int, parameter: Variable, value: Any) -> bytes:
     """One argument in a parameter's size; ints wrap as in C."""
     size = parameter.size
     if isinstance(value, np.ndarray):
-        value = arrays.address_of(value)
+        value = value.ctypes.data
     elif isinstance(value, np.generic):
         value = value.tobytes() if value.itemsize == size else value.item()
     elif hasattr(value, "data_ptr"):

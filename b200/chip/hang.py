@@ -7,13 +7,14 @@ It reads the machine's state, and the history of the mbarriers where the machine
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.chip.fragment import ClusterBarrier
 from b200.chip.hang_bytes import announced_and_brought, wrong_bytes
-from b200.chip.hang_cause import Cause, instruction, sure_cause, two_places, where
+from b200.chip.hang_cause import Cause, instruction, shown, sure_cause, two_places, where
 from b200.chip.hang_order import holders, not_arrived, rank
 from b200.chip.memory.loads_stores import space_of
 from b200.chip.polls import Poll
@@ -62,9 +63,7 @@ def explain(machine: Machine) -> tuple[list[str], list[str]]:
 def headline(machine: Machine) -> str:
     """The cause of a deadlock, for the first line of the report; "" if it is unknown."""
     sure = [str(slipped) for slipped in machine.slipped_waits()]
-    sure += [
-        cause.what for thing, _ in _waits(machine).items() if (cause := sure_cause(machine, thing))
-    ]
+    sure += [cause.what for thing in _waits(machine) if (cause := sure_cause(machine, thing))]
     others = f" (and {len(sure) - 1} more)" if len(sure) > 1 else ""
     return f"; {sure[0]}{others}" if sure else ""
 
@@ -127,14 +126,8 @@ def _likeness(machine: Machine, waitable: Waitable, fragments: list[Fragment]) -
 
 def _exited(machine: Machine) -> list[str]:
     """Warps that are gone while others of their cluster wait."""
-    gone = [
-        (w, cta)
-        for cluster in machine.resident
-        for cta in cluster.ctas
-        for w in cta.warps
-        if not w.live
-    ]
-    text = ", ".join(f"warp {w.index} of CTA {cta.index}" for w, cta in gone[:SHOWN])
+    gone = [w for w in machine.warps() if not w.live]
+    text = ", ".join(f"warp {w.index} of CTA {w.cta.index}" for w in gone[:SHOWN])
     return [f"  have exited already: {text}"] if gone else []
 
 
@@ -142,27 +135,12 @@ def _cause(machine: Machine, waitable: Waitable, fragments: list[Fragment]) -> C
     """Why what is waited for may never come, None where nothing can be said."""
     if (sure := sure_cause(machine, waitable)) is not None:
         return sure
-    if isinstance(waitable, MBarrier):
-        return _mbarrier(machine, waitable, fragments)
-    if isinstance(waitable, NamedBarrier):
-        return _named(machine, waitable, fragments)
-    if isinstance(waitable, Pool):
-        alone = group_of(instruction(machine, fragments[0])) == 1
-        peer = "" if alone else ", or the peer CTA does not allocate with cta_group::2"
-        why = f"an allocation is not freed (tcgen05.dealloc){peer}"
-        return Cause(f"tensor memory: {waitable.describe()}", why)
-    if isinstance(waitable, Poll):
-        return _poll(machine, waitable, fragments)
-    if isinstance(waitable, RegisterPool):
-        return _registers(machine, waitable, fragments)
-    if isinstance(waitable, ClusterBarrier):
-        return _cluster(machine, waitable, fragments)
-    return None
+    explained = _CAUSES.get(type(waitable))
+    return explained(machine, waitable, fragments) if explained is not None else None
 
 
 def _mbarrier(machine: Machine, b: MBarrier, fragments: list[Fragment]) -> Cause:
-    named = b.name or b.row()[1] > 1
-    name = b.place() if named else f"mbarrier at {b.offset:#x}"
+    name = shown(b)
     facts = (f"{WAITED_FOR} {where(machine, fragments[0])}",)
     if b.pending == 0 and b.tx != 0 or b.tx < 0 and b.pending == b.expected:
         return Cause(name, wrong_bytes(b), (*facts, *announced_and_brought(machine, b)))
@@ -202,25 +180,29 @@ def _named(machine: Machine, bar: NamedBarrier, fragments: list[Fragment]) -> Ca
     away = [w for w in bar.cta.warps if w not in here]
     gone = [w.index for w in away if not w.live]
     busy = Counter(where(machine, w.fragments[0]) for w in away if w.live and w.fragments)
-    needed = bar.expected or 32 * sum(1 for w in bar.cta.warps if w.live)
     name = f"barrier {bar.number} of CTA {bar.cta.index} at {where(machine, fragments[0])}"
     facts: tuple[str, ...] = tuple(
         f"not arrived: {count} warp(s) at {where}" for where, count in busy.most_common(4)
     )
-    if gone and needed > 32 * (len(bar.cta.warps) - len(gone)):
+    if gone and bar.needed > 32 * (len(bar.cta.warps) - len(gone)):
         facts = (f"warps {gone} have exited before it: they left early, or its count is too high",)
-    elif needed > 32 * len(bar.cta.warps):
+    elif bar.needed > 32 * len(bar.cta.warps):
         facts = (f"its count is higher than the CTA's {32 * len(bar.cta.warps)} threads",)
     if mixed := two_places(bar):
         facts += (f"before that, {mixed}",)
-    return Cause(name, f"{bar.arrived} of {needed} threads have arrived", facts)
+    return Cause(name, f"{bar.arrived} of {bar.needed} threads have arrived", facts)
 
 
-def _poll(machine: Machine, poll: Poll, fragments) -> Cause:
+def _tensor_memory(machine: Machine, pool: Pool, fragments: list[Fragment]) -> Cause:
+    alone = group_of(instruction(machine, fragments[0])) == 1
+    peer = "" if alone else ", or the peer CTA does not allocate with cta_group::2"
+    why = f"an allocation is not freed (tcgen05.dealloc){peer}"
+    return Cause(f"tensor memory: {pool.describe()}", why)
+
+
+def _poll(machine: Machine, poll: Poll, fragments: list[Fragment]) -> Cause:
     """A loop that reads memory, and who could still write what it reads."""
-    f = fragments[0]
-    more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
-    name = f"warp {f.index} of CTA {f.cta.index}{more}"
+    f, name = fragments[0], _several(fragments)
     if poll.read is None:
         return Cause(f"{name} waits at {where(machine, f)} for {poll.describe()}")
     name += f" polls {poll.place}: {poll.finds()}, read at {where(machine, f)}"
@@ -232,11 +214,9 @@ def _poll(machine: Machine, poll: Poll, fragments) -> Cause:
     ]
     if machine.next_cluster is not None and writers:
         return _not_started(machine, f.cta, name)
-    could = _could_write(machine, poll, writers)
-    if could:
+    if could := _could_write(machine, poll, writers):
         return Cause(name, facts=tuple(f"it could still be written {text}" for text in could[:4]))
-    why = f"no other warp that is left comes to a write of {poll.read.space} memory"
-    return Cause(name, why)
+    return Cause(name, f"no other warp that is left comes to a write of {poll.read.space} memory")
 
 
 def _not_started(machine: Machine, cta: CTA, name: str) -> Cause:
@@ -288,13 +268,9 @@ def _kept(machine: Machine, warp: Fragment) -> str:
         return f"polls {warp.waits_for.place or 'nothing'} at {where(machine, warp)}"
     if warp.waits_for is None:
         return f"waits for lanes of its own warp at {where(machine, warp)}"
-    what = type(warp.waits_for).__name__
-    known = {
-        "MBarrier": "an mbarrier",
-        "NamedBarrier": "a barrier",
-        "ClusterBarrier": "its cluster",
-    }
-    return f"waits for {known.get(what, 'something')} at {where(machine, warp)}"
+    known = {MBarrier: "an mbarrier", NamedBarrier: "a barrier", ClusterBarrier: "its cluster"}
+    what = known.get(type(warp.waits_for), "something")
+    return f"waits for {what} at {where(machine, warp)}"
 
 
 def _several(fragments) -> str:
@@ -334,11 +310,20 @@ def _cluster(machine: Machine, barrier, fragments) -> Cause:
     )
 
 
+_CAUSES: dict[type[Waitable], Callable[..., Cause]] = {
+    MBarrier: _mbarrier,
+    NamedBarrier: _named,
+    ClusterBarrier: _cluster,
+    Pool: _tensor_memory,
+    RegisterPool: _registers,
+    Poll: _poll,
+}
+
+
 def _timeline(machine: Machine, waitable: Waitable) -> list[str]:
     history = machine.barrier_history(waitable) if isinstance(waitable, MBarrier) else None
     if history is None or not history.events:
         return []
-    lines = [f"  {history.name}:"]
-    for e in history.events[-LAST:]:
-        lines.append(f"    event {e.number}, phase {e.phase}: {e.who}: {e.what}, at {e.at}")
-    return lines
+    latest = history.events[-LAST:]
+    each = (f"event {e.number}, phase {e.phase}: {e.who}: {e.what}, at {e.at}" for e in latest)
+    return [f"  {history.name}:", *(f"    {text}" for text in each)]

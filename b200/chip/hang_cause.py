@@ -51,6 +51,13 @@ def _at(loc: Loc) -> str:
     return frames[0] + (f" (called at {frames[1]})" if len(frames) > 1 else "")
 
 
+def shown(barrier: MBarrier) -> str:
+    """An mbarrier, by its name or row if it has one."""
+    if barrier.name or barrier.row()[1] > 1:
+        return barrier.place()
+    return f"mbarrier at {barrier.offset:#x}"
+
+
 # --- causes ---------------------------------------------------------------------------------------
 
 
@@ -89,11 +96,8 @@ def _allocations(machine: Machine, pool: Pool) -> Cause | None:
     """Several warps of one CTA that allocate, or one that allocates again and frees nothing."""
     waiting = [f for f in machine.fragments() if f.waits_for is pool]
     for fragment in waiting:
-        cta, ins, held = (
-            fragment.cta,
-            instruction(machine, fragment),
-            pool_of(fragment.cta).allocated,
-        )
+        cta, ins = fragment.cta, instruction(machine, fragment)
+        held = pool_of(cta).allocated
         alike = {f.index for f in waiting if f.cta is cta and instruction(machine, f) is ins}
         alike |= {warp for warp, by in held.values() if by is ins}
         if len(alike) > 1:
@@ -169,9 +173,7 @@ def _left(machine: Machine, barrier: MBarrier) -> Cause | None:
     how = f"arrived for its earlier phases at {signal.place}"
     if signal.unit:
         how = f"signalled by {signal.unit} in its earlier phases at {signal.place}"
-    named = barrier.name or barrier.row()[1] > 1
-    name = barrier.place() if named else f"mbarrier at {barrier.offset:#x}"
     return Cause(
-        f"{name}: warp {warp} of CTA {ctas[rank].index}, which {how}, has left{end}",
+        f"{shown(barrier)}: warp {warp} of CTA {ctas[rank].index}, which {how}, has left{end}",
         "a role has ended while another still waits for it: they count their rounds differently",
     )

@@ -65,17 +65,12 @@ def _is_held(warp: WarpState, barrier: Waitable) -> bool:
 
 class _Program:
     """What the code at a place may come to. Instructions are of one kind that signal an mbarrier in
-    one way.
+    one way. ahead: kinds of signals that a fragment at a block may come to.
     """
 
     def __init__(self, blocks: list[Block]):
-        self.blocks = blocks
-        self.ahead = cache(self._ahead)
-        self.kinds = [{_kind(op.ins) for op in block.ops} - {""} for block in blocks]
-
-    def _ahead(self, pc: int) -> set[str]:
-        """Kinds of signals that a fragment at a block may come to."""
-        return set().union(*(self.kinds[block] for block in reachable(self.blocks, pc)))
+        kinds = [{_kind(op.ins) for op in block.ops} - {""} for block in blocks]
+        self.ahead = cache(lambda pc: set().union(*(kinds[b] for b in reachable(blocks, pc))))
 
     def signalled(self, barrier: MBarrier) -> set[str]:
         """Kinds of signals that an mbarrier has had, as far as it is known; else all."""

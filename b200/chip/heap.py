@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200 import sparse
 from b200.chip.unwritten import fill
 from b200.errors import Fault
 
@@ -42,8 +43,7 @@ class Heap:
             return 0
         block = next(self._again, None)
         if block is None or block.size != nbytes:
-            room = np.empty(nbytes + _ALIGNMENT, np.uint8)
-            block = room[-room.ctypes.data % _ALIGNMENT :][:nbytes]
+            block = sparse.aligned(nbytes, _ALIGNMENT)
             fill(block)
         self._given.append(block)
         address = block.ctypes.data

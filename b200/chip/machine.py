@@ -171,7 +171,7 @@ class Machine:
         self.spinning.progress()
         state.live &= ~lanes
         cta = state.cta
-        cta.cluster.barrier.drop(bin(lanes).count("1"))
+        cta.cluster.barrier.drop(lanes.bit_count())
         if state.live == 0:
             cta.exited_warps += 1
             for barrier in cta.named_barriers.values():

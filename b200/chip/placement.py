@@ -22,9 +22,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from b200 import occupancy
 from b200.chip.launch import Launch
@@ -60,10 +59,10 @@ def shares_sm(launch: Launch, index: tuple[int, int, int]) -> bool:
     known here.
     """
     (nx, ny, _), (x, y, z) = (g // c for g, c in zip(launch.grid, launch.cluster)), index
-    before = int(np.prod(launch.cluster)) * (x + nx * (y + ny * z))
+    before = prod(launch.cluster) * (x + nx * (y + ny * z))
     if before < SM_COUNT:
         return False
-    room = occupancy.ctas_per_sm(int(np.prod(launch.block)), launch.smem_bytes, 0)
+    room = occupancy.ctas_per_sm(prod(launch.block), launch.smem_bytes, 0)
     return before // SM_COUNT % room > 0
 
 
@@ -97,6 +96,11 @@ def _share(items: int, room: list[int]) -> list[int]:
     return got
 
 
+def _need(launch: Launch) -> tuple[int, int]:
+    """What a CTA takes of an SM: bytes of shared memory, threads."""
+    return launch.smem_bytes + SMEM_RESERVED, prod(launch.block)
+
+
 class Placement:
     """The SMs of a chip and what is free on them.
 
@@ -126,17 +130,21 @@ class Placement:
 
     def place(self, launch: Launch) -> list[Any] | None:
         """The SM for each CTA of the next cluster, by rank; None while there is no room."""
-        n = int(np.prod(launch.cluster))
-        need = (launch.smem_bytes + SMEM_RESERVED, int(np.prod(launch.block)))
+        n, need = prod(launch.cluster), _need(launch)
         best = self._alone(launch, need) if n == 1 else self._choose(n, need)
         if best is None:
             return None
-        for sm in best:
-            sm.room[0] -= need[0]
-            sm.room[1] -= need[1]
-            sm.room[2] -= 1
-            sm.resident += 1
+        self._take(best, need)
         return best
+
+    @staticmethod
+    def _take(sms: Iterable[Seat], need: tuple[int, int], ctas: int = 1) -> None:
+        """Take what `ctas` CTAs need of each SM; -1 gives it back."""
+        for sm in sms:
+            sm.room[0] -= ctas * need[0]
+            sm.room[1] -= ctas * need[1]
+            sm.room[2] -= ctas
+            sm.resident += ctas
 
     @staticmethod
     def _fits(sm: Seat, need: tuple) -> bool:
@@ -145,7 +153,7 @@ class Placement:
     def _alone(self, launch: Launch, need: tuple) -> list[Any] | None:
         """The SM of a CTA without a cluster."""
         if self._first is None:
-            self._first = iter(self._spread(int(np.prod(launch.grid))))
+            self._first = iter(self._spread(prod(launch.grid)))
         if (sm := next(self._first, None)) is not None:
             return [sm]
         free = [sm for sm in self.sms if self._fits(sm, need)]
@@ -182,9 +190,4 @@ class Placement:
 
     def release(self, sms: Iterable[Seat], launch: Launch) -> None:
         """Give back what the CTAs of a finished cluster held on their SMs."""
-        threads = int(np.prod(launch.block))
-        for sm in sms:
-            sm.room[0] += launch.smem_bytes + SMEM_RESERVED
-            sm.room[1] += threads
-            sm.room[2] += 1
-            sm.resident -= 1
+        self._take(sms, _need(launch), -1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from b200.chip.memory.loads_stores import kind_of, space_of
+from b200.chip.memory.loads_stores import space_of
 from b200.chip.state import CTA
 from b200.chip.tensors import LiveTensors
 from b200.program.analysis import EXIT, Op
@@ -294,7 +294,7 @@ def _read(names: Names, step: Step, op: Op, warp: Fragment, lane: int) -> Read |
 
 def _number(ins: Instr, value: int) -> str:
     """A value as the type of an instruction has it."""
-    kind = kind_of(ins)
+    kind = ins.types[-1]
     bits = TYPE_BITS[kind]
     value &= (1 << bits) - 1
     if kind[0] == "f" and bits in (32, 64):
@@ -305,9 +305,7 @@ def _number(ins: Instr, value: int) -> str:
 def _comparison(names: Names, step: Step, ins: Instr, lane: int) -> str:
     """ ", and 1 < 2 is true (setp.lt.s32 at file:line)"."""
     left, right = (_value(names, step, o, lane) for o in ins.operands[1:3])
-    sign = next(
-        (SIGNS[m.removesuffix("u")] for m in ins.mods if m.removesuffix("u") in SIGNS), None
-    )
+    sign = next((sign for m in ins.mods if (sign := SIGNS.get(m.removesuffix("u")))), None)
     if left is None or right is None or sign is None:
         return f" ({ins.text})"
     target = ins.operands[0]

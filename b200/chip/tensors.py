@@ -1,4 +1,4 @@
-"""CPU tensors of this process as global memory.
+"""CPU tensors of this process as global memory, and arrays of numpy that launches are given.
 
 An address is legal while a tensor holds the storage it lies in. Where PyTorch is not loaded, there
 are none.
@@ -12,15 +12,15 @@ import operator
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress, repeat
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
-from b200.chip import arrays
 from b200.chip.global_memory import GlobalMemory, Region
 
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
@@ -134,10 +134,20 @@ class LiveTensors:
         """Forget the storages that may be gone; called before a launch."""
         memory.retain(self._is_held)
 
-    def make_legal(self, memory: GlobalMemory, arguments: Iterable[Any]) -> None:
+    def make_legal(self, memory: GlobalMemory, arguments: Sequence[Any]) -> None:
         """Register the storages of the tensors among a launch's arguments, so that nobody has to
-        search for what it most likely accesses.
+        search for what it most likely accesses, and the memory of the arrays: of a view, all of its
+        array.
+
+        Raises TypeError for an array that a kernel could not read, or must not write: of objects,
+        or read-only.
         """
+        for index, array in enumerate(arguments):
+            if isinstance(array, np.ndarray):
+                if array.dtype.hasobject or not array.flags.writeable:
+                    what = "of objects" if array.dtype.hasobject else "read-only: pass a copy"
+                    raise TypeError(f"argument {index}: the array is {what}")
+                _register_array(memory, array)
         if (torch := sys.modules.get("torch")) is not None:
             kind = torch.Tensor
             self._register_all(memory, [given for given in arguments if isinstance(given, kind)])
@@ -148,7 +158,8 @@ class LiveTensors:
         if tensor is None:
             return False
         if isinstance(tensor, np.ndarray):
-            return arrays.is_held(region, tensor)
+            low, high = byte_bounds(tensor)
+            return (region.base, region.size) == (low, high - low)
         if _is_gone(tensor):
             return False
         storage = tensor.untyped_storage()
@@ -201,17 +212,13 @@ class LiveTensors:
         if "torch" not in sys.modules:
             return
         marked = False
-        for generation in range(3):  # the youngest, which are few, first
-            marked |= self._look_at(memory, generation)
+        for generation in range(3):  # of the collector: the youngest, which are few, first
+            objects = gc.get_objects(generation)
+            self._register_all(memory, _tensors(objects))
+            marked |= _frozen.is_marked(objects)
             if memory.find(address, 1) is not None:
                 return
         self._register_all(memory, _frozen.tensors(marked))
-
-    def _look_at(self, memory: GlobalMemory, generation: int) -> bool:
-        """Register those that a generation of the collector has; whether the mark is there, too."""
-        objects = gc.get_objects(generation)
-        self._register_all(memory, _tensors(objects))
-        return _frozen.is_marked(objects)
 
     def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
         if not tensors:
@@ -233,3 +240,13 @@ class LiveTensors:
         if start:
             name = f"a tensor of {tuple(tensor.shape)} {tensor.dtype}"
             memory.register(start, nbytes, name, weakref.ref(tensor))
+
+
+def _register_array(memory: GlobalMemory, array: np.ndarray) -> None:
+    while isinstance(array.base, np.ndarray):  # what a view looks into
+        array = array.base
+    low, high = byte_bounds(array)
+    known = memory.find(low, high - low) if array.size else None
+    if known is None or known.owner is None or known.owner() is not array:
+        name = f"an array of {array.shape} {array.dtype}"
+        memory.register(low, high - low if array.size else 0, name, weakref.ref(array))

@@ -177,9 +177,9 @@ class Accesses:
         as long for one as for a store's; the warp waits for room.
         """
         sm, c, sector = warp.cta.sm, self.c, int(self.c.l2_sector)
-        at = sm.store_port.room(at, c.store_queue)
+        at = sm.storing.room(at, c.store_queue)
         warp.time = max(warp.time, at)
-        sm.store_port.free = at = max(at, sm.store_port.free) + len(sectors) * c.store_sector
+        sm.store_free = at = max(at, sm.store_free) + len(sectors) * c.store_sector
         for region, starts in self._by_region(sectors << 5):
             few = part * len(starts) // len(sectors)
             arrival = at + self.store_path()
@@ -187,7 +187,7 @@ class Accesses:
                 arrival, sm.die, region, starts, sector, few, len(starts) - few, each
             )
             self.stored(warp, len(starts) * sector, done)
-            sm.store_port.sent(done, len(starts))
+            sm.storing.add(done, len(starts))
             self.record.unit(warp.cta, "stores", at, done, f"{len(starts)} sectors")
 
     def _by_region(self, starts: np.ndarray):

@@ -19,7 +19,6 @@ from b200.clock.spread import spread
 from b200.clock.timeline import Timeline
 from b200.clock.write_back import write_back_us
 
-QUEUE_MORE_US = 0.67  # the gap between two kernels of a queue, less that in a graph (H200)
 SWEPT = "all constants at their fast and at their slow ends"
 
 
@@ -56,11 +55,6 @@ class Reported:
 def as_cupti_shows_us(kernel_us: float, c: Constants) -> float:
     """What CUPTI shows of a kernel: it begins before the first CTA, and ends after the last."""
     return kernel_us - c.cta_start_us + c.cupti_us
-
-
-def in_graph_us(kernel_us: float, c: Constants) -> float:
-    """What a kernel adds to the replay of a CUDA graph of such kernels."""
-    return kernel_us + c.launch_gap_us - QUEUE_MORE_US
 
 
 def apart_gaps_us(records: Sequence[Timeline], calls: int, c: Constants) -> float:

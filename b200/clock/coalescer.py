@@ -12,29 +12,11 @@ multicasts (lab/h200/ingest.py).
 from __future__ import annotations
 
 import math
-from collections import deque
 
 import numpy as np
 
 from b200.chip.global_memory import Region
-
-
-class UnderWay:
-    """The bytes under way: entries (arrival in clk, bytes) in the order of the requests."""
-
-    def __init__(self):
-        self.flight: deque[tuple[float, int]] = deque()
-        self.bytes = 0
-
-    def add(self, arrival: float, nbytes: int) -> None:
-        self.flight.append((arrival, nbytes))
-        self.bytes += nbytes
-
-    def at(self, time: float) -> int:
-        """How many bytes are still under way at a time."""
-        while self.flight and self.flight[0][0] <= time:
-            self.bytes -= self.flight.popleft()[1]
-        return self.bytes
+from b200.clock.under_way import UnderWay
 
 
 class Coalescer:
@@ -72,7 +54,9 @@ class Coalescer:
         first = float(arrival.min())
         if first <= at:
             return None
-        answers, multicasts = self.answers.at(at), self.multicasts.at(at)
+        for flight in (self.answers, self.multicasts):
+            flight.room(at)
+        answers, multicasts = self.answers.amount, self.multicasts.amount
         beside = self.lost_beside * multicasts
         if beside and draw >= 1 - beside / (multicasts + answers):
             return None

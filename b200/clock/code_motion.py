@@ -24,9 +24,8 @@ from b200.program.module import CLOCKS, Special
 def sunk(blocks: list[Block], info: Uniformity) -> set[int]:
     """id() of each operation that is carried out later, if it would have to wait for a load."""
     looped = {i for first, last in loops(blocks) for i in range(first, last + 1)}
-    return {
-        id(op) for block in blocks if block.index not in looped for op in _of_block(block, info)
-    }
+    straight = (block for block in blocks if block.index not in looped)
+    return {id(op) for block in straight for op in _of_block(block, info)}
 
 
 def _of_block(block: Block, info: Uniformity) -> Iterator[Op]:
@@ -61,11 +60,9 @@ def hoisted(blocks: Sequence[Block], meets: Sequence[int]) -> dict[int, list[Op]
     meets: of each block, the next one that all ways on from it lead to.
     """
     found: dict[int, list[Op]] = {}
-    found_loops = loops(blocks)
-    for first, last in found_loops:
-        within = [
-            (a, b) for a, b in found_loops if (a, b) != (first, last) and first <= a <= b <= last
-        ]
+    every = loops(blocks)
+    for first, last in every:
+        within = [(a, b) for a, b in every if (a, b) != (first, last) and first <= a <= b <= last]
         inner = {i for a, b in within for i in range(a, b + 1)}
         ops = list(_of_loop(blocks, meets, first, last, inner))
         for block in blocks:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from b200.chip.placement import Placement
-from b200.clock.constants import TABLE, Constant, Constants, read_table
+from b200.clock.constants import BY_NAME, TABLE, Constant, Constants, read_table
 from b200.clock.sm import SM
 from b200.hardware import GPC_SMS, STRAY_TPCS
 
@@ -61,7 +61,7 @@ H200 = Device(
     1.98,
     (16, 16, 16, 16, 16, 16, 18, 18),  # rig clusters: the order of CTAs
     4,
-    read_table(Path(__file__).with_name("constants_h200.toml")),
+    read_table(Path(__file__).with_name("constants_h200.toml"), BY_NAME),
 )
 
 

@@ -33,65 +33,31 @@ def write_trace(record: Timeline, path: Path) -> None:
     """Write Chrome trace events (JSON): one process for each traced CTA, one track for each warp
     and each unit, times in microseconds.
     """
-    names, us = roles(record), record.us
-    events = []
-    for number, index, sm, start, end in record.ctas:
-        if number >= record.trace:
-            continue
-        events.append(
-            {
-                "ph": "M",
-                "name": "process_name",
-                "pid": number,
-                "args": {"name": f"CTA {index} on SM {sm}"},
-            }
-        )
+    names, events = roles(record), []
+
+    def name(what: str, said: str, cta: int, **track: int) -> None:
+        events.append({"ph": "M", "name": what, "pid": cta, **track, "args": {"name": said}})
+
+    def span(what: str, cta: int, track: int, start: float, end: float, **more: object) -> None:
+        times = {"ts": record.us(start), "dur": record.us(end - start)}
+        events.append({"ph": "X", "name": what, "pid": cta, "tid": track, **times, **more})
+
+    for number, index, sm, start, end in record.ctas[: record.trace]:
+        name("process_name", f"CTA {index} on SM {sm}", number)
         for warp, role in names.items():
-            args = {"name": f"warp {warp} ({role})"}
-            events.append(
-                {"ph": "M", "name": "thread_name", "pid": number, "tid": warp, "args": args}
-            )
-            events.append(
-                {
-                    "ph": "X",
-                    "name": role,
-                    "pid": number,
-                    "tid": warp,
-                    "ts": us(start),
-                    "dur": us(record.exits.get((number, warp), end or record.end) - start),
-                }
-            )
-    for span in record.spans:
-        events.append(
-            {
-                "ph": "X",
-                "name": f"waits for {span.barrier or span.what}",
-                "pid": span.cta,
-                "tid": span.warp,
-                "ts": us(span.start),
-                "dur": us(span.end - span.start),
-                "args": {"line": span.line, "ptx": span.ins.text},
-            }
-        )
+            name("thread_name", f"warp {warp} ({role})", number, tid=warp)
+            until = record.exits.get((number, warp), end or record.end)
+            span(role, number, warp, start, until)
+    for wait in record.spans:
+        said = {"line": wait.line, "ptx": wait.ins.text}
+        what = f"waits for {wait.barrier or wait.what}"
+        span(what, wait.cta, wait.warp, wait.start, wait.end, args=said)
     tracks: dict[str, int] = {}
     for number, unit, start, end, what in record.units:
-        tid = 1000 + tracks.setdefault(unit, len(tracks))
-        events.append(
-            {
-                "ph": "X",
-                "name": what,
-                "pid": number,
-                "tid": tid,
-                "ts": us(start),
-                "dur": us(end - start),
-            }
-        )
+        span(what, number, 1000 + tracks.setdefault(unit, len(tracks)), start, end)
     for number in {u[0] for u in record.units}:
         for unit, tid in tracks.items():
-            args = {"name": unit}
-            events.append(
-                {"ph": "M", "name": "thread_name", "pid": number, "tid": 1000 + tid, "args": args}
-            )
+            name("thread_name", unit, number, tid=1000 + tid)
     meta = {
         "kernel": record.launch.kernel,
         "time": "modelled, not measured",

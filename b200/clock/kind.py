@@ -8,8 +8,7 @@ measurement separates them on a B200. So the range beside a time is that of all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from b200.chip.memory.cache_policies import PRIORITIES
 from b200.clock.timeline import Timeline
 from b200.effects import Access, Hints, Multiplies
 from b200.program.module import Imm, Instr
@@ -28,7 +27,7 @@ KINDS = {
 
 def of(record: Timeline) -> str:
     """The kind of a timed launch, a name in KINDS."""
-    instructions = list(_executed(record))
+    instructions = executed(record)
     mmas = [ins.effect for ins in instructions if isinstance(ins.effect, Multiplies)]
     fits = {
         "CUDA cores": not mmas,
@@ -42,11 +41,10 @@ def of(record: Timeline) -> str:
     return next(name for name in KINDS if fits[name])
 
 
-def _executed(record: Timeline) -> Iterator[Instr]:
+def executed(record: Timeline) -> list[Instr]:
     """The instructions of the blocks that a warp has been in."""
-    for block in set().union(*record.blocks.values()):
-        for op in record.code.structure[block].ops:
-            yield op.ins
+    blocks = set().union(*record.blocks.values())
+    return [op.ins for block in blocks for op in record.code.structure[block].ops]
 
 
 def _one_stage(record: Timeline) -> bool:
@@ -65,15 +63,13 @@ def _waves(record: Timeline) -> bool:
     return any(start > min(ends) for *_, start, _ in record.ctas) if ends else False
 
 
-# What `createpolicy.fractional` makes of all accesses, as CUTLASS has it (TMA::CacheHintSm90).
-ENCODED = {0x12F0000000000000: "evict_first", 0x14F0000000000000: "evict_last"}
+# What `createpolicy.fractional` makes of all accesses, which programs write as numbers, too.
+ENCODED = {PRIORITIES[f"L2::{name}"]: name for name in ("evict_first", "evict_last")}
 
 
 def policies_of(record: Timeline) -> list[str]:
     """The policies of the instructions that a warp came to (b200/effects)."""
-    blocks = set().union(*record.blocks.values())
-    found = (_policies(op.ins) for block in blocks for op in record.code.structure[block].ops)
-    return sorted(set().union(*found))
+    return sorted(set().union(*map(_policies, executed(record))))
 
 
 def _policies(ins: Instr) -> set[str]:

@@ -112,9 +112,7 @@ class Pool:
     def take_cheapest(self, registers: Registers) -> int:
         """Which frees most registers, of the first and of those that came last."""
         looked_at = self.sorted[:LOOK_AT]
-        for place in reversed(self.newest[-LOOK_AT:]):
-            if self._at(place) is not None:
-                looked_at.append(place)
+        looked_at += [p for p in reversed(self.newest[-LOOK_AT:]) if self._at(p) is not None]
         chosen = min(looked_at, key=lambda place: (registers.more(place), place))
         at = self._at(chosen)
         assert at is not None

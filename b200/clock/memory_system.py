@@ -21,7 +21,7 @@ import numpy as np
 from b200.clock.coalescer import Coalescer
 from b200.clock.constants import Constants
 from b200.clock.stores import SECTOR_SHIFT
-from b200.clock.window import Window
+from b200.clock.under_way import UnderWay
 from b200.clock.write_back import Dirty, Moved
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 UNIT = 64  # bytes: what DRAM delivers for a missing sector
 UNIT_SHIFT = 6
 _HASH = np.uint64(0x9E3779B97F4A7C15)
+Index = np.ndarray  # of units
 
 
 class Server:
@@ -104,6 +105,20 @@ def _units(region: Region, starts: np.ndarray, nbytes: int, shift: int = UNIT_SH
     return index.ravel()
 
 
+class Held:
+    """An allocation, as the chip holds it. lines: a byte a UNIT: bit d set where die d's partition
+    holds it. ready: of each UNIT, when the L2 has what it has asked DRAM for. place: its address on
+    the chip, by order of use: runs repeat exactly. stored: which sectors stores have left to be
+    written back.
+    """
+
+    def __init__(self, nbytes: int, fill: int, place: int):
+        units = (nbytes >> UNIT_SHIFT) + 2
+        self.lines, self.place = np.full(units, fill, np.uint8), place
+        self.ready = np.zeros(units, np.float32)
+        self.stored = np.zeros((nbytes >> SECTOR_SHIFT) + 4, bool)
+
+
 class Memory:
     """L2 and DRAM of the chip for one launch.
 
@@ -112,7 +127,7 @@ class Memory:
     None without one.
     stored_bytes: sectors that stores have left to be written back; a sector counts once however
     often it is written or added to. crowded_bytes: the part of stored_bytes and dram_bytes whose
-    DRAM channel had something else to do. windows: one for each CPC.
+    DRAM channel had something else to do. windows: copies of each CPC.
     """
 
     def __init__(self, c: Constants, ghz: float, dirty: bool, cold: bool, gpcs: tuple[int, ...]):
@@ -139,27 +154,20 @@ class Memory:
         self.sector_clk = 2 * c.l2_sector * c.l2_clock / c.store_bandwidth
         self.fabric = (Server(), Server())
         self.dirty = Dirty(c) if dirty else None
-        self.present: dict[int, np.ndarray] = {}
-        self.place: dict[int, int] = {}  # address on the chip, by order of use: runs repeat exactly
-        self.ready: dict[int, np.ndarray] = {}  # when the L2 has what it has asked DRAM for
+        self.held: dict[int, Held] = {}
         self.coalescers: dict[int, Coalescer] = defaultdict(
             lambda: Coalescer(c.lrc_bytes, c.lrc_tpc_bytes, c.lrc_beside_multicast)
         )
-        self.windows: dict[int, Window] = defaultdict(lambda: Window(c.cpc_bytes))
+        self.windows: dict[int, UnderWay] = defaultdict(UnderWay)
         self.l2_bytes = self.dram_bytes = self.written_bytes = 0
         self.coalesced_bytes = 0
         self.stored_bytes = self.crowded_bytes = 0
-        self.stored: dict[int, np.ndarray] = {}  # which sectors of an allocation are
 
-    def _lines(self, region: Region) -> np.ndarray:
-        """A byte a UNIT of an allocation: bit d set where die d's partition holds it."""
-        found = self.present.get(region.base)
-        if found is None or len(found) < (region.size >> UNIT_SHIFT) + 2:
-            fill = 0 if self.cold else 3
-            found = np.full((region.size >> UNIT_SHIFT) + 2, fill, np.uint8)
-            self.present[region.base] = found
-            self.ready[region.base] = np.zeros(len(found), np.float32)
-            self.place[region.base] = (len(self.place) + 1) << 36
+    def _held(self, region: Region) -> Held:
+        found = self.held.get(region.base)
+        if found is None or len(found.lines) < (region.size >> UNIT_SHIFT) + 2:
+            place, fill = (len(self.held) + 1) << 36, 0 if self.cold else 3
+            found = self.held[region.base] = Held(region.size, fill, place)
         return found
 
     def read(
@@ -182,8 +190,8 @@ class Memory:
         of less than `lrc_row` bytes shares no answer, and takes the port as long as `port_row`
         (lab/h200/ingest.py).
         """
-        lines, index = self._lines(region), _units(region, starts, nbytes)
-        total, asks = len(starts) * nbytes, (region, lines, index, latency)
+        held, index = self._held(region), _units(region, starts, nbytes)
+        total, asks = len(starts) * nbytes, (held, index, latency)
         gpc = self.coalescers[sm.gpc]
         if rows:
             total = len(starts) * max(nbytes, int(self.c.port_row))
@@ -194,7 +202,7 @@ class Memory:
                 gpc.multicast(last, total)
             return first, last
         chance = self._hash(region, int(starts[0]))
-        shared = gpc.merge(at, region, len(lines), index, chance, sm.index)
+        shared = gpc.merge(at, region, len(held.lines), index, chance, sm.index)
         if shared:
             self.coalesced_bytes += total
             return shared
@@ -203,38 +211,26 @@ class Memory:
         return first, last
 
     def _answer(
-        self,
-        at: float,
-        sm: SM,
-        region: Region,
-        lines: np.ndarray,
-        index: np.ndarray,
-        latency: float,
-        total: int,
-        slower: float = 1.0,
-    ):
+        self, at: float, sm: SM, held: Held, index: Index, latency: float, total: int, slower=1.0
+    ) -> tuple[float, float]:
         """What the L2 answers to a request for units: (first, last) arrival. total: bytes that the
         L2 delivers, and that pass the port of the SM's GPC, `slower` times as long as others.
         """
         self.l2_bytes += total
         die, port = sm.die, total * slower * self.port_clk[sm.gpc]
         width = max(port, total * self.l2_clk)
-        state = lines[index]
-        mine = np.uint8(1 << die)
+        state = held.lines[index]
         fill = int((state == 0).sum()) * UNIT * self.fill_clk / 2  # of each partition
         begin = self.l2[die].serve(at, total * self.l2_clk + fill)
         if fill:
             begin = max(begin, self.l2[1 - die].serve(at, fill))
         begin = self.ports[sm.gpc].serve(begin, port)
-        away = (state & mine) == 0
-        ready, place = self.ready[region.base], self.place[region.base]
-        asked = float(ready[index].max())  # by an earlier read, perhaps still on its way
+        away = (state & np.uint8(1 << die)) == 0
+        asked = float(held.ready[index].max())  # by an earlier read, perhaps still on its way
         early = begin + latency
         late = max(begin, asked) + latency + width
         if away.any():
-            early, other = self._elsewhere(
-                begin, die, lines, ready, place, index, state, away, latency
-            )
+            early, other = self._elsewhere(begin, die, held, index, away, latency)
             late = max(late, other)
         return early, late
 
@@ -249,23 +245,12 @@ class Memory:
         return begin + latency, begin + latency + port
 
     def _elsewhere(
-        self,
-        begin: float,
-        die: int,
-        lines: np.ndarray,
-        ready: np.ndarray,
-        place: int,
-        index: np.ndarray,
-        state: np.ndarray,
-        away: np.ndarray,
-        latency: float,
-    ):
+        self, begin: float, die: int, held: Held, index: Index, away: np.ndarray, latency: float
+    ) -> tuple[float, float]:
         """Some units are not in the near partition: fetch them; (first, last) of the whole read."""
-        mine = np.uint8(1 << die)
-        index, state = index[away], state[away]
-        everything = bool(away.all())
-        lines[index] |= mine
-        missing = state == 0
+        everything, index = bool(away.all()), index[away]
+        missing = held.lines[index] == 0
+        held.lines[index] |= np.uint8(1 << die)
         early = begin + latency if not everything else np.inf
         late = begin + latency
         if not missing.all():
@@ -274,7 +259,7 @@ class Memory:
             early, late = min(early, done), max(late, done)
         if missing.any():
             index = np.unique(index[missing]) if len(index) > 1 else index[missing]
-            low, high = self._dram(begin, die, lines, ready, place, index)
+            low, high = self._dram(begin, die, held, index)
             early, late = min(early, low + latency), max(late, high + latency)
         return early, late
 
@@ -288,19 +273,11 @@ class Memory:
     def _cross(self, at: float, die: int, nbytes: int) -> float:
         return self.fabric[die].serve(at, nbytes * self.fabric_clk)
 
-    def _dram(
-        self,
-        at: float,
-        die: int,
-        lines: np.ndarray,
-        ready: np.ndarray,
-        place: int,
-        index: np.ndarray,
-    ):
+    def _dram(self, at: float, die: int, held: Held, index: Index) -> tuple[float, float]:
         """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
         latency.
         """
-        address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(place)
+        address = (index.astype(np.uint64) << np.uint64(UNIT_SHIFT)) + np.uint64(held.place)
         row, channel = self._places(address)
         units = np.bincount(channel, minlength=self.channels)
         used = np.flatnonzero(units)
@@ -310,20 +287,20 @@ class Memory:
             service *= self.dirty.read(nbytes)
         self.dram_bytes += nbytes
         rows = dict(zip(channel.tolist(), row.tolist(), strict=True))
-        start = np.array(
-            [self._turn(i, rows[i], at, s) for i, s in zip(used.tolist(), service, strict=True)]
-        )
+        turns = zip(used.tolist(), service, strict=True)
+        start = np.array([self._turn(i, rows[i], at, clk) for i, clk in turns])
         end = start + service
         self.crowded_bytes += int(units[used][start > at].sum()) * UNIT
         half = self.c.l2_far / 2  # the measured latency is a mean of both dies
         remote = (used & 1) != die
         far_bytes = int(units[used][remote].sum()) * UNIT
         crossing = self._cross(at, die, far_bytes) - at if far_bytes else 0.0
-        lines[index] |= np.where((channel & 1) == 0, np.uint8(1), np.uint8(2))
+        held.lines[index] |= np.where((channel & 1) == 0, np.uint8(1), np.uint8(2))
         extra = np.where(remote, half + crossing, -half) + self.dram_latency
         extra += self.late
-        ready[index] = float((end + extra).max())
-        return float((start + extra).min()), float((end + extra).max())
+        last = float((end + extra).max())
+        held.ready[index] = last
+        return float((start + extra).min()), last
 
     def _places(self, address: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of addresses on the chip, and the DRAM channels that hold them."""
@@ -377,7 +354,7 @@ class Memory:
         number of sectors that are written in part, or as a whole. each: time of a sector, in those
         of a store. Written lines go to DRAM when other lines take their place (write_back.py).
         """
-        self._lines(region)[_units(region, starts, nbytes)] = 3
+        self._held(region).lines[_units(region, starts, nbytes)] = 3
         self.written_bytes += (part + whole) * self.c.l2_sector
         self._store(at, region, starts, nbytes)
         service = (whole + part * self.c.store_part) * self.sector_clk * each
@@ -385,9 +362,7 @@ class Memory:
 
     def _store(self, at: float, region: Region, starts: np.ndarray, nbytes: int):
         """Count what this store, and none before it, leaves to be written back."""
-        if region.base not in self.stored:
-            self.stored[region.base] = np.zeros((region.size >> SECTOR_SHIFT) + 4, bool)
-        stored = self.stored[region.base]
+        stored = self._held(region).stored
         index = _units(region, starts, nbytes, SECTOR_SHIFT)
         index = np.unique(index[~stored[index]])
         if not len(index):
@@ -404,12 +379,8 @@ class Memory:
 
     def on_chip(self, region: Region, address: int) -> int:
         """The device address that a host address stands for."""
-        place = self.place.get(region.base)
-        if place is None:
-            self._lines(region)
-            place = self.place[region.base]
-        return place + address - region.base
+        return (self.held.get(region.base) or self._held(region)).place + address - region.base
 
     def warm(self, region) -> None:
         """Mark an allocation as held by both partitions (an earlier pass has read it)."""
-        self._lines(region)[:] = 3
+        self._held(region).lines[:] = 3

@@ -106,14 +106,8 @@ class Order:
         return [op for ops in reversed(found) for op in ops]
 
     def _needed(self, block: Block) -> float:
-        return max(
-            (
-                least_registers(nodes, self.words, live)
-                for _, nodes, live, moves in self._segments(block)
-                if moves
-            ),
-            default=0.0,
-        )
+        moving = (found for found in self._segments(block) if found[3])
+        return max((least_registers(n, self.words, live) for _, n, live, _ in moving), default=0.0)
 
     def _segments(self, block: Block) -> Iterator[tuple[list[Op], list[Node], set[str], bool]]:
         """The instructions between those that nothing passes, and these by themselves, the last
@@ -136,11 +130,8 @@ class Order:
 
     def _kind(self, op: Op) -> int:
         ins = op.ins
-        if op.entry is None or any(
-            isinstance(o, Special) and o.name in CLOCKS for o in ins.operands
-        ):
-            return FENCE
-        if costs.has_slow_path(ins):
+        reads_clock = any(isinstance(o, Special) and o.name in CLOCKS for o in ins.operands)
+        if op.entry is None or reads_clock or costs.has_slow_path(ins):
             return FENCE
         effect = ins.effect
         if op.entry.style == "pure" or isinstance(effect, WITHOUT_MEMORY):

@@ -85,9 +85,8 @@ def _part(record: Timeline, ctas: Sequence[tuple]) -> Part:
         found = [times[n] for n in numbers if n in times]
         return record.us(max(found) - begin) if len(found) == len(numbers) else None
 
-    return Part(
-        record.us(max(cta[4] for cta in ctas) - begin), last(record.waited), last(record.triggered)
-    )
+    end = record.us(max(cta[4] for cta in ctas) - begin)
+    return Part(end, last(record.waited), last(record.triggered))
 
 
 def _demand(record: Timeline) -> float:

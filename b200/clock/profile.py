@@ -41,14 +41,7 @@ def utilisation(record: Timeline) -> dict[str, float]:
     """Unit -> share of the kernel's time (0 to 1) that it was busy. A unit of the SMs counts on the
     SM where it was busiest.
     """
-    end = record.end or 1.0
-    chip = record.chip
-    used = [
-        sm
-        for sm in record.sms
-        if sm.pipe.busy or sm.fill.busy or any(core.busy[0] for core in sm.cores)
-    ]
-    used = used or record.sms
+    end, chip, used = record.end or 1.0, record.chip, record.sms
     return {
         "DRAM": chip.channel_busy / chip.channels / end,
         "L2": max(server.busy for server in chip.l2 + chip.ports) / end,
@@ -126,8 +119,8 @@ def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
     for index, role in names.items():
         warps[role].add(index)
     sums: dict[tuple, float] = defaultdict(float)
-    for (index, _), clk in record.stalls.items():
-        ins, what = record.places[(index, _)]
+    for key, clk in record.stalls.items():
+        index, (ins, what) = key[0], record.places[key]
         role = names.get(index, "other")
         line = str(ins.loc) if ins.loc else mnemonic(ins)
         sums[(role, what, line)] += clk / ctas / max(1, len(warps[role]))

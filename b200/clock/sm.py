@@ -6,7 +6,7 @@ from b200.chip.placement import Seat
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Server
 from b200.clock.rates import PIPES
-from b200.clock.stores import StorePort
+from b200.clock.under_way import UnderWay
 
 
 class TensorPipe:
@@ -43,9 +43,10 @@ class SM(Seat):
     """A streaming multiprocessor.
 
     Its servers: tma executes tensor and bulk copies; fill takes the rows that arrive in shared
-    memory; lsu takes loads and stores of the warps; store_port takes stores to the L2; dsmem sends
-    to shared memory of other SMs, dsmem_in takes what they send. pages, descriptors: what the
-    translation cache and the descriptor cache have seen.
+    memory; lsu takes loads and stores of the warps; dsmem sends to shared memory of other SMs,
+    dsmem_in takes what they send. storing: sectors on their way to the L2; store_free: when their
+    port has passed on all that it was given. pages, descriptors: what the translation cache and the
+    descriptor cache have seen.
     unfenced: bytes of global memory read or written since the last fence. answered: when all these
     accesses are answered. fenced: when the last fence is done.
     """
@@ -54,7 +55,7 @@ class SM(Seat):
         super().__init__(index, gpc, cpc, die)
         self.tma, self.fill, self.lsu, self.stores = Server(), Server(), Server(), Server()
         self.dsmem, self.dsmem_in = Server(), Server()
-        self.store_port = StorePort()
+        self.storing, self.store_free = UnderWay(), 0.0
         self.pipe = TensorPipe()
         self.cores = tuple(SubCore() for _ in range(4))
         self.pages: set[int] = set()

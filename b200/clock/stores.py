@@ -10,40 +10,9 @@ ones.
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 
 SECTOR_SHIFT = 5
-
-
-class StorePort:
-    """The port of an SM's stores. under_way: (time when the L2 has them, number of sectors) of each
-    store, in order. sectors: how many are under way in total. free: when the port has passed on all
-    that it was given.
-    """
-
-    __slots__ = ("under_way", "sectors", "free")
-
-    def __init__(self):
-        self.under_way: deque[tuple[float, int]] = deque()
-        self.sectors = 0
-        self.free = 0.0
-
-    def room(self, at: float, capacity: float) -> float:
-        """The time when the port takes the next store, which comes at `at`. capacity: sectors that
-        may be under way.
-        """
-        waiting = self.under_way
-        while waiting and (waiting[0][0] <= at or self.sectors > capacity):
-            done, sectors = waiting.popleft()
-            self.sectors -= sectors
-            at = max(at, done)
-        return at
-
-    def sent(self, done: float, sectors: int) -> None:
-        self.under_way.append((done, sectors))
-        self.sectors += sectors
 
 
 def sectors_of(starts: np.ndarray, nbytes: int) -> tuple[int, int]:

@@ -8,7 +8,6 @@ results.
 
 from __future__ import annotations
 
-import gc
 import heapq
 import itertools
 import math
@@ -190,14 +189,10 @@ class Timed(InOrder):
         arithmetic = options.arithmetic or depends_on_arithmetic(code.structure) is not None
         self.units = Units(self.accesses, self.at, arithmetic)
         Clock.now = Server.now = 0.0
-        collecting = gc.isenabled()
-        gc.disable()  # the queue holds many objects that live on: looking for cycles costs a tenth
         try:
             launch = carry_out()
         finally:
             Clock.now = 0.0
-            if collecting:
-                gc.enable()
         self.record.finish(self, launch)
         launch.time = self.record
         return launch
@@ -260,9 +255,8 @@ class Timed(InOrder):
                 try:
                     item()
                 except Fault as fault:
-                    raise EmulatorError(
-                        "fault", f"{fault}\n  in an asynchronous operation"
-                    ) from None
+                    text = f"{fault}\n  in an asynchronous operation"
+                    raise EmulatorError("fault", text) from None
         for cluster in machine.ended():
             machine.resident.remove(cluster)
         if machine.resident or machine.next_cluster is not None:

@@ -82,9 +82,7 @@ class Timeline:
         self._readers: set[int] = set()  # CTAs that have read tensor memory
         self._loads: dict[int, int] = defaultdict(int)  # of a CTA since its last MMA
         self.low_us = self.high_us = self.time_us = 0.0
-        self.blocks: dict[int, set[int]] = defaultdict(
-            set
-        )  # warp index -> basic blocks it has executed
+        self.blocks: dict[int, set[int]] = defaultdict(set)  # warp index -> blocks it has executed
         self.tmem_columns = 0
 
     # --- called while the launch runs -------------------------------------------------------------
@@ -196,14 +194,8 @@ class Timeline:
     def registers(self) -> str:
         """A text of what is known of the registers: ptxas decides, PTX only gives bounds."""
         threads = int(np.prod(self.launch.block))
-        changed = sorted(
-            {
-                effect.count
-                for b in self.code.structure
-                for op in b.ops
-                if isinstance(effect := op.ins.effect, SetsRegisters)
-            }
-        )
+        effects = (op.ins.effect for block in self.code.structure for op in block.ops)
+        changed = sorted({each.count for each in effects if isinstance(each, SetsRegisters)})
         text = f"at most {min(255, 65536 // threads // 8 * 8)} registers a thread"
         return text + (f", set to {', '.join(map(str, changed))} by setmaxnreg" if changed else "")
 

@@ -6,6 +6,7 @@ Each handler reserves the servers of its unit and schedules the effect; the warp
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,11 +102,13 @@ class Units:
 
         def ask(piece):
             first, last = self.accesses.fetch(sm, Clock.now, [piece], latency, late, fan_out, True)
-            window.asked(last, len(piece[0]) * piece[1])
+            window.flight.append((last, len(piece[0]) * piece[1]))
             arrived((first, last))
 
         def admit(piece):
-            begin = window.admit(Clock.now, len(piece[0]) * piece[1])
+            nbytes = len(piece[0]) * piece[1]
+            begin = window.room(Clock.now, self.c.cpc_bytes - nbytes)
+            window.amount += nbytes
             if begin > Clock.now:
                 self.at(begin, lambda: ask(piece))
             else:
@@ -144,22 +147,14 @@ class Units:
         return whole * c.row128_clk + last
 
     def _land(
-        self,
-        warp: TimedFragment,
-        apply,
-        places,
-        first: float,
-        last: float,
-        width: float,
-        nbytes: int,
-        what: str,
-    ):
-        """Rows arrive: the fill of each destination takes `width` clk from `first` on, and waits
-        for the last.
+        self, warp: TimedFragment, apply: ops.Action, places, width: float, nbytes: int, what: str
+    ) -> Callable[[float, float], None]:
+        """land(first, last), for the arrivals of rows: the fill of each destination takes `width`
+        clk from the first on, and waits for the last.
         """
         extra = self.c.multicast_extra if len(places) > 1 else 0.0
 
-        def arrive():
+        def arrive(first: float, last: float):
             done = 0.0
             for place in places:
                 sm = place.cta.sm
@@ -169,7 +164,10 @@ class Units:
             self.record.landed(warp, done, nbytes * len(places))
             self.at(done, apply)
 
-        self.at(max(Clock.now, first + extra), arrive)
+        def land(first: float, last: float):
+            self.at(max(Clock.now, first + extra), partial(arrive, first, last))
+
+        return land
 
     def _tma_load(self, load: ops.TmaLoad, warp: TimedFragment, apply: ops.Action):
         sm, c, access = warp.cta.sm, self.c, load.access
@@ -178,10 +176,7 @@ class Units:
         at = self._descriptor(sm, access.tensormap, begin)
         nbytes = access.tx_bytes
         width = access.rows * self._row_clk(access.tensormap.row_bytes)
-
-        def land(first, last):
-            self._land(warp, apply, load.places, first, last, width, nbytes, "tensor copy")
-
+        land = self._land(warp, apply, load.places, width, nbytes, "tensor copy")
         spans = access.spans()
         outside = nbytes - sum(len(starts) * size for starts, size in spans)
         self._request(sm, at, spans, c.tma_l2, land, len(load.places) > 1, outside)
@@ -192,11 +187,7 @@ class Units:
         source = self.memory.region(load.source).base if nbytes else 0
         self.record.loads(warp, begin, source, load.places[0].mbarrier)
         spans = [(np.array([load.source], np.int64), nbytes)] if nbytes else []
-
-        def land(first, last):
-            width = self._row_clk(nbytes)
-            self._land(warp, apply, load.places, first, last, width, nbytes, "bulk copy")
-
+        land = self._land(warp, apply, load.places, self._row_clk(nbytes), nbytes, "bulk copy")
         self._request(sm, begin, spans, c.tma_l2, land, len(load.places) > 1)
 
     def _tma_prefetch(self, prefetch: ops.TmaPrefetch, warp: TimedFragment, apply: ops.Action):
@@ -323,21 +314,13 @@ class Units:
                 pipe.effect = at
             self.at(at, apply)
 
-    def _tmem_copy(self, copy: ops.TmemCopy, warp: TimedFragment, apply: ops.Action):
-        self._move(copy, warp, apply, copy.shape.rows * copy.shape.nbytes)
-
-    def _tmem_shift(self, shift: ops.TmemShift, warp: TimedFragment, apply: ops.Action):
-        self._move(shift, warp, apply, SHIFTED)
-
     def _move(
-        self,
-        operation: ops.TmemCopy | ops.TmemShift,
-        warp: TimedFragment,
-        apply: ops.Action,
-        nbytes: int,
+        self, operation: ops.TmemCopy | ops.TmemShift, warp: TimedFragment, apply: ops.Action
     ):
         """Bytes that come to tensor memory through the queue of the tensor core."""
-        c, members = self.c, operation.members
+        c, members, nbytes = self.c, operation.members, SHIFTED
+        if isinstance(operation, ops.TmemCopy):
+            nbytes = operation.shape.rows * operation.shape.nbytes
         pipes = [cta.sm.pipe for cta in members]
         width = c.cp_32x128b if nbytes <= 512 else nbytes / c.cp_bytes
         start = max(warp.time, *(x for p in pipes for x in (p.head, p.copied)))
@@ -374,7 +357,7 @@ RULES: dict[type[ops.Operation], Callable[..., None]] = {
     ops.RedAsync: Units._to_peer,
     ops.TryCancel: Units._try_cancel,
     ops.Mma: Units._mma,
-    ops.TmemCopy: Units._tmem_copy,
-    ops.TmemShift: Units._tmem_shift,
+    ops.TmemCopy: Units._move,
+    ops.TmemShift: Units._move,
     ops.Commit: Units._commit,
 }

@@ -38,15 +38,12 @@ class TimedWriter(Writer):
 
     def __init__(self, out: Translated, info: Uniformity):
         super().__init__(out, info)
-        blocks = self.out.structure
+        blocks, in_place = out.structure, info.is_warp_index
         self.sunk = code_motion.sunk(blocks, info)
         self.hoisted = code_motion.hoisted(blocks, info.ipdom)
         self.in_loops = {id(op) for ops in self.hoisted.values() for op in ops}
         self.late = self._late_registers()
-        in_place = self.info.is_warp_index
-        self.order = Order(
-            self.out.kernel, blocks, self.late, self._words, in_place, self._live_out
-        )
+        self.order = Order(out.kernel, blocks, self.late, self._words, in_place, self._live_out)
 
     def _late_registers(self) -> set[str]:
         """Registers that may hold the result of a load under way."""
@@ -58,9 +55,7 @@ class TimedWriter(Writer):
                 for op in block.ops:
                     moves = costs.is_copy(op.ins) or id(op) in self.sunk
                     handed_on = moves and any(r.name in late for r in op.srcs)
-                    if op.dsts and (
-                        handed_on or (op.entry is not None and costs.result_is_late(op.ins))
-                    ):
+                    if handed_on or op.entry is not None and costs.result_is_late(op.ins):
                         late.update(r.name for r in op.dsts)
         return late
 
@@ -114,14 +109,10 @@ class TimedWriter(Writer):
 
     def _need(self, op: Op):
         """Wait for the loads whose results the instruction reads."""
-        names = [
-            r.name
-            for r in dict.fromkeys(op.srcs)
-            if r.name in self.late and r.name not in self.known
-        ]
-        if op.entry is not None and op.ins.pred is not None:
-            kept = {r.name for r in op.dsts}
-            names = [n for n in names if n not in kept]
+        guarded = op.entry is not None and op.ins.pred is not None
+        kept = {r.name for r in op.dsts} if guarded else set()
+        asked = dict.fromkeys(r.name for r in op.srcs)
+        names = [n for n in asked if n in self.late and n not in self.known and n not in kept]
         if names:
             self._flush()
             self.known.update(names)
@@ -184,10 +175,8 @@ class TimedWriter(Writer):
     def _operand(self, operand, width: int | None):
         if isinstance(operand, Special) and operand.name in CLOCKS:
             self._flush()
-            mask = (
-                "0xFFFFFFFFFFFFFFFF" if operand.name in ("clock64", "globaltimer") else "0xFFFFFFFF"
-            )
-            return f"(w.read_clock({operand.name!r}) & {mask})", False
+            digits = 16 if operand.name in ("clock64", "globaltimer") else 8
+            return f"(w.read_clock({operand.name!r}) & 0x{'F' * digits})", False
         return super()._operand(operand, width)
 
     def _stores(self, block: Block, body: list[Op]):

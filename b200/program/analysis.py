@@ -19,16 +19,9 @@ from b200.program.flow import EXIT, post_dominators, reachable, where_arms_join
 from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Reg, Special, Vec
 from b200.registry import Entry, Pure, find
 
-VARYING_SPECIALS = (
-    "tid",
-    "laneid",
-    "lanemask_eq",
-    "lanemask_le",
-    "lanemask_lt",
-    "lanemask_ge",
-    "lanemask_gt",
-)
+VARYING_SPECIALS = ("tid", "laneid", *(f"lanemask_{sign}" for sign in "eq le lt ge gt".split()))
 OF_A_CTA = ("ctaid", "clusterid")
+CONSTANT = ("const", "param", "param::entry")  # state spaces that nobody writes
 
 
 @dataclass
@@ -141,9 +134,8 @@ def build_blocks(
         elif last.mods[0] == "bra":
             target = labels[last.operands[0].name]
             block.targets = {last.operands[0].name: target}
-            block.successors = (
-                [target] if last.pred is None else list(dict.fromkeys([target, after]))
-            )
+            ways = (target,) if last.pred is None else (target, after)
+            block.successors = list(dict.fromkeys(ways))
         elif last.mods[0] == "brx":
             names = kernel.branch_targets[last.operands[1].name]
             block.targets = {name: labels[name] for name in names}
@@ -235,12 +227,8 @@ class Uniformity:
                                 self.varying |= 1 << self.id[r.name]
                             if op.waits and self.members_vary(op):  # its groups come one by one
                                 self.merged |= 1 << self.id[r.name]
-                last = b.ops[-1]
-                if (
-                    last.entry is None
-                    and b.index not in self.divergent
-                    and self._branch_varies(last)
-                ):
+                branches = b.ops[-1].entry is None and b.index not in self.divergent
+                if branches and any(map(self.is_varying, b.ops[-1].srcs)):
                     self.divergent.add(b.index)
                     if self.ipdom[b.index] == EXIT:
                         found = where_arms_join(self.blocks, b)
@@ -248,9 +236,6 @@ class Uniformity:
                     self._mark_divergent_region(b)
             if (self.varying, len(self.divergent)) == before:
                 return
-
-    def _branch_varies(self, op: Op) -> bool:
-        return any(self.is_varying(r) for r in op.srcs)
 
     def args_uniform(self, op: Op) -> bool:
         """Whether all sources are uniform; the guard and kept destinations are not looked at."""
@@ -261,13 +246,9 @@ class Uniformity:
         """Whether a special register that varies is among the sources, and their registers as bits.
         Asked once: `_solve` comes to an instruction again and again.
         """
-        n = (
-            len(op.ins.operands)
-            if op.entry is None
-            else destination_count(op.ins, op.entry, op.made)
-        )
+        assert op.entry is not None
         special, registers = False, 0
-        for operand in op.ins.operands[n:]:
+        for operand in op.ins.operands[destination_count(op.ins, op.entry, op.made) :]:
             special |= self._has_varying_special(operand)
             for reg in registers_of(operand):
                 registers |= 1 << self.id[reg.name]
@@ -283,9 +264,8 @@ class Uniformity:
     def operand_varies(self, operand) -> bool:
         if isinstance(operand, Reg):
             return self.is_varying(operand)
-        return self._has_varying_special(operand) or any(
-            map(self.is_varying, registers_of(operand))
-        )
+        varies = any(map(self.is_varying, registers_of(operand)))
+        return varies or self._has_varying_special(operand)
 
     def result_varies(self, op: Op) -> bool:
         if op.ins.pred is not None and self.is_varying(op.ins.pred):
@@ -317,23 +297,12 @@ class Uniformity:
         if ins.mods[0] != "shr" or not self.block_dim_1d or not isinstance(ins.operands[1], Reg):
             return False
         _, source, amount = ins.operands
-        return isinstance(amount, Imm) and amount.value >= 5 and self.only_tid_x(source)
+        return isinstance(amount, Imm) and amount.value >= 5 and source.name in self._tid_regs
 
     def may_be_local(self, ins: Instr) -> bool:
         """Whether a load may read local memory, where each lane has its own cell at an address."""
-        spaces = (
-            "global",
-            "shared",
-            "shared::cta",
-            "shared::cluster",
-            "const",
-            "param",
-            "param::entry",
-        )
-        return ins.has("local") or (self.has_local and not ins.has(*spaces))
-
-    def only_tid_x(self, reg: Reg) -> bool:
-        return reg.name in self._tid_regs
+        others = ("global", "shared", "shared::cta", "shared::cluster", *CONSTANT)
+        return ins.has("local") or (self.has_local and not ins.has(*others))
 
     @cached_property
     def _tid_regs(self) -> set[str]:
@@ -362,31 +331,24 @@ class Uniformity:
         arms = [reachable(self.blocks, s, stop) for s in block.successors]
         after = self.live_in[stop] if stop != EXIT else 0
         for i, arm in enumerate(arms):
-            defined = 0
+            defined, read = 0, after
             for b in arm:
                 defined |= self.defs[b]
-            read = after
-            for j, other in enumerate(arms):
-                if j != i:
-                    for b in other:
-                        read |= self.live_in[b] | self.defs[b]
+            for b in (b for j, other in enumerate(arms) if j != i for b in other):
+                read |= self.live_in[b] | self.defs[b]
             self.varying |= defined & read
             self.merged |= defined & read
 
 
 def _of_the_grid(ins: Instr) -> bool:
     """Whether an instruction loads from memory that all CTAs share."""
-    return ins.mods[0] in ("ld", "ldu") and ins.has("global", "const", "param", "param::entry")
+    return ins.mods[0] in ("ld", "ldu") and ins.has("global", *CONSTANT)
 
 
 def is_broadcast(ins: Instr) -> bool:
     """Whether an instruction is a shuffle that gives every lane the value of one fixed lane."""
-    if (
-        ins.mods[:3] != ("shfl", "sync", "idx")
-        or ins.dual
-        or ins.pred is not None
-        or len(ins.operands) != 5
-    ):
+    plain = not ins.dual and ins.pred is None and len(ins.operands) == 5
+    if not plain or ins.mods[:3] != ("shfl", "sync", "idx"):
         return False
     lane, clamp, members = ins.operands[2:]
     return isinstance(lane, Imm) and clamp == Imm(31) and members in (Imm(-1), Imm(0xFFFFFFFF))

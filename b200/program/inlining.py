@@ -18,7 +18,7 @@ refused where it is executed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
@@ -155,18 +155,12 @@ class _Module:
     def _copy(self, name: str, given: list[str], number: int, stack: tuple[str, ...]) -> str:
         """A function's body in the place of a call."""
         function = self.functions[name]
-        body = _callee(
-            self._body(function.body, (*stack, name)), function.parameters, given, number
-        )
+        written = self._body(function.body, (*stack, name))
+        body = _callee(written, function.parameters, given, number)
         return f"{{ {MARK} {body}\n$inlined_return{number}: }}"
 
     def _through_pointer(
-        self,
-        call: re.Match,
-        targets: Iterable[str],
-        given: list[str],
-        number: int,
-        stack: tuple[str, ...],
+        self, call: re.Match, targets: Iterable[str], given: list[str], number: int, stack: tuple
     ) -> str:
         """The bodies of all that a pointer may lead to, each behind a test of the pointer. With
         another value the call itself is met, which is refused.
@@ -257,18 +251,12 @@ def _local(text: str, given: list[str], number: int) -> str:
 def _callee(body: str, parameters: Iterable[str], given: Iterable[str], number: int) -> str:
     """A function's body in the place of a call. given: the caller's names of its parameters."""
     body = re.sub(r"(?<![\w$.%])ret(?:\.uni)?\s*;", f"bra $inlined_return{number};", body)
-    for own in dict.fromkeys(_own_locals(body)):
+    for own in dict.fromkeys(match.group(1) for match in _LOCAL.finditer(body)):
         body = _renamed(body, own, f"{own}$in{number}")
     body = _named_in_local_memory(body, parameters)
     for name, callers in zip(parameters, given):
         body = _renamed(body, name, callers)
     return body
-
-
-def _own_locals(body: str) -> Iterator[str]:
-    """Names of a function's variables in local memory."""
-    for match in _LOCAL.finditer(body):
-        yield match.group(1)
 
 
 def _named_in_local_memory(text: str, names: Iterable[str]) -> str:

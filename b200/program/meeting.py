@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from b200.program.analysis import Block, Op, Uniformity
 from b200.program.flow import EXIT, reachable
 from b200.program.module import TYPE_BITS, Instr, Label, Not, Reg, Sym, Vec
-from b200.registry import DTYPES, FULL, Run, active, as_bools, as_mask, lanes
+from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_bools, as_mask, lanes
 
 READS = ("ld", "ldu", "atom")
 MEMBERMASK = ("shfl", "vote", "match", "redux", "elect")  # the last operand names the lanes
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """Instructions at which lanes may come in parts, by `Instr.key`.
 
     wait: these wait. alone: those of them that are a block by themselves, because the lanes of one
@@ -33,9 +32,6 @@ class Places:
     wait: frozenset[int] = frozenset()
     alone: frozenset[int] = frozenset()
     guarded: frozenset[int] = frozenset()
-
-    def all(self) -> tuple[frozenset[int], ...]:
-        return self.wait, self.alone, self.guarded
 
 
 def has_membermask(ins: Instr) -> bool:
@@ -103,14 +99,21 @@ def guards_as_branches(body: Iterable, keys: frozenset[int], made: dict) -> list
         if isinstance(item, Instr) and item.key in keys:
             if item.key not in made:
                 label = Label(f"$after.{len(made)}")
-                over = replace(
-                    item, opcode="bra", operands=(Sym(label.name),), negated=not item.negated
-                )
+                to, negated = (Sym(label.name),), not item.negated
+                over = replace(item, opcode="bra", operands=to, negated=negated)
                 made[item.key] = (over, replace(item, pred=None, negated=False), label)
             items += made[item.key]
         else:
             items.append(item)
     return items
+
+
+def groups_of(mask: int, members: LaneValues) -> dict[int, int]:
+    """Membermask -> the lanes of `mask` that give it."""
+    if not isinstance(members, np.ndarray):
+        return {members & FULL: mask}
+    values = dict.fromkeys(int(members[i]) for i in active(mask))
+    return {value: mask & as_mask(members == value) for value in values}
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,7 @@ class Place:
 
     def groups(self, mask: int, args: tuple) -> dict[int, int]:
         """Membermask -> the lanes of `mask` that give it."""
-        members = args[-1] if self.masked else FULL
-        if not isinstance(members, np.ndarray):
-            return {members & FULL: mask}
-        values = dict.fromkeys(int(members[i]) for i in active(mask))
-        return {value: mask & as_mask(members == value) for value in values}
+        return groups_of(mask, args[-1] if self.masked else FULL)
 
     def joined(self, parts: list[tuple[int, tuple]]) -> tuple:
         """The operands of all parts of a meeting: each part is (lanes, operands)."""
@@ -146,9 +145,8 @@ class Place:
 def _joined(kind: str | tuple, masks: list[int], values: tuple):
     """One operand of several groups of lanes."""
     if isinstance(kind, tuple):
-        return tuple(
-            _joined(k, masks, column) for k, column in zip(kind, zip(*values, strict=True))
-        )
+        columns = zip(*values, strict=True)
+        return tuple(_joined(k, masks, column) for k, column in zip(kind, columns))
     first = values[0]
     if all(type(v) is type(first) and not isinstance(v, np.ndarray) and v == first for v in values):
         return first

@@ -12,6 +12,7 @@ import numpy as np
 
 from b200.errors import Unsupported
 from b200.program.analysis import EXIT, Uniformity
+from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Imm, Not, Reg, Special, Sym, Vec
 from b200.program.translated import Translated
 from b200.registry import DTYPES, LaneValues, active, as_bools, as_mask
@@ -98,9 +99,8 @@ class Operands:
         if operand is None:
             return "None", False
         if isinstance(operand, Imm):
-            return (
-                hex(operand.value & ((1 << width) - 1)) if width else repr(operand.value)
-            ), False
+            cut = hex(operand.value & ((1 << width) - 1)) if width else repr(operand.value)
+            return cut, False
         if isinstance(operand, Reg):
             varying, code = self._varying(operand), self._reg(operand)
             if width and operand.type != "pred" and TYPE_BITS[operand.type] != width:
@@ -169,10 +169,7 @@ class Operands:
             second, v2 = self._argument(Vec(operand.coords), style)
             return first + second, varying or v2
         code, varying = self._operand(operand, None)
-        predicate = isinstance(operand, Not) or (
-            isinstance(operand, Reg) and operand.type == "pred"
-        )
-        if style == "lane" and predicate:
+        if style == "lane" and kind_of_operand(operand) == "pred":
             code = f"({code} >> i & 1 != 0)"
         elif style == "lane" and varying:
             code = f"int({code}[i])"

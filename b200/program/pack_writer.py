@@ -7,7 +7,7 @@ registers in the same order takes the array; others take the rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS, Instr, Reg, Vec
@@ -16,10 +16,10 @@ from b200.program.operands import Operands
 _REGISTER = re.compile(r"\br\d+\b")
 
 
-def flat_sources(ins: Instr) -> list:
-    """The sources of a stateless instruction, one by one."""
+def flat(operands: Iterable) -> list:
+    """Operands one by one, those of vectors, too."""
     found = []
-    for operand in ins.operands[1:]:
+    for operand in operands:
         found.extend(operand.items if isinstance(operand, Vec) else (operand,))
     return found
 
@@ -49,10 +49,8 @@ class PackWriter(Operands):
 
     def _pack(self, group: list[Op]):
         """One call for alike instructions: their operands one after the other."""
-        rows = [
-            [self._operand(o, TYPE_BITS[k]) for o, k in zip(flat_sources(op.ins), op.made.ins)]
-            for op in group
-        ]
+        sources = [zip(flat(op.ins.operands[1:]), op.made.ins) for op in group]
+        rows = [[self._operand(o, TYPE_BITS[kind]) for o, kind in row] for row in sources]
         order = self._order_of_packed(rows)
         group, rows = [group[i] for i in order], [rows[i] for i in order]
         made, ins = group[0].made, group[0].ins
@@ -61,18 +59,16 @@ class PackWriter(Operands):
             self._behind_each_other(list(column), TYPE_BITS[kind], inlined)
             for column, kind in zip(zip(*rows), made.ins)
         ]
-        code = (
-            made.vexpr.format(*args) if inlined else self._vector(group, [(a,) for a in args], "m")
-        )
+        called = self._vector(group, [(a,) for a in args], "m") if not inlined else ""
+        code = made.vexpr.format(*args) if inlined else called
         have, width = TYPE_BITS[made.outs[0]], TYPE_BITS[group[0].dsts[0].type]
         if have != width:
             code = self._resize(code, True, made.outs[0], width)
         name = f"p{next(self.names)}"
         self._line(f"{name} = {code}", ins)
         self._forget(group)
-        self._unpack(
-            [op.dsts[0] for op in group], name, f"{name}.reshape({len(group)}, {self.width})", ins
-        )
+        rows_of_it = f"{name}.reshape({len(group)}, {self.width})"
+        self._unpack([op.dsts[0] for op in group], name, rows_of_it, ins)
 
     def _unpack(self, registers: Sequence[Reg], flat: str, rows: str, ins: Instr):
         """Take registers out of an array of theirs. flat, rows: its code as one row, and as a row

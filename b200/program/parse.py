@@ -129,9 +129,7 @@ class _Body:
         # (file, line, column) -> the place with what it is inlined into, which `inlined_at` names
         self.places: dict[tuple[int, int, int], module.Loc] = {}
         self.count = 0
-        self.call_parameters: set[str] = (
-            set()
-        )  # `.param` variables of call sequences: registers here
+        self.call_parameters: set[str] = set()  # `.param` variables of calls: registers here
 
     def parse(self, text: str, at: int):
         depth_labels = self._scope_labels(text, at)
@@ -198,9 +196,8 @@ class _Body:
         if match is None:
             return at
         self.kernel.body.pop()
-        self.kernel.branch_targets[name] = tuple(
-            self._label(t) for t in split_operands(match.group(1))
-        )
+        targets = split_operands(match.group(1))
+        self.kernel.branch_targets[name] = tuple(map(self._label, targets))
         return match.end()
 
     def _location(self, match) -> module.Loc | None:
@@ -316,12 +313,8 @@ class _Body:
         operands, dual = [], False
         for i, token in enumerate(split_operands(rest)):
             if i == 0 and "|" in token and not token.startswith("["):
-                dual = True
-                operands.append(
-                    module.Vec(tuple(self._operand(t.strip(), kind) for t in token.split("|")))
-                )
-            else:
-                operands.append(self._operand(token, kind))
+                dual, token = True, f"{{{token.replace('|', ',')}}}"
+            operands.append(self._operand(token, kind))
         words = opcode.split(".")
         if words[1:2] == ["param"] and (moved := self._call_parameter(operands)):
             opcode, operands = f"mov.{kind}", moved
@@ -349,12 +342,9 @@ class _Body:
     def _call_parameter(self, operands: list) -> list | None:
         """Operands of the move that an access of a call's parameter is; None for any other."""
         for i, operand in enumerate(operands):
-            if (
-                isinstance(operand, module.Addr)
-                and isinstance(operand.base, module.Reg)
-                and operand.base.name in self.call_parameters
-            ):
-                return [operand.base if j == i else o for j, o in enumerate(operands)]
+            base = operand.base if isinstance(operand, module.Addr) else None
+            if isinstance(base, module.Reg) and base.name in self.call_parameters:
+                return [*operands[:i], base, *operands[i + 1 :]]
         return None
 
     def _carry(self) -> module.Reg:

@@ -13,6 +13,10 @@ import struct
 from b200.errors import Unsupported
 from b200.program.module import TYPE_BITS, Pointer, Variable
 
+_INTEGERS = {
+    re.compile(f"[-+]?{digits}"): base
+    for digits, base in (("0x[0-9a-f]+", 16), ("0b[01]+", 2), ("0[0-7]+", 8), (r"\d+", 10))
+}
 # The one identifier that PTX predefines as a constant (PTX ISA 4.4).
 WARP_SZ = 32
 _EXPRESSION = re.compile(r"(?:WARP_SZ|0[xX][0-9a-fA-F]+U?|\d+U?|[-+*/%~()<>&|^\s])+")
@@ -84,13 +88,8 @@ def _pointer(token: str, at: int, width: int) -> Pointer | None:
     if match is None:
         raise Unsupported(f"the initial value {token} of a variable is not modelled")
     mask, name, addend = match.groups()
-    return Pointer(
-        at,
-        width,
-        name,
-        immediate(addend.replace(" ", "")) if addend else 0,
-        int(mask, 0) if mask else 0,
-    )
+    more = immediate(addend.replace(" ", "")) if addend else 0
+    return Pointer(at, width, name, more, int(mask, 0) if mask else 0)
 
 
 def immediate(token: str, kind: str = "b32") -> int:
@@ -103,14 +102,9 @@ def immediate(token: str, kind: str = "b32") -> int:
     low = token.lower()
     if low.startswith(("0f", "0d")) and len(low) in (10, 18):
         return int(token[2:], 16)
-    if re.fullmatch(r"[-+]?0x[0-9a-f]+", low):
-        return int(low, 16)
-    if re.fullmatch(r"[-+]?0b[01]+", low):
-        return int(low, 2)
-    if re.fullmatch(r"[-+]?0[0-7]+", low):
-        return int(low, 8)
-    if re.fullmatch(r"[-+]?\d+", low):
-        return int(low)
+    for pattern, base in _INTEGERS.items():
+        if pattern.fullmatch(low):
+            return int(low, base)
     if _EXPRESSION.fullmatch(token):
         return constant(token)
     code, as_int = ("<d", "<Q") if kind == "f64" else ("<f", "<I")

@@ -88,7 +88,7 @@ def _analyse(out: Translated, writer: type[Writer]) -> Uniformity:
         out.structure = build_blocks(kernel, located, body, wait, alone)
         info = Uniformity(kernel, out.structure, one_d)
         found = places(out.structure, info)
-        more = Places(*(old | new for old, new in zip(known.all(), found.all(), strict=True)))
+        more = Places(*(old | new for old, new in zip(known, found, strict=True)))
         if more == known:
             return info
         known = more

@@ -102,6 +102,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self.out: list[str] = []
+        self._say = self.out.append
         self.count = 0
 
     def _new(self, kind: str) -> str:
@@ -109,9 +110,6 @@ class _Lines:
         name = f"%{_OWN}{self.count}"
         self.out.append(f".reg .{kind} {name}")
         return name
-
-    def _say(self, text: str) -> None:
-        self.out.append(text)
 
 
 def _registers(vector: str) -> list[str]:
@@ -127,13 +125,7 @@ def _parts(registers: list[str], count: int) -> list[list[str]]:
 class _Access(_Lines):
     """wmma.load or wmma.store, of a fragment with `stride` elements between rows of its memory."""
 
-    def __init__(
-        self,
-        statement: str,
-        words: list[str],
-        operands: list[str],
-        is_narrow: Callable[[str], bool],
-    ):
+    def __init__(self, statement: str, words: list[str], operands: list[str], is_narrow: Callable):
         super().__init__()
         self.loads, role, kind = words[0] == "load", words[1], words[-1]
         m, n, k = _shape(words)

@@ -13,7 +13,7 @@ from b200.program.analysis import EXIT, Block, Op, destination_count
 from b200.program.meeting import meeting
 from b200.program.module import TYPE_BITS, Imm, Instr, Kernel, Label, Reg, Sym, Vec
 from b200.program.operands import dtype_name
-from b200.program.pack_writer import PackWriter, flat_sources
+from b200.program.pack_writer import PackWriter, flat
 from b200.program.translated import located
 from b200.registry import DTYPES, INLINE_NAMES, Pure
 
@@ -31,6 +31,12 @@ def _for_lanes(made: Pure, all_lanes: int) -> Callable:
         return tuple((all_lanes if v else 0) if kind == "pred" else v for kind, v in values)
 
     return called
+
+
+def _loads_parameter(ins: Instr) -> bool:
+    """Whether it is a load of a parameter by its name."""
+    is_load = ins.mods[0] == "ld" and ins.has("param", "param::entry")
+    return is_load and isinstance(ins.operands[1].base, Sym)
 
 
 class Writer(PackWriter):
@@ -54,12 +60,9 @@ class Writer(PackWriter):
         zeros = {bits: np.zeros(self.width, dtype) for bits, dtype in DTYPES.items()}
         for array in zeros.values():
             array.flags.writeable = False
-        for name, reg in self.out.kernel.registers.items():
-            varying = self.info.varying >> self.info.id[name] & 1 and reg.type not in (
-                "pred",
-                "b128",
-            )
-            self.out.initial.append(zeros[TYPE_BITS[reg.type]] if varying else 0)
+        for reg in self.out.kernel.registers.values():
+            is_array = self._varying(reg) and reg.type not in ("pred", "b128")
+            self.out.initial.append(zeros[TYPE_BITS[reg.type]] if is_array else 0)
 
     # --- blocks
     def _block(self, block: Block):
@@ -101,14 +104,10 @@ class Writer(PackWriter):
                 continue
             name = self._reg(reg)
             if self._varying(reg) and self.info.needs_merge(reg):
-                kept = (
-                    f"R[{i}] & ~m | {name} & m"
-                    if reg.type == "pred"
-                    else f"merge(R[{i}], {name}, m)"
-                )
-                self._line(f"R[{i}] = {name} if m == FULL else {kept}")
-            else:
-                self._line(f"R[{i}] = {name}")
+                mask = f"R[{i}] & ~m | {name} & m"
+                kept = mask if reg.type == "pred" else f"merge(R[{i}], {name}, m)"
+                name = f"{name} if m == FULL else {kept}"
+            self._line(f"R[{i}] = {name}")
 
     def _branch(self, block: Block, op: Op):
         ins = op.ins
@@ -134,12 +133,10 @@ class Writer(PackWriter):
     def _indexed_branch(self, block: Block, ins: Instr):
         index = ins.operands[0]
         if ins.pred is not None or self._varying(index):
-            raise Unsupported(
-                "brx.idx is modelled without a guard, with an index that all lanes share"
-            )
-        targets = tuple(
-            block.targets[n] for n in self.out.kernel.branch_targets[ins.operands[1].name]
-        )
+            text = "brx.idx is modelled without a guard, with an index that all lanes share"
+            raise Unsupported(text)
+        names = self.out.kernel.branch_targets[ins.operands[1].name]
+        targets = tuple(block.targets[name] for name in names)
         self._line(f"return {targets!r}[{self._reg(index)}]", ins)
 
     # --- instructions
@@ -151,11 +148,7 @@ class Writer(PackWriter):
             dst, src = ins.operands[0], ins.operands[1]
             value = f"int({self._reg(src)}[0])" if self._varying(src) else self._reg(src)
             self._line(f"{self._reg(dst)} = {value} >> {ins.operands[2].value}", ins)
-        elif (
-            ins.mods[0] == "ld"
-            and ins.has("param", "param::entry")
-            and isinstance(ins.operands[1].base, Sym)
-        ):
+        elif _loads_parameter(ins):
             self._load_param(op)
         elif op.entry is not None and op.entry.style == "pure":
             self._pure(op)
@@ -179,11 +172,8 @@ class Writer(PackWriter):
         for i, reg in enumerate(dst.items if isinstance(dst, Vec) else (dst,)):
             n = TYPE_BITS[kind] // 8
             if reg is not None:
-                start = at + i * n
-                value = (
-                    f"int.from_bytes(w.params[{start}:{start + n}], 'little',"
-                    f" signed={kind[0] == 's'})"
-                )
+                of = f"w.params[{at + i * n}:{at + (i + 1) * n}]"
+                value = f"int.from_bytes({of}, 'little', signed={kind[0] == 's'})"
                 self._assign(op, reg, f"{value} & {(1 << TYPE_BITS[reg.type]) - 1:#x}", False, None)
 
     def _guard(self, op: Op) -> tuple[str, bool | None]:
@@ -197,13 +187,9 @@ class Writer(PackWriter):
     def _assign(self, op: Op, reg: Reg, code: str, varying: bool, kind: str | None):
         """Write a value to a register: widen it, broadcast it, keep the lanes a guard excludes."""
         ins, name = op.ins, self._reg(reg)
-        if (
-            kind is not None
-            and kind != "pred"
-            and reg.type != "pred"
-            and TYPE_BITS[kind] != TYPE_BITS[reg.type]
-        ):
-            code = self._resize(code, varying, kind, TYPE_BITS[reg.type])
+        if kind is not None and "pred" not in (kind, reg.type):
+            if TYPE_BITS[kind] != TYPE_BITS[reg.type]:
+                code = self._resize(code, varying, kind, TYPE_BITS[reg.type])
         if self._varying(reg) and not varying and reg.type != "pred":
             code = f"full({code}, {dtype_name(TYPE_BITS[reg.type])})"
         mask, guard_varies = self._guard(op)
@@ -219,32 +205,25 @@ class Writer(PackWriter):
     # --- pure instructions
     def _pure(self, op: Op):
         ins, made = op.ins, op.made
-        dsts = (
-            list(ins.operands[0].items) if isinstance(ins.operands[0], Vec) else [ins.operands[0]]
-        )
+        dst = ins.operands[0]
+        dsts = list(dst.items) if isinstance(dst, Vec) else [dst]
         args = []
-        for operand, kind in zip(flat_sources(ins), made.ins, strict=True):
+        for operand, kind in zip(flat(ins.operands[1:]), made.ins, strict=True):
             if kind == "pred" and isinstance(operand, Imm):
                 args.append(("FULL" if operand.value else "0", False, kind))
             else:
                 args.append((*self._operand(operand, TYPE_BITS.get(kind)), kind))
-        any_varying = any(v for _, v, _ in args)
+        codes, any_varying = [code for code, _, _ in args], any(v for _, v, _ in args)
         has_scalar = made.expr is not None or made.scalar is not None
         if not any_varying and has_scalar:
-            code = (
-                made.expr.format(*(c for c, _, _ in args))
-                if made.expr is not None
-                else self._call(self._scalar(made), args)
-            )
+            code = made.expr.format(*codes) if made.expr else self._call(self._scalar(made), args)
         elif made.vexpr is not None and any(v and k != "pred" for _, v, k in args):
-            code = made.vexpr.format(*(c for c, _, _ in args))
+            code = made.vexpr.format(*codes)
         elif made.vector is not None:
-            arrays = [
-                (c if k == "pred" else self._array(c, v, TYPE_BITS[k]), v, k) for c, v, k in args
-            ]
+            arrays = [(c if k == "pred" else self._array(c, v, TYPE_BITS[k]),) for c, v, k in args]
             code = self._vector([op], arrays, self._guard(op)[0])
         elif made.expr is not None:  # predicate logic: masks either way
-            code = made.expr.format(*(c for c, _, _ in args))
+            code = made.expr.format(*codes)
         else:
             raise Unsupported("this form is modelled for values that all lanes share only")
         varying = any_varying or not has_scalar
@@ -272,11 +251,8 @@ class Writer(PackWriter):
 
     def _kind(self, op: Op):
         """What instructions have in common that are written as one; None for one by itself."""
-        if (
-            self.info.is_broadcast(op.ins)
-            or self.info.is_warp_index(op)
-            or not self.info.result_varies(op)
-        ):
+        in_place = self.info.is_broadcast(op.ins) or self.info.is_warp_index(op)
+        if in_place or not self.info.result_varies(op):
             return None
         varies = any(map(self.info.operand_varies, op.ins.operands[1:]))
         return packing.kind_of(op) if varies and all(map(self._varying, op.dsts)) else None
@@ -299,21 +275,16 @@ class Writer(PackWriter):
         made = op.made
         if op.waits:
             made = meeting(ins, n, made, self.info.ipdom[self.block.index])
-        run = self._constant(made)
-        if entry.style == "warp":
-            call = f"{run}(w, {'g' if guard is not None else 'm'}, {', '.join(args)})"
-        else:
-            call = f"{run}(w, i, {', '.join(args)})"
-        dsts = []
-        for operand in ins.operands[:n]:
-            dsts.extend(operand.items if isinstance(operand, Vec) else (operand,))
+        active_mask = "g" if guard is not None else "m"
+        given = active_mask if entry.style == "warp" else "i"
+        call = f"{self._constant(made)}(w, {given}, {', '.join(args)})"
+        dsts = flat(ins.operands[:n])
         used = [i for i, d in enumerate(dsts) if d is not None and d.name in self._read]
         indent = 1
         if guard is not None:
             self._line(f"g = {mask}")
             self._line("if g:", ins)
             indent = 2
-        active_mask = "g" if guard is not None else "m"
         if ins.effect.changes:
             self._line("w.spin = None", ins, indent)
         if entry.rows and guard is None and n == 1 and self._takes_rows(dsts):
@@ -323,9 +294,8 @@ class Writer(PackWriter):
         elif entry.style == "warp":
             self._line(f"t = {call}" if used else call, ins, indent)
             for i in used:
-                self._result(
-                    op, dsts[i], f"t[{i}]" if self._is_tuple(ins, n) else "t", active_mask, indent
-                )
+                code = f"t[{i}]" if self._is_tuple(ins, n) else "t"
+                self._result(op, dsts[i], code, active_mask, indent)
         elif not used:
             self._line(f"for i in active({active_mask}): {call}", ins, indent)
         else:
@@ -333,9 +303,8 @@ class Writer(PackWriter):
 
     def _takes_rows(self, dsts: list[Reg | None]) -> bool:
         """Whether each row of a result goes to a register of 32 values, as it is."""
-        return len(dsts) > 1 and all(
-            reg is not None and self._varying(reg) and TYPE_BITS.get(reg.type) == 32 for reg in dsts
-        )
+        words = [r for r in dsts if r is not None and TYPE_BITS.get(r.type) == 32]
+        return len(dsts) > 1 and len(words) == len(dsts) and all(map(self._varying, words))
 
     @staticmethod
     def _is_tuple(ins: Instr, n: int) -> bool:
@@ -348,17 +317,15 @@ class Writer(PackWriter):
 
     def _result(self, op: Op, reg: Reg, code: str, mask: str, indent: int):
         name = self._reg(reg)
+        keeps = op.ins.pred is not None and self._varying(reg)
         if reg.type == "pred":
-            kept = op.ins.pred is not None and self._varying(reg)
-            self._line(
-                f"{name} = {name} & ~g | {code} & g" if kept else f"{name} = {code}", op.ins, indent
-            )
+            value = f"{name} & ~g | {code} & g" if keeps else code
         elif self._varying(reg):
             value = f"to_varying({code}, {dtype_name(TYPE_BITS[reg.type])})"
-            kept = f"merge({name}, {value}, g)" if op.ins.pred is not None else value
-            self._line(f"{name} = {kept}", op.ins, indent)
+            value = f"merge({name}, {value}, g)" if keeps else value
         else:
-            self._line(f"{name} = to_uniform({code}, {mask})", op.ins, indent)
+            value = f"to_uniform({code}, {mask})"
+        self._line(f"{name} = {value}", op.ins, indent)
 
     def _lane_results(self, op: Op, dsts: list, used: list, call: str, mask: str, indent: int):
         """Results of an instruction executed lane by lane."""
@@ -378,14 +345,10 @@ class Writer(PackWriter):
         for i in used:
             reg, name = dsts[i], self._reg(dsts[i])
             code = f"t[{i}]" if self._is_tuple(ins, 1) else "t"
-            if reg.type == "pred":
-                text = f"{name} = FULL if {code} else 0"
-                if self._varying(reg):
-                    text = f"{name} = {name} & ~(1 << i) | (({code} != 0) << i)"
-                self._line(text, ins, indent + 1)
+            if reg.type != "pred":
+                text = f"{name}[i] = {code}" if self._varying(reg) else f"{name} = {code}"
+            elif self._varying(reg):
+                text = f"{name} = {name} & ~(1 << i) | (({code} != 0) << i)"
             else:
-                self._line(
-                    f"{name}[i] = {code}" if self._varying(reg) else f"{name} = {code}",
-                    ins,
-                    indent + 1,
-                )
+                text = f"{name} = FULL if {code} else 0"
+            self._line(text, ins, indent + 1)

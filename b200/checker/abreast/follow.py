@@ -22,7 +22,7 @@ from b200.checker.steps import READS, Touch, copy_operands, plain, way_of
 from b200.chip.abreast.accesses import Place, chosen_lanes
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.machine import AbreastMachine
-from b200.chip.abreast.parts import part_of
+from b200.chip.abreast.updates import part_of
 from b200.chip.fragment import Fragment
 from b200.chip.operations import CpAsync, Operation
 from b200.chip.watcher import Abreast

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.ledger import typed_items
 from b200.chip.global_memory import Region
-from b200.chip.memory.loads_stores import extended, kind_of
+from b200.chip.memory.loads_stores import extended
 from b200.effects import Loads, Stores
 from b200.hardware import SMEM_BASE
 from b200.program.module import TYPE_BITS, Instr, Vec
@@ -88,7 +88,7 @@ def place_of(warp: AbreastFragment, space: str, address, chosen, nbytes: int, si
 
 
 def _size_of(ins: Instr) -> tuple[str, int]:
-    kind = kind_of(ins)
+    kind = ins.types[-1]
     if TYPE_BITS[kind] > 64:
         raise NotAbreast(f"{ins.opcode}: registers of 128 bits")
     return kind, TYPE_BITS[kind] // 8
@@ -164,13 +164,7 @@ def store(ins: Instr, seen: Seen | None) -> Run:
     _, size = _size_of(ins)
     dtype, ones, nbytes = DTYPES[8 * size], (1 << 8 * size) - 1, effect.nbytes
 
-    def run(
-        warp: AbreastFragment,
-        mask: int,
-        address: LaneValues,
-        value: LaneValues | tuple,
-        policy=None,
-    ):
+    def run(warp: AbreastFragment, mask: int, address: LaneValues, value: Any, policy=None):
         machine = warp.machine
         items = value if isinstance(value, tuple) else (value,)
         chosen = chosen_lanes(mask, machine.width)

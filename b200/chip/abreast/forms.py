@@ -16,11 +16,12 @@ from b200 import effects as e
 from b200.chip.abreast import accesses, updates
 from b200.chip.abreast.accesses import Seen
 from b200.chip.abreast.dropped import NotAbreast
-from b200.chip.abreast.parts import part_of
+from b200.chip.abreast.updates import part_of
 from b200.chip.alu.warp import shuffle_sources
 from b200.program.analysis import Op, destination_count
 from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
+from b200.program.pack_writer import flat
 from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_mask
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def each(op: Op, seen: Seen | None = None) -> Run:
     ins, entry, narrow, kinds = op.ins, op.entry, op.made, flat_kinds(op)
     assert entry is not None
     n = destination_count(ins, entry, narrow)
-    outs = []
-    for operand in ins.operands[:n]:
-        outs += operand.items if isinstance(operand, Vec) else (operand,)
+    outs = flat(ins.operands[:n])
     if ins.dual and len(outs) == 1:
         raise NotAbreast(f"{ins.opcode} has one register for two results")
     whole = n > 1 or ins.dual or n == 1 and isinstance(ins.operands[0], Vec)
@@ -133,14 +132,6 @@ def _parameters(op: Op) -> Run:
     return run
 
 
-def _store(op: Op, seen: Seen | None) -> Run:
-    return accesses.store(op.ins, seen)
-
-
-def _update(op: Op, seen: Seen | None) -> Run:
-    return updates.update(op, flat_kinds(op), each(op), seen)
-
-
 def _barrier(op: Op, seen: Seen | None) -> Run:
     """Whole warps of all CTAs that still have them come to the barrier of the CTA that stands for
     all.
@@ -177,18 +168,12 @@ def _shuffle(op: Op) -> Run:
     ins, alone = op.ins, each(op)
     mode = ins.one("up", "down", "bfly", "idx")
 
-    def run(
-        warp: AbreastFragment,
-        mask: int,
-        a: LaneValues,
-        b: LaneValues,
-        c: LaneValues,
-        members: LaneValues,
-    ):
+    def run(warp: AbreastFragment, mask: int, *args: LaneValues):
+        a, b, c, members = args
         n = warp.machine.n
         lanes = _same_row(b, n)
         if lanes is None or isinstance(c, np.ndarray) or not _whole_ctas(warp, mask, members):
-            return alone(warp, mask, a, b, c, members)
+            return alone(warp, mask, *args)
         source, valid = shuffle_sources(mode, lanes, c)
         wide = a if isinstance(a, np.ndarray) else np.full(warp.machine.width, a, np.uint32)
         d = wide.reshape(n, 32)[:, source].reshape(-1)
@@ -229,8 +214,8 @@ def _nothing(op: Op, seen: Seen | None) -> Run:
 
 FORMS: dict[type[e.Effect], Form] = {
     e.Loads: _load,
-    e.Stores: _store,
-    e.Updates: _update,
+    e.Stores: lambda op, seen: accesses.store(op.ins, seen),
+    e.Updates: lambda op, seen: updates.update(op, flat_kinds(op), each(op), seen),
     e.MeetsInCta: _barrier,
     e.Exchanges: _exchange,
     **dict.fromkeys(

@@ -9,10 +9,11 @@ import numpy as np
 from b200 import sparse
 from b200.chip.abreast.dropped import NotAbreast, ReadAndWritten
 from b200.chip.global_memory import Region
+from b200.registry import DTYPES
 
 MOST = 1 << 28  # bytes of old values that are kept of one run
 # item size -> the mark of several CTAs
-MANY = {np.dtype(d).itemsize: ~d() for d in (np.uint8, np.uint16, np.uint32, np.uint64)}
+MANY = {bits // 8: ~dtype() for bits, dtype in DTYPES.items()}
 
 
 class Ledger:
@@ -33,11 +34,8 @@ class Ledger:
         self.in_place, self.one_writer = in_place, one_writer
         self.readers: dict[int, Region] = {}  # base -> as written; MANY for several
         own = np.repeat(np.arange(1, n + 1, dtype=np.uint64), 32)
-        dtypes = (np.uint8, np.uint16, np.uint32, np.uint64)
-        ones = (0x01, 0x0101, 0x01010101, 0x0101010101010101)
-        self.owners = {
-            np.dtype(d).itemsize: (own * np.uint64(one)).astype(d) for d, one in zip(dtypes, ones)
-        }
+        ones = np.uint64(0x0101010101010101)
+        self.owners = {bits // 8: (own * ones).astype(d) for bits, d in DTYPES.items()}
         self.read: set[int] = set()
         self.written: dict[int, Region] = {}
         self.updated: dict[int, Region] = {}

@@ -20,26 +20,15 @@ import numpy as np
 
 from b200.chip.abreast.accesses import SPACES, Place, Seen, chosen_lanes, place_of
 from b200.chip.abreast.dropped import NotAbreast
-from b200.chip.abreast.parts import part_of
 from b200.chip.fragment import Fragment
-from b200.chip.memory.loads_stores import kind_of
 from b200.effects import Updates
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS
-from b200.registry import DTYPES, FULL, LaneValues, Run, as_bools
+from b200.registry import DTYPES, FULL, UFUNCS, LaneValues, Run, as_bools
 
 if TYPE_CHECKING:
     from b200.chip.abreast.machine import AbreastFragment
 
-# Operations of integers that commute -> what carries them out; of others, the order shows
-UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-}
 COMMUTE = ("u32", "s32", "b32", "u64", "s64", "b64")
 GRANULE = 8  # bytes
 LATER = ("", "")  # the way of all that is kept to the end: it is carried out in order
@@ -89,6 +78,16 @@ class InTurn:
         return np.unique(places).size == places.size
 
 
+def part_of(kind: Any, value: Any, i: int) -> Any:
+    """What CTA i has of an operand."""
+    if isinstance(value, tuple):
+        kinds = kind if isinstance(kind, tuple) else (kind,) * len(value)
+        return tuple(part_of(k, v, i) for k, v in zip(kinds, value, strict=True))
+    if isinstance(value, np.ndarray):
+        return value[32 * i : 32 * i + 32]
+    return value >> 32 * i & FULL if kind == "pred" and value is not None else value
+
+
 def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
     """kinds: of the arguments of its run function. alone: carries the update out in each CTA by
     itself. seen: is told what lanes give, as other arguments, unless the update is kept to the end.
@@ -96,7 +95,7 @@ def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
     ins, narrow = op.ins, op.made
     effect = ins.effect
     assert isinstance(effect, Updates)
-    space, kind = SPACES.get(effect.space, effect.space), kind_of(ins)
+    space, kind = SPACES.get(effect.space, effect.space), ins.types[-1]
     size, nbytes = min(TYPE_BITS[kind] // 8, 8), effect.nbytes
     wide = _wide(effect, kind)
     # Whoever looks at the run asks whether each update changes anything: of these it is the same in

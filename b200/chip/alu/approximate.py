@@ -25,15 +25,15 @@ FUNCTIONS = {
     "ex2": np.exp2,
     "tanh": np.tanh,
 }
-HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
 def _approximation(kind: str, function, ftz: bool):
     form = FLOATS[scalar_kind(kind)]
-    return lift(
-        kind,
-        finished(lambda *args: encode(function(*(form.decode(a) for a in args)), form), form, ftz),
-    )
+
+    def run(*args):
+        return encode(function(*map(form.decode, args)), form)
+
+    return lift(kind, finished(run, form, ftz))
 
 
 @typed("float", "div")
@@ -85,9 +85,7 @@ def _upper_word(op: str):
 @pure("rsqrt", "sin", "cos", "lg2", "ex2", "tanh", states=pipes.special)
 def approximate(ins: Instr) -> Pure:
     """rsqrt, sin, cos, lg2, ex2, tanh .approx{.ftz}: 9.7.3.16-9.7.3.21, 9.7.4.10, 9.7.4.11."""
-    op = ins.mods[0]
-    kind = ins.types[-1]
-    ftz = ins.has("ftz")
+    op, kind, ftz = ins.mods[0], ins.types[-1], ins.has("ftz")
     upper = kind == "f64" and ftz
     run = _upper_word(op) if upper else _approximation(kind, FUNCTIONS[op], ftz)
     return build((kind,), (kind,), vector=run)

@@ -12,18 +12,8 @@ import numpy as np
 
 from b200.chip.alu import pipes
 from b200.program.module import Instr
-from b200.registry import (
-    DTYPES,
-    FULL,
-    INLINE_NAMES,
-    Factory,
-    LaneValues,
-    Narrowing,
-    Pure,
-    as_bools,
-    as_mask,
-    pure,
-)
+from b200.registry import DTYPES, FULL, INLINE_NAMES, Factory, Narrowing, Pure, as_bools, as_mask
+from b200.registry import pure as register
 
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
@@ -41,41 +31,32 @@ def ones(bits: int) -> int:
     return (1 << bits) - 1
 
 
+def bounds(kind: str) -> tuple[int, int]:
+    """The least and the greatest number of an integer type."""
+    n = width(kind)
+    return (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
+
+
 # --- helpers of inlined source: an array, or an int where the value is the same in all lanes ------
 
 
 def _signed_view(bits: int) -> Callable:
     sign, dtype = 1 << (bits - 1), SIGNED[bits]
-
-    def signed(x: LaneValues):
-        return x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
-
-    return signed
+    return lambda x: x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
 
 
 def _as_array(bits: int) -> Callable:
     dtype = DTYPES[bits]
-
-    def array(x: LaneValues):
-        return x if isinstance(x, np.ndarray) else dtype(x)
-
-    return array
+    return lambda x: x if isinstance(x, np.ndarray) else dtype(x)
 
 
 def _float_view(dtype: type, bits_dtype: type) -> Callable:
-    def view(x: LaneValues):
-        return x.view(dtype) if isinstance(x, np.ndarray) else bits_dtype(x).view(dtype)
-
-    return view
+    return lambda x: (x if isinstance(x, np.ndarray) else bits_dtype(x)).view(dtype)
 
 
-_INLINE = {
-    **{f"s{n}": _signed_view(n) for n in SIGNED},
-    **{f"arr{n}": _as_array(n) for n in DTYPES},
-    "f32": _float_view(np.float32, np.uint32),
-    "f64": _float_view(np.float64, np.uint64),
-}
-INLINE_NAMES.update(_INLINE)
+INLINE_NAMES.update({f"s{n}": _signed_view(n) for n in SIGNED})
+INLINE_NAMES.update({f"arr{n}": _as_array(n) for n in DTYPES})
+INLINE_NAMES.update(f32=_float_view(np.float32, np.uint32), f64=_float_view(np.float64, np.uint64))
 _SPACE = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask}
 
 
@@ -143,7 +124,7 @@ def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
             if mnemonic not in _FAMILIES:
                 _FAMILIES[mnemonic] = {}
                 states = pipes.division if mnemonic in ("div", "rem") else pipes.arithmetic
-                pure(mnemonic, states=states)(partial(_by_type, mnemonic))
+                register(mnemonic, states=states)(partial(_by_type, mnemonic))
             _FAMILIES[mnemonic][family] = factory
         return factory
 

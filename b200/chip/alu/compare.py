@@ -80,11 +80,15 @@ class Relation:
         self.bools = bools
 
 
-def _relation(ins: Instr, kind: str) -> tuple[Relation, str]:
-    """The relation and the boolean operator that joins it with a predicate ("" if none)."""
+def _relation(ins: Instr, kind: str) -> tuple[Relation, str, tuple[str, ...]]:
+    """The relation, the boolean operator that joins it with a predicate ("" if none), and the types
+    of the sources.
+    """
     op = ins.one(*PLAIN, *UNSIGNED, *FLOAT_ONLY)
     combine = ins.one("and", "or", "xor")
-    return Relation(op, kind, ins.has("ftz")), combine
+    register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
+    sources = (register, register) + ("pred",) * bool(combine)
+    return Relation(op, kind, ins.has("ftz")), combine, sources
 
 
 def _join(combine: str):
@@ -98,9 +102,7 @@ def _join(combine: str):
 def setp(ins: Instr) -> Pure:
     """setp.cmp{.and,.or,.xor}{.ftz}.type p{|q}, a, b{, c}: p = cmp op c, q = !cmp op c."""
     kind = ins.types[-1]
-    relation, combine = _relation(ins, kind)
-    register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
-    sources = (register, register) + ("pred",) * bool(combine)
+    relation, combine, sources = _relation(ins, kind)
     if ins.dual and kind in ("f16", "bf16"):
         raise Unsupported(
             f"{ins.opcode}: PTX has a second predicate for f32, f64, pairs and integers only"
@@ -151,7 +153,7 @@ def set_(ins: Instr) -> Pure:
     """set.cmp{.and,.or,.xor}{.ftz}.dtype.stype d, a, b{, c}: all ones or 1.0 where true, else 0."""
     kind = ins.types[-1]
     out = ins.types[-2]
-    relation, combine = _relation(ins, kind)
+    relation, combine, sources = _relation(ins, kind)
     join: Any = _join(combine)
     half = relation.packed
     dtype = np.uint16 if half or out in ("u16", "s16", "f16", "bf16") else np.uint32
@@ -167,6 +169,4 @@ def set_(ins: Instr) -> Pure:
         result = np.where(bools, true, dtype(0))
         return result.view(np.uint32) if half else result
 
-    register = f"b{width(kind)}" if kind in INTEGER_TYPES else kind
-    sources = (register, register) + ("pred",) * bool(combine)
     return build(sources, (f"b{32 if half else 8 * dtype().itemsize}",), vector=vector)

@@ -5,19 +5,20 @@ Conversions to and from packed small formats are in convert_packed.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.chip.alu import pipes, rounding
-from b200.chip.alu.build import SIGNED, build, is_signed, ones, width
+from b200.chip.alu.build import SIGNED, bounds, build, is_signed, ones, width
 from b200.chip.alu.convert_packed import SMALL_TYPES, convert_packed
 from b200.effects import LooksAtLanes
 from b200.errors import Unsupported
 from b200.hardware import RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Reg
 from b200.registry import DTYPES, FULL, LaneValues, Narrowing, Pure, Run, as_mask, pure, warp
-from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -36,11 +37,8 @@ def cvt(ins: Instr) -> Pure:
     _check_bytes(ins, source, target)
     if source in rounding.FLOATS:
         return _from_float(ins, source, target)
-    return (
-        _integer_to_float(ins, source, target)
-        if target in rounding.FLOATS
-        else _integers(ins, source, target)
-    )
+    to_float = target in rounding.FLOATS
+    return (_integer_to_float if to_float else _integers)(ins, source, target)
 
 
 def _check_bytes(ins: Instr, source: str, target: str) -> None:
@@ -72,14 +70,9 @@ def _integers(ins: Instr, source: str, target: str) -> Pure:
     return build((source,), (target,), expr=expr, vexpr=vexpr)
 
 
-def _bounds(kind: str) -> tuple[int, int]:
-    n = width(kind)
-    return (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
-
-
 def _saturated(source: str, target: str):
     sign = 1 << (width(source) - 1) if is_signed(source) else 0
-    (low, high), mask = _bounds(target), ones(width(target))
+    (low, high), mask = bounds(target), ones(width(target))
     return lambda a: min(max((a ^ sign) - sign, low), high) & mask
 
 
@@ -133,28 +126,22 @@ def _from_float(ins: Instr, source: str, target: str) -> Pure:
     form = rounding.FLOATS[source]
     if target in INTEGER_TYPES:
         mode = ins.one(*TO_INTEGRAL)
-        function = _float_to_integer(form, target, TO_INTEGRAL[mode])
-        return build(
-            (source,), (target,), vector=_flushing(function, form) if ins.has("ftz") else function
-        )
+        function = _float_to_integer(form, target, TO_INTEGRAL[mode], ins.has("ftz"))
+        return build((source,), (target,), vector=function)
     return _floats(ins, form, rounding.FLOATS[target])
 
 
-def _flushing(function, form: rounding.Float):
-    return lambda a: function(rounding.flush(a, form))
-
-
-def _float_to_integer(form: rounding.Float, target: str, to_integral):
+def _float_to_integer(form: rounding.Float, target: str, to_integral: Callable, ftz: bool):
     """Clamped to the target's range. NaN gives 0, or the pattern 1000..0 if a type has 64 bits."""
     n = width(target)
-    low, high = _bounds(target)
+    low, high = bounds(target)
     dtype = (SIGNED if is_signed(target) else DTYPES)[n]
     wide = form.bits == 64 or n == 64
     nan = dtype(0) if not wide else dtype(low if is_signed(target) else 1 << (n - 1))
     above, below = float(high), float(low)  # float(2^64 - 1) is 2^64, itself out of range
 
     def convert(a: np.ndarray):
-        x = to_integral(form.decode(a))
+        x = to_integral(form.decode(rounding.flush(a, form) if ftz else a))
         inside = (x < above) & (x > below)
         r = np.where(inside, x, 0.0).astype(dtype)
         r = np.where(x >= above, dtype(high), np.where(x <= below, dtype(low), r))
@@ -190,7 +177,7 @@ def _floats(ins: Instr, form: rounding.Float, to: rounding.Float) -> Pure:
         if sat:
             r = rounding.saturate(r, to)
         if finite:
-            r = clamp_finite(r, to)
+            r = rounding.clamp_finite(r, to)
         return rounding.rectify(r, to) if relu else r
 
     overflows = narrows and not (sat or finite)
@@ -205,23 +192,14 @@ def encode_integral(a: np.ndarray, form: rounding.Float, to_integral) -> np.ndar
     return rounding.encode(to_integral(form.decode(a)), form)
 
 
-def clamp_finite(u: np.ndarray, form: rounding.Float) -> np.ndarray:
-    """.satfinite: infinities become the largest finite number of their sign."""
-    return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
-
-
 # --- address spaces -------------------------------------------------------------------------------
 
 WINDOWS = {
     "global": 0,
-    "shared": SHARED_WINDOW,
-    "shared::cta": SHARED_WINDOW,
-    "shared::cluster": SHARED_WINDOW,
+    **dict.fromkeys(("shared", "shared::cta", "shared::cluster"), SHARED_WINDOW),
     "local": LOCAL_WINDOW,
-    "param": PARAM_WINDOW,
-    "param::entry": PARAM_WINDOW,
+    **dict.fromkeys(("param", "param::entry"), PARAM_WINDOW),
 }
-ADDRESS_MASK = (1 << 56) - 1
 
 
 @pure("cvta", states=pipes.move)
@@ -236,7 +214,7 @@ def cvta(ins: Instr) -> Pure:
     if window == 0:
         source = "{0}"
     else:
-        source = f"({{0}} & {ADDRESS_MASK:#x})" if back else f"({{0}} | {window:#x})"
+        source = f"({{0}} & {WINDOW_MASK:#x})" if back else f"({{0}} | {window:#x})"
     return build(("u64",), ("u64",), expr=source, vexpr=source)
 
 
@@ -249,13 +227,7 @@ def isspacep(ins: Instr) -> Pure:
     return build(("u64",), ("pred",), expr=expr, vexpr=vexpr)
 
 
-@warp(
-    "isspacep.shared",
-    "isspacep.shared::cta",
-    states=LooksAtLanes(),
-    out=1,
-    uniform="args",
-)
+@warp("isspacep.shared", "isspacep.shared::cta", states=LooksAtLanes(), out=1, uniform="args")
 def isspacep_cta(ins: Instr) -> Run:
     """isspacep for the executing CTA's own shared memory: the address names its rank."""
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from b200 import formats
 from b200.chip.alu import pipes
-from b200.chip.alu.build import build, is_signed, ones
-from b200.chip.alu.rounding import FLOATS, canonical, encode, rectify
+from b200.chip.alu.build import bounds, build, ones, width
+from b200.chip.alu.rounding import FLOATS, canonical, clamp_finite, encode, rectify
 from b200.program.module import Instr
 from b200.registry import Narrowing, Pure, pure
 
@@ -57,7 +57,7 @@ def _to_half_pair(ins: Instr, target: str) -> Pure:
         else:
             r = encode(f32.decode(both), form, mode)
         if finite:
-            r = np.where(r & (form.sign - 1) == form.infinity, r - form.bits_dtype(1), r)
+            r = clamp_finite(r, form)
         return (rectify(r, form) if relu else r).view(np.uint32)
 
     narrows = None if finite else Narrowing("f32", form.name, 2)
@@ -174,9 +174,7 @@ def _unpacked(small: str, target: str, relu: bool) -> np.ndarray:
 def cvt_pack(ins: Instr) -> Pure:
     """cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}: saturated a above b, and c above both."""
     chained = ins.has("b32")
-    kind = ins.types[0]
-    n = int(kind[1:])
-    low, high = (-(1 << (n - 1)), ones(n - 1)) if is_signed(kind) else (0, ones(n))
+    n, (low, high) = width(ins.types[0]), bounds(ins.types[0])
 
     def clamp(x: int):
         return min(max((x ^ 0x80000000) - 0x80000000, low), high) & ones(n)

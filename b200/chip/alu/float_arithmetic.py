@@ -111,7 +111,6 @@ def arithmetic(ins: Instr) -> Pure:
 def _mixed(ins: Instr, op: str, kind: str) -> Pure:
     """add, sub, fma .f32.{f16,bf16}: narrow first operands, fp32 last operand and result."""
     mode = ins.one(*rounding.MODES) or "rn"
-    sat = ins.has("sat")
     narrow, form, single = rounding.FLOATS[kind], rounding.FLOATS["f32"], _single(op)
 
     def run(*args):
@@ -119,11 +118,7 @@ def _mixed(ins: Instr, op: str, kind: str) -> Pure:
         return rounding.encode(single(mode, *values, form.decode(args[-1])), form, mode)
 
     sources = (kind,) * (ARITY[op] - 1) + ("f32",)
-
-    def clamped(*args):
-        return rounding.saturate(run(*args), form)
-
-    return build(sources, ("f32",), vector=clamped if sat else run)
+    return build(sources, ("f32",), vector=finished(run, form, sat=ins.has("sat")))
 
 
 @typed("float", "abs", "neg")
@@ -133,13 +128,11 @@ def abs_neg(ins: Instr) -> Pure:
     form = rounding.FLOATS[rounding.scalar_kind(kind)]
     ftz = ins.has("ftz")
     each = 0x10001 if kind.endswith("x2") else 1
-    if ins.mods[0] == "neg":
-        source = f"({{0}} ^ {each * form.sign:#x})"
-    else:
-        source = f"({{0}} & {each * (form.sign - 1):#x})"
+    op, mask = ("^", form.sign) if ins.mods[0] == "neg" else ("&", form.sign - 1)
     if not ftz:
+        source = f"({{0}} {op} {each * mask:#x})"
         return build((kind,), (kind,), expr=source, vexpr=source)
-    change = (lambda u: u ^ form.sign) if ins.mods[0] == "neg" else (lambda u: u & (form.sign - 1))
+    change = (lambda u: u ^ mask) if op == "^" else (lambda u: u & mask)
     return build((kind,), (kind,), vector=rounding.lift(kind, finished(change, form, ftz)))
 
 

@@ -17,15 +17,9 @@ from b200.registry import DTYPES, Pure, as_bools, as_mask, pure
 PACKED = ("u16x2", "s16x2")
 
 
-def _unpacked(kind: str) -> tuple[str, np.dtype]:
-    """Scalar type of a packed one and the numpy type its halves are looked at as."""
-    scalar = kind.removesuffix("x2")
-    return scalar, (SIGNED if is_signed(kind) else DTYPES)[16]
-
-
 def _halves(kind: str, operation) -> Pure:
     """A two-operand operation on both 16-bit halves of a register."""
-    _, dtype = _unpacked(kind)
+    dtype = (SIGNED if is_signed(kind) else DTYPES)[16]
 
     def vector(a: np.ndarray, b: np.ndarray):
         return operation(a.view(dtype), b.view(dtype)).view(np.uint32)
@@ -71,10 +65,10 @@ def _high(n: int, signed: bool):
     """High half of the product of arrays of n bits (n = 16, 32: by a wider product)."""
     if n == 64:
         return mul_hi_s64 if signed else mul_hi_u64
-    views, wide = (SIGNED, SIGNED) if signed else (DTYPES, DTYPES)
+    views = SIGNED if signed else DTYPES
 
     def high(a: np.ndarray, b: np.ndarray):
-        product = a.view(views[n]).astype(wide[2 * n]) * b.view(views[n])
+        product = a.view(views[n]).astype(views[2 * n]) * b.view(views[n])
         return (product >> n).astype(DTYPES[n])
 
     return high
@@ -111,46 +105,31 @@ def _wide_vector(n: int, signed: bool) -> str:
     return f"np.multiply({view}({{0}}), {view}({{1}}), dtype={wide}).view(np.uint{2 * n})"
 
 
-@typed("integer", "mul")
-def mul(ins: Instr) -> Pure:
-    """mul{.hi,.lo,.wide}: 9.7.1.3."""
-    kind = ins.types[-1]
-    mode = ins.one("hi", "lo", "wide")
+@typed("integer", "mul", "mad")
+def mul_mad(ins: Instr) -> Pure:
+    """mul{.hi,.lo,.wide}: 9.7.1.3; mad{.hi,.lo,.wide}, mad.hi.sat.s32: 9.7.1.4."""
+    kind, mode = ins.types[-1], ins.one("hi", "lo", "wide")
     n, signed = width(kind), is_signed(kind)
+    out = f"{kind[0]}{2 * n}" if mode == "wide" else kind
+    adds = ins.mods[0] == "mad"
+    c, sources = (" + {2}", (kind, kind, out)) if adds else ("", (kind, kind))
     if mode == "lo":
-        expr, vexpr = f"({{0}} * {{1}} & {ones(n):#x})", "({0} * {1})"
-        return build((kind, kind), (kind,), expr=expr, vexpr=vexpr)
-    if mode == "hi":
-        expr = f"({_product(n, signed)} >> {n} & {ones(n):#x})"
-        return build((kind, kind), (kind,), expr=expr, vector=_high(n, signed))
-    out = f"{kind[0]}{2 * n}"
-    expr = f"({_product(n, signed)} & {ones(2 * n):#x})"
-    return build((kind, kind), (out,), expr=expr, vexpr=_wide_vector(n, signed))
-
-
-@typed("integer", "mad")
-def mad(ins: Instr) -> Pure:
-    """mad{.hi,.lo,.wide}, mad.hi.sat.s32: 9.7.1.4."""
-    kind = ins.types[-1]
-    mode = ins.one("hi", "lo", "wide")
-    n, signed = width(kind), is_signed(kind)
-    if mode == "lo":
-        expr = f"({{0}} * {{1}} + {{2}} & {ones(n):#x})"
-        vexpr = f"(np.multiply({{0}}, {{1}}, dtype=np.uint{n}) + {{2}})"
-        return build((kind,) * 3, (kind,), expr=expr, vexpr=vexpr)
+        expr = f"({{0}} * {{1}}{c} & {ones(n):#x})"
+        product = f"np.multiply({{0}}, {{1}}, dtype=np.uint{n})" if adds else "{0} * {1}"
+        return build(sources, (out,), expr=expr, vexpr=f"({product}{c})")
     if mode == "wide":
-        out = f"{kind[0]}{2 * n}"
-        expr = f"({_product(n, signed)} + {{2}} & {ones(2 * n):#x})"
-        vexpr = f"({_wide_vector(n, signed)} + {{2}})"
-        return build((kind, kind, out), (out,), expr=expr, vexpr=vexpr)
-    high = f"({_product(n, signed)} >> {n})"
-    if ins.has("sat"):
-        c = _signed_scalar("{2}", 32)
-        expr = f"(min(max({high} + {c}, -0x80000000), 0x7fffffff) & 0xffffffff)"
-        return build((kind,) * 3, (kind,), expr=expr)
-    hi = _high(n, signed)
-    expr = f"({high} + {{2}} & {ones(n):#x})"
-    return build((kind,) * 3, (kind,), expr=expr, vector=lambda a, b, c: hi(a, b) + c)
+        expr = f"({_product(n, signed)}{c} & {ones(2 * n):#x})"
+        vexpr = _wide_vector(n, signed)
+        return build(sources, (out,), expr=expr, vexpr=f"({vexpr}{c})" if adds else vexpr)
+    exact, high = f"{_product(n, signed)} >> {n}", _high(n, signed)
+    if adds and ins.has("sat"):
+        total = f"({exact}) + {_signed_scalar('{2}', 32)}"
+        expr = f"(min(max({total}, -0x80000000), 0x7fffffff) & 0xffffffff)"
+        return build(sources, (out,), expr=expr)
+    if adds:
+        vector, expr = lambda a, b, c: high(a, b) + c, f"(({exact}) + {{2}} & {ones(n):#x})"
+        return build(sources, (out,), expr=expr, vector=vector)
+    return build(sources, (out,), expr=f"({exact} & {ones(n):#x})", vector=high)
 
 
 @pure("mul24", "mad24", states=pipes.INTEGER)
@@ -319,8 +298,7 @@ def dot(ins: Instr) -> Pure:
     def scalar(a: int, b: int, c: int):
         return int(vector(*(np.array([v], np.uint32) for v in (a, b, c)))[0])
 
-    kinds = ("b32", "b32", "b32")
-    return build(kinds, ("b32",), scalar=scalar, vector=vector)
+    return build(("b32",) * 3, ("b32",), scalar=scalar, vector=vector)
 
 
 export(clamp_s32=clamp_s32)

@@ -149,9 +149,7 @@ def funnel(ins: Instr) -> Pure:
     left, wrap = ins.one("l", "r") == "l", ins.one("wrap", "clamp") == "wrap"
     amount = "({2} & 31)" if wrap else "min({2}, 32)"
     pair = "({1} << 32 | {0})"
-    expr = (
-        f"({pair} << {amount} >> 32 & 0xffffffff)" if left else f"({pair} >> {amount} & 0xffffffff)"
-    )
+    expr = f"({pair} {f'<< {amount} >> 32' if left else f'>> {amount}'} & 0xffffffff)"
 
     def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         n = (c & 31 if wrap else np.minimum(c, 32)).astype(np.uint64)
@@ -211,8 +209,7 @@ def prmt(ins: Instr) -> Pure:
 @pure("selp", states=pipes.selection)
 def selp(ins: Instr) -> Pure:
     """selp d, a, b, p: a where p, else b (9.7.6.3)."""
-    kind = ins.types[-1]
-    kind = f"b{width(kind)}"
+    kind = f"b{width(ins.types[-1])}"
     a, b = (f"arr{width(kind)}({{{i}}})" for i in (0, 1))
     vexpr = f"np.where(as_bools({{2}}), {a}, {b})"
 
@@ -228,18 +225,11 @@ def slct(ins: Instr) -> Pure:
     """slct{.ftz}.dtype.{s32,f32} d, a, b, c: a where c >= 0, else b; NaN is not (9.7.6.4)."""
     condition = ins.types[-1]
     kind = f"b{width(ins.types[-2])}"
-    ftz = condition == "f32" and ins.has("ftz")  # a flushed subnormal is 0, and -0 >= 0
-
-    def chosen(c: np.ndarray):
-        if condition == "s32":
-            return c.view(np.int32) >= 0
-        value = c.view(np.float32)
-        if ftz:
-            return (value >= 0) | (np.abs(value) < np.float32(2.0**-126))
-        return value >= 0
+    least = -(2.0**-126) if ins.has("ftz") else 0.0  # a flushed subnormal is 0, and -0 >= 0
 
     def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
-        return np.where(chosen(c), a, b)
+        value = c.view(np.int32 if condition == "s32" else np.float32)
+        return np.where((value >= 0) | (value > least), a, b)
 
     expr = "({0} if {2} < 0x80000000 else {1})" if condition == "s32" else None
     return build((kind, kind, "b32"), (kind,), expr=expr, vector=vector)

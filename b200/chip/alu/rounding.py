@@ -111,6 +111,11 @@ def rectify(u: np.ndarray, form: Float) -> np.ndarray:
     return np.where((u & form.sign != 0) & ~is_nan(u, form), form.bits_dtype(0), u)
 
 
+def clamp_finite(u: np.ndarray, form: Float) -> np.ndarray:
+    """.satfinite: infinities become the largest finite number of their sign."""
+    return np.where(u & (form.sign - 1) == form.infinity, u - form.bits_dtype(1), u)
+
+
 def is_nan(u: np.ndarray, form: Float) -> np.ndarray:
     return u & (form.sign - 1) > form.infinity
 
@@ -127,9 +132,7 @@ def all_finite(r: np.ndarray) -> bool:
 def canonical(r: np.ndarray, form: Float) -> np.ndarray:
     """A native float array as patterns with canonical NaNs (fp64 keeps what the host computes)."""
     u = r.view(form.bits_dtype)
-    if form.bits == 64:
-        return u
-    if all_finite(r):
+    if form.bits == 64 or all_finite(r):
         return u
     return np.where(np.isnan(r), form.bits_dtype(form.nan), u)
 
@@ -144,10 +147,10 @@ def order_key(u: np.ndarray, form: Float) -> np.ndarray:
 
 
 def to_odd(s: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Round to odd: s is a nearest float64; the exact value is above it, below it, or equal."""
-    even = s.view(np.uint64) & 1 == 0
-    s = np.where(above & even, np.nextafter(s, np.inf), s)
-    return np.where(below & even, np.nextafter(s, -np.inf), s)
+    """Round to odd: s is the nearest number; the exact value is above it, below it, or equal."""
+    even, infinity = s.view(f"u{s.itemsize}") & 1 == 0, s.dtype.type(np.inf)
+    s = np.where(above & even, np.nextafter(s, infinity), s)
+    return np.where(below & even, np.nextafter(s, -infinity), s)
 
 
 def sum_error(x: np.ndarray, y: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -195,9 +198,7 @@ def _encode_bf16(x: np.ndarray, form: Float, mode: str) -> np.ndarray:
     """bf16 is the upper half of fp32: rounded to odd there first, then cut."""
     r = x.astype(np.float32)
     back = r.astype(np.float64)
-    even = r.view(np.uint32) & 1 == 0
-    r = np.where((x > back) & even, np.nextafter(r, np.float32(np.inf)), r)
-    r = np.where((x < back) & even, np.nextafter(r, np.float32(-np.inf)), r)
+    r = to_odd(r, x > back, x < back)
     u = r.view(np.uint32)
     if mode == "rn":
         u = u + (0x7FFF + (u >> 16 & 1))

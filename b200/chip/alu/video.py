@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from b200.chip.alu import pipes
-from b200.chip.alu.build import SIGNED, build, is_signed
+from b200.chip.alu.build import SIGNED, bounds, build, is_signed
 from b200.program.module import Instr
 from b200.registry import DTYPES, Pure, pure
 
@@ -34,8 +34,8 @@ def packed_video(ins: Instr) -> Pure:
     what, bits = name[1:-1], 32 // int(name[-1])
     result, left, right = ins.types[-3:]
     views = [(SIGNED if is_signed(kind) else DTYPES)[bits] for kind in (left, right)]
-    signed, clamps, adds = is_signed(result), ins.has("sat"), ins.has("add")
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    clamps, adds = ins.has("sat"), ins.has("add")
+    low, high = bounds(f"{result[0]}{bits}")
 
     def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray):
         x, y = (

@@ -14,21 +14,25 @@ import numpy as np
 from b200.chip.alu.rounding import FLOATS, is_nan, order_key
 from b200.effects import CountsEvents, Elects, Exchanges, LooksAtLanes, MeetsInWarp, Sleeps
 from b200.errors import Fault
+from b200.program.meeting import groups_of
 from b200.program.module import Imm, Instr
-from b200.registry import FULL, LaneValues, Run, active, as_bools, as_mask, lanes, lanes_text, warp
+from b200.registry import (
+    FULL,
+    UFUNCS,
+    LaneValues,
+    Run,
+    active,
+    as_bools,
+    as_mask,
+    lanes,
+    lanes_text,
+    warp,
+)
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
 
 LANE = np.arange(32)
-
-
-def groups_of(mask: int, members: LaneValues) -> dict[int, int]:
-    """Membermask -> the lanes of `mask` that give it."""
-    if not isinstance(members, np.ndarray):
-        return {members & FULL: mask}
-    values = dict.fromkeys(int(members[i]) for i in active(mask))
-    return {value: mask & as_mask(members == value) for value in values}
 
 
 def in_groups(one: Run, predicate: int | None = None) -> Run:
@@ -134,20 +138,17 @@ def shuffle_sources(mode: str, b: LaneValues, c: LaneValues) -> tuple[np.ndarray
     """Source lane of each lane and whether it is in range, by the clamp and segment mask in c."""
     all_b, all_c = (lanes(x, np.uint32).astype(np.int64) for x in (b, c))
     amount, clamp, segment = all_b & 31, all_c & 31, all_c >> 8 & 31
-    last = (LANE & segment) | (clamp & ~segment & 31)
     first = LANE & segment
+    last = first | (clamp & ~segment & 31)
     if mode == "up":
         source = LANE - amount
-        valid = source >= last
     elif mode == "down":
         source = LANE + amount
-        valid = source <= last
     elif mode == "bfly":
         source = LANE ^ amount
-        valid = source <= last
     else:
         source = first | (amount & ~segment)
-        valid = source <= last
+    valid = source >= last if mode == "up" else source <= last
     return np.where(valid, source, LANE), valid
 
 
@@ -208,23 +209,13 @@ def match(ins: Instr) -> Run:
     return in_groups(one, 1)
 
 
-REDUCTIONS = {
-    "add": lambda x: x.sum(dtype=x.dtype),
-    "min": lambda x: x.min(),
-    "max": lambda x: x.max(),
-    "and": lambda x: np.bitwise_and.reduce(x),
-    "or": lambda x: np.bitwise_or.reduce(x),
-    "xor": lambda x: np.bitwise_xor.reduce(x),
-}
-
-
 @warp("redux.sync", states=Exchanges(pipe="shuffle"), out=1, uniform="group")
 def redux(ins: Instr) -> Run:
     """redux.sync.op.{u32,s32,b32} and redux.sync.{min,max}{.abs}{.NaN}.f32 d, a, membermask."""
     kind = ins.types[-1]
-    op = ins.one(*REDUCTIONS)
+    op = ins.one(*UFUNCS)
     magnitude, propagate = ins.has("abs"), ins.has("NaN")
-    reduce = REDUCTIONS[op]
+    reduce = UFUNCS[op].reduce
 
     def one(warp: Fragment, here: int, a: np.ndarray):
         values = lanes(a, np.uint32)[as_bools(here)]

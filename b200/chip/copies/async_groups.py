@@ -7,7 +7,7 @@ copy that is complete when `Machine.issue` returns is not recorded at all.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from b200.chip.operations import Action, Operation
@@ -58,23 +58,16 @@ class Groups:
         """A copy that is under way in a group older than the `but_last` most recent groups; None if
         there is none.
         """
-        for group in list(self.groups)[: max(0, len(self.groups) - but_last)]:
-            for copy in group:
-                if not copy.done:
-                    return copy
-        return None
+        older = list(self.groups)[: max(0, len(self.groups) - but_last)]
+        return next((copy for group in older for copy in group if not copy.done), None)
 
     def under_way(self) -> list[Copy]:
         return [c for group in (*self.groups, self.open) for c in group if not c.done]
 
 
-def _table(warp: Fragment) -> dict[tuple[str, int, int], Groups]:
-    return warp.cta.async_groups
-
-
 def groups_of(warp: Fragment, kind: str, lane: int) -> Groups | None:
     """The thread's groups of a kind, None if none of its copies was ever left under way."""
-    return _table(warp).get((kind, warp.index, lane))
+    return warp.cta.async_groups.get((kind, warp.index, lane))
 
 
 def issue_in_group(
@@ -90,21 +83,24 @@ def issue_in_group(
     warp.machine.issue(operation, warp, apply)
     if not copy.done:
         for lane in active(mask):
-            _table(warp).setdefault((kind, warp.index, lane), Groups()).open.append(copy)
+            of_thread = warp.cta.async_groups.setdefault((kind, warp.index, lane), Groups())
+            of_thread.open.append(copy)
+
+
+def _of_threads(warp: Fragment, kind: str, mask: int) -> Iterator[Groups]:
+    for lane in active(mask) if warp.cta.async_groups else ():
+        if (groups := groups_of(warp, kind, lane)) is not None:
+            yield groups
 
 
 def commit(warp: Fragment, kind: str, mask: int) -> None:
     """commit_group of the threads in `mask`."""
-    if _table(warp):
-        for lane in active(mask):
-            if (groups := groups_of(warp, kind, lane)) is not None:
-                groups.commit()
+    for groups in _of_threads(warp, kind, mask):
+        groups.commit()
 
 
 def wait(warp: Fragment, kind: str, mask: int, but_last: int) -> None:
     """wait_group: Blocked while a group before the `but_last` most recent ones is under way."""
-    if _table(warp):
-        for lane in active(mask):
-            groups = groups_of(warp, kind, lane)
-            if groups is not None and (copy := groups.pending(but_last)) is not None:
-                raise Blocked(copy)
+    for groups in _of_threads(warp, kind, mask):
+        if (copy := groups.pending(but_last)) is not None:
+            raise Blocked(copy)

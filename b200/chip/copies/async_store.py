@@ -6,12 +6,15 @@ mbarrier lies in the CTA of the destination.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.chip.copies.landing import Landing, complete
-from b200.chip.copies.reductions import SHARED, combiner
+from b200.chip.global_memory import Region
+from b200.chip.memory.reductions import SHARED, combiner
 from b200.chip.operations import RedAsync, StAsync
 from b200.effects import Copies
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
@@ -51,76 +54,61 @@ class Lanes:
 def _columns(value: LaneValues | tuple, size: int) -> np.ndarray:
     """A scalar or vector operand as [32 lanes, elements] of `size` bytes."""
     items = value if isinstance(value, tuple) else (value,)
-    dtype = DTYPES[8 * size]
-    bits = (1 << 8 * size) - 1
-    return np.stack([lanes(x if isinstance(x, np.ndarray) else x & bits, dtype) for x in items], 1)
+    return np.stack([lanes(x, DTYPES[8 * size]) for x in items], 1)
 
 
-def _stores(ins: Instr) -> Copies:
-    return Copies(source="", target="shared::cluster", signals="mbarrier")
-
-
-def _reduces(ins: Instr) -> Copies:
-    return Copies(
-        source="",
-        target="shared::cluster",
-        signals="mbarrier",
-        operation=ins.mods[-2],
-        floats="f" in ins.mods[-1],
-    )
-
-
-@warp("st.async", states=_stores)
-def st_async(ins: Instr) -> Run:
-    """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
-    size = SCALARS[ins.mods[-1]]
-    each = size * VECTORS.get(ins.mods[-2], 1)
+def _to_places(
+    ins: Instr, size: int, each: int, operation: type[StAsync | RedAsync], put: Callable[..., None]
+) -> Run:
+    """A run function that issues an operation for each place. size: of an element. each: bytes of a
+    lane. put(shared memory, offsets, data [lanes, elements]): its effect, but for the mbarrier's.
+    """
     groups = Lanes(ins, each)
 
     def run(
         warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, mbar: LaneValues
     ):
         for place, offsets, chosen in groups(warp, mask, address, mbar):
-            data, nbytes = _columns(value, size)[chosen], each * offsets.size
+            data = _columns(value, size)[chosen]
 
-            def apply(
-                place: Place = place,
-                offsets: np.ndarray = offsets,
-                data: np.ndarray = data,
-                nbytes: int = nbytes,
-            ):
-                smem = place.cta.smem.u64 if size == 8 else place.cta.smem.u32
-                smem[(offsets // size)[:, None] + np.arange(each // size)] = data
-                complete(place, nbytes, warp, ins)
+            def apply(place: Place = place, offsets: np.ndarray = offsets, data: np.ndarray = data):
+                put(place.cta.smem, offsets, data)
+                complete(place, each * offsets.size, warp, ins)
 
-            warp.machine.issue(StAsync(nbytes, each, place, offsets), warp, apply)
+            warp.machine.issue(operation(each * offsets.size, each, place, offsets), warp, apply)
 
     return run
+
+
+_STORES = Copies(source="", target="shared::cluster", signals="mbarrier")
+
+
+@warp("st.async", states=_STORES)
+def st_async(ins: Instr) -> Run:
+    """st.async{.weak}{.shared::cluster}.COMPLETION{.v2|.v4}.TYPE [addr], value, [mbar]"""
+    size = SCALARS[ins.mods[-1]]
+    count = VECTORS.get(ins.mods[-2], 1)
+
+    def put(smem: Region, offsets: np.ndarray, data: np.ndarray):
+        items = smem.u64 if size == 8 else smem.u32
+        items[(offsets // size)[:, None] + np.arange(count)] = data
+
+    return _to_places(ins, size, size * count, StAsync, put)
+
+
+def _reduces(ins: Instr) -> Copies:
+    return replace(_STORES, operation=ins.mods[-2], floats="f" in ins.mods[-1])
 
 
 @warp("red.async", states=_reduces)
 def red_async(ins: Instr) -> Run:
     """red.async.relaxed.cluster{.shared::cluster}.COMPLETION.OP.TYPE [addr], value, [mbar]"""
     op, kind = ins.mods[-2:]
-    combine = combiner(op, kind, SHARED)
-    each = SCALARS[kind]
-    groups = Lanes(ins, each)
+    combine, size = combiner(op, kind, SHARED), SCALARS[kind]
 
-    def run(warp: Fragment, mask: int, address: LaneValues, value: LaneValues, mbar: LaneValues):
-        for place, offsets, chosen in groups(warp, mask, address, mbar):
-            data, nbytes = _columns(value, each)[chosen].view(np.uint8), each * offsets.size
+    def put(smem: Region, offsets: np.ndarray, data: np.ndarray):
+        for at, value in zip(offsets.tolist(), data.view(np.uint8)):  # lanes may share an address
+            to = smem.u8[at : at + size]
+            to[:] = combine(to, value)
 
-            def apply(
-                place: Place = place,
-                offsets: np.ndarray = offsets,
-                data: np.ndarray = data,
-                nbytes: int = nbytes,
-            ):
-                for at, bytes_ in zip(offsets.tolist(), data):  # lanes may share an address
-                    to = place.cta.smem.u8[at : at + each]
-                    to[:] = combine(to, bytes_)
-                complete(place, nbytes, warp, ins)
-
-            warp.machine.issue(RedAsync(nbytes, each, place, offsets), warp, apply)
-
-    return run
+    return _to_places(ins, size, size, RedAsync, put)

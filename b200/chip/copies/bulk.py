@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from b200.chip import operations as ops
 from b200.chip.copies.async_groups import commit, issue_in_group, wait
 from b200.chip.copies.landing import Landing, complete
-from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
 from b200.chip.memory.addressing import shared_address
-from b200.chip.operations import (
-    BulkLoad,
-    BulkPrefetch,
-    BulkReduce,
-    BulkReduceToPeer,
-    BulkStore,
-    BulkToPeer,
-)
+from b200.chip.memory.reductions import GLOBAL, SHARED, combiner
 from b200.effects import CommitsGroup, Copies, WaitsForGroups
 from b200.errors import Fault
 from b200.program.module import Instr
@@ -38,16 +31,16 @@ def check_bulk_size(nbytes: int) -> None:
         raise Fault(f"a bulk copy of {nbytes} bytes: the size must be a multiple of {UNIT}")
 
 
-def global_view(warp: Fragment, address: int, nbytes: int) -> np.ndarray:
+def global_view(warp: Fragment, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
     """uint8 view of global memory, checked."""
     region = warp.machine.memory.region(address, nbytes)
-    at = region.offset(address, nbytes, UNIT)
+    at = region.offset(address, nbytes, align)
     return region.u8[at : at + nbytes]
 
 
-def shared_view(warp: Fragment, address: int, nbytes: int) -> np.ndarray:
+def shared_view(warp: Fragment, address: int, nbytes: int, align: int = UNIT) -> np.ndarray:
     """uint8 view of the own CTA's shared memory, checked."""
-    at = warp.cta.smem_offset(shared_address(warp, address), nbytes, UNIT)
+    at = warp.cta.smem_offset(shared_address(warp, address), nbytes, align)
     return warp.cta.smem.u8[at : at + nbytes]
 
 
@@ -88,11 +81,8 @@ def bulk_load(ins: Instr) -> Run:
                 place.cta.smem.u8[place.offset : place.offset + nbytes] = data
                 complete(place, nbytes, warp, ins)
 
-        if from_global:
-            operation = BulkLoad(nbytes, src, places)
-        else:
-            operation = BulkToPeer(nbytes, src, places[0])
-        warp.machine.issue(operation, warp, apply)
+        load, to_peer = ops.BulkLoad(nbytes, src, places), ops.BulkToPeer(nbytes, src, places[0])
+        warp.machine.issue(load if from_global else to_peer, warp, apply)
 
     return run
 
@@ -108,18 +98,15 @@ def bulk_store(ins: Instr) -> Run:
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
         mask = rest[-1] & 0xFFFF if masked else 0xFFFF
-        if masked:
-            chosen = np.array([mask >> i & 1 for i in range(UNIT)], bool)
-            data, to = data.reshape(-1, UNIT), to.reshape(-1, UNIT)
+        chosen = np.array([mask >> i & 1 for i in range(UNIT)], bool)
 
-            def move():
-                np.copyto(to, data, where=chosen)
-        else:
-
-            def move():
+        def move():
+            if masked:
+                np.copyto(to.reshape(-1, UNIT), data.reshape(-1, UNIT), where=chosen)
+            else:
                 to[:] = data
 
-        operation = BulkStore(nbytes, source=src, destination=dst, mask=mask)
+        operation = ops.BulkStore(nbytes, source=src, destination=dst, mask=mask)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     return run
@@ -144,7 +131,7 @@ def bulk_reduce(ins: Instr) -> Run:
         def move():
             to[:] = combine(to, data)
 
-        operation = BulkReduce(nbytes, source=src, destination=dst)
+        operation = ops.BulkReduce(nbytes, source=src, destination=dst)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
     def run_shared(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int):
@@ -157,7 +144,7 @@ def bulk_reduce(ins: Instr) -> Run:
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
 
-        warp.machine.issue(BulkReduceToPeer(nbytes, src, place), warp, apply)
+        warp.machine.issue(ops.BulkReduceToPeer(nbytes, src, place), warp, apply)
 
     if to_global:
         return run_global
@@ -173,31 +160,24 @@ def bulk_prefetch(ins: Instr) -> Run:
         check_bulk_size(nbytes)
         src = warp.machine.memory.readable(src, nbytes)
         global_view(warp, src, nbytes)
-        warp.machine.issue(BulkPrefetch(nbytes, src), warp, lambda: None)
+        warp.machine.issue(ops.BulkPrefetch(nbytes, src), warp, lambda: None)
 
     return run
 
 
 @warp("cp.async.bulk.commit_group", states=CommitsGroup(bulk=True))
 def bulk_commit_group(ins: Instr) -> Run:
-    def run(warp: Fragment, mask: int):
-        commit(warp, "bulk", mask)
-
-    return run
+    return lambda warp, mask: commit(warp, "bulk", mask)
 
 
-def _waits(ins: Instr) -> WaitsForGroups:
-    return WaitsForGroups(bulk=True, sources=ins.has("read"))
-
-
-@warp("cp.async.bulk.wait_group", states=_waits, may_block=True)
+@warp(
+    "cp.async.bulk.wait_group",
+    states=lambda ins: WaitsForGroups(bulk=True, sources=ins.has("read")),
+    may_block=True,
+)
 def bulk_wait_group(ins: Instr) -> Run:
     """cp.async.bulk.wait_group{.read} N: at most the N most recent groups are left under way.
 
     Sources are read when destinations are written here, so .read waits as long.
     """
-
-    def run(warp: Fragment, mask: int, n: int):
-        wait(warp, "bulk", mask, n)
-
-    return run
+    return lambda warp, mask, n: wait(warp, "bulk", mask, n)

@@ -177,10 +177,7 @@ def _items(region: Region, nbytes: int) -> np.ndarray:
 
 @warp("cp.async.commit_group", states=CommitsGroup(bulk=False))
 def cp_async_commit_group(ins: Instr) -> Run:
-    def run(warp: Fragment, mask: int):
-        commit(warp, "cp.async", mask)
-
-    return run
+    return lambda warp, mask: commit(warp, "cp.async", mask)
 
 
 def _waits(ins: Instr) -> WaitsForGroups:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from b200.chip.memory.addressing import issuer, resolver
 from b200.chip.operations import Place
-from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
+from b200.chip.sync.mbarrier import mbarrier_at
 from b200.errors import Fault
 from b200.program.module import Instr
 from b200.registry import active
@@ -65,4 +65,5 @@ class Landing:
 
 def complete(place: Place, nbytes: int, warp: Fragment, ins: Instr) -> None:
     """Count a copy's bytes, which have landed at `place`, on its mbarrier."""
-    complete_tx_at(place.signal, place.mbarrier, nbytes, issuer(warp, ins, "async copy"))
+    who = issuer(warp, ins, "async copy")
+    mbarrier_at(place.signal, place.mbarrier).complete_tx(nbytes, who)

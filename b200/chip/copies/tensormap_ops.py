@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from b200.chip.copies import tensormap as tm
-from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared, shared_address
+from b200.chip.copies.bulk import global_view, shared_view
+from b200.chip.memory.addressing import SHARED_CTA, generic_to_shared
 from b200.chip.memory.loads_stores import memory_scope, order_of, space_of
 from b200.chip.operations import TensormapPrefetch
 from b200.effects import EditsTensormap, FencesTensormap, PrefetchesTensormap, PublishesTensormap
@@ -41,24 +42,16 @@ FIELDS = (*COUNTS, *VALUES, "global_stride", "global_address", "elemtype")
 def object_view(ins: Instr) -> Callable[[Any, int], np.ndarray]:
     """view(warp, address) -> uint8 view [128] of the object, in the state space of `ins`."""
 
-    def shared(warp: Fragment, address):
-        at = warp.cta.smem_offset(shared_address(warp, address), tm.BYTES, tm.ALIGN)
-        return warp.cta.smem.u8[at : at + tm.BYTES]
-
-    def in_global(warp: Fragment, address: int):
-        region = warp.machine.memory.region(address, tm.BYTES)
-        at = region.offset(address, tm.BYTES, tm.ALIGN)
-        return region.u8[at : at + tm.BYTES]
-
-    def generic(warp: Fragment, address):
+    def generic(warp: Fragment, address: int):
         try:
-            return in_global(warp, address)
+            return global_view(warp, address, tm.BYTES, tm.ALIGN)
         except Fault:
-            return shared(warp, generic_to_shared(address))
+            return shared_view(warp, generic_to_shared(address), tm.BYTES, tm.ALIGN)
 
-    if ins.has(*SHARED_CTA):
-        return shared
-    return in_global if ins.has("global") else generic
+    if ins.has(*SHARED_CTA) or ins.has("global"):
+        view = global_view if ins.has("global") else shared_view
+        return lambda warp, address: view(warp, address, tm.BYTES, tm.ALIGN)
+    return generic
 
 
 def replaced(field: str, bits: int, *operands: int) -> int:
@@ -93,11 +86,7 @@ def replaced(field: str, bits: int, *operands: int) -> int:
     return tm.put_field(bits, place, within(operands[0], low, high))
 
 
-def _edits(ins: Instr) -> EditsTensormap:
-    return EditsTensormap(space=space_of(ins))
-
-
-@lane("tensormap.replace", states=_edits)
+@lane("tensormap.replace", states=lambda ins: EditsTensormap(space=space_of(ins)))
 def tensormap_replace(ins: Instr) -> Run:
     """tensormap.replace.tile.FIELD{.global|.shared::cta}.b1024.TYPE [addr]{, ord}, new_value"""
     field = ins.mods[3]
@@ -135,11 +124,8 @@ def tensormap_cp_fenceproxy(ins: Instr) -> Run:
 
     def run(warp: Fragment, mask: int, dst, src, size):
         check_size(ins, first(size, mask))
-        dst, src = first(dst, mask), first(src, mask)
-        at = warp.cta.smem_offset(shared_address(warp, src), tm.BYTES, tm.ALIGN)
-        region = warp.machine.memory.region(dst, tm.BYTES)
-        to = region.offset(dst, tm.BYTES, tm.ALIGN)
-        region.u8[to : to + tm.BYTES] = warp.cta.smem.u8[at : at + tm.BYTES]
+        edited = shared_view(warp, first(src, mask), tm.BYTES, tm.ALIGN)
+        global_view(warp, first(dst, mask), tm.BYTES, tm.ALIGN)[:] = edited
 
     return run
 
@@ -162,19 +148,17 @@ def fence_proxy_tensormap(ins: Instr) -> Run:
     return run
 
 
-@lane(
-    "prefetch.tensormap",
-    "prefetch.param.tensormap",
-    "prefetch.const.tensormap",
-    states=PrefetchesTensormap(pipe="hint"),
-)
+PREFETCHES = tuple(f"prefetch{space}.tensormap" for space in ("", ".param", ".const"))
+
+
+@lane(*PREFETCHES, states=PrefetchesTensormap(pipe="hint"))
 def prefetch_tensormap(ins: Instr) -> Run:
     """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
-    generic = ins.mods[1] == "tensormap"
+    if ins.mods[1] != "tensormap":  # it is no generic address
+        return lambda warp, lane, address: None
 
-    def run(warp: Fragment, lane: int, address):
-        if generic:
-            t = tm.tensormap_at(warp, address)
-            warp.machine.issue(TensormapPrefetch(t), warp, lambda: None)
+    def run(warp: Fragment, lane: int, address: int):
+        t = tm.tensormap_at(warp, address)
+        warp.machine.issue(TensormapPrefetch(t), warp, lambda: None)
 
     return run

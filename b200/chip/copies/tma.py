@@ -15,9 +15,9 @@ from b200.chip.copies import tma_box
 from b200.chip.copies.async_groups import issue_in_group
 from b200.chip.copies.bulk import bulk_copy
 from b200.chip.copies.landing import Landing, complete
-from b200.chip.copies.reductions import GLOBAL, combiner
 from b200.chip.copies.tensormap import TensorMap, tensormap_at
 from b200.chip.memory.addressing import shared_address, signed
+from b200.chip.memory.reductions import GLOBAL, combiner
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 
 SMEM_ALIGN = 128
 GATHER_ROWS = 4
-REDUCE_OPS = tuple(GLOBAL)
-# Element format of the tensormap -> type of a reduction; bitwise ones take any integer of the size.
-REDUCE_TYPES: dict[str, str] = dict(
-    zip(
-        ("u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16"),
-        ("u32", "s32", "u64", "s64", "f16", "f32", "f32", "f64", "bf16"),
-    )
-)
+# Element format of the tensormap -> type of a bitwise reduction.
 BITWISE_TYPES = {"u32": "b32", "s32": "b32", "u64": "b64", "s64": "b64"}
 
 
@@ -98,7 +91,7 @@ class Form:
     def __init__(self, ins: Instr):
         self.rank = next(int(m[0]) for m in ins.mods if m[0].isdigit() and m[1:] == "d")
         self.four_rows = ins.has("tile::gather4", "tile::scatter4")
-        self.op = ins.one(*REDUCE_OPS)
+        self.op = ins.one(*GLOBAL)
 
     def boxes(self, t: TensorMap, coords: list[int]) -> list[list[int]]:
         """The start coordinates of each box. Raises Fault if they or the tensormap do not fit."""
@@ -114,14 +107,12 @@ class Form:
         return [[coords[0], row] for row in coords[1:]]
 
 
-@lane(
-    *(
-        f"cp.async.bulk.tensor.{d}d.{s}"
-        for d in range(1, 6)
-        for s in ("shared::cta", "shared::cluster")
-    ),
-    states=bulk_copy,
-)
+def _to(space: str) -> tuple[str, ...]:
+    """The names of a copy of a tensor to a state space."""
+    return tuple(f"cp.async.bulk.tensor.{rank}d.{space}" for rank in range(1, 6))
+
+
+@lane(*_to("shared::cta"), *_to("shared::cluster"), states=bulk_copy)
 def tensor_load(ins: Instr) -> Run:
     """cp.async.bulk.tensor.DIM.{shared::cta|shared::cluster}.global{.tile|.tile::gather4}
     .mbarrier::complete_tx::bytes{.multicast::cluster}{.cta_group::G}{.L2::cache_hint}
@@ -161,33 +152,22 @@ def each_issue(mask: int, *operands) -> Iterator[tuple[int, tuple[Any, ...]]]:
         yield 1 << i, tuple(pick(x, i) for x in operands)
 
 
-@warp(*(f"cp.async.bulk.tensor.{d}d.global" for d in range(1, 6)), states=bulk_copy)
+@warp(*_to("global"), "cp.reduce.async.bulk.tensor", states=bulk_copy)
 def tensor_store(ins: Instr) -> Run:
     """cp.async.bulk.tensor.DIM.global.shared::cta{.tile|.tile::scatter4}.bulk_group
     {.L2::cache_hint} [tensormap, {c0, ...}], [src]{, cache_policy}
+    cp.reduce.async.bulk.tensor.DIM.global.shared::cta.OP{.tile}.bulk_group{.L2::cache_hint} of the
+    same operands
 
-    A store is idempotent: lanes that issue the same one are served by one copy.
+    A store is idempotent: lanes that issue the same one are served by one copy. Each active lane
+    reduces.
     """
     form = Form(ins)
 
     def run(warp: Fragment, mask: int, address: int, coords: tuple, src: int, *rest):
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
-            _issue_store(warp, lanes, ins, form, one, where, at)
-
-    return run
-
-
-@warp("cp.reduce.async.bulk.tensor", states=bulk_copy)
-def tensor_reduce(ins: Instr) -> Run:
-    """cp.reduce.async.bulk.tensor.DIM.global.shared::cta.OP{.tile}.bulk_group{.L2::cache_hint}
-    [tensormap, {c0, ...}], [src]{, cache_policy}: each active lane reduces.
-    """
-    form = Form(ins)
-
-    def run(warp: Fragment, mask: int, address: int, coords: tuple, src: int, *rest):
-        for lanes, (one, where, at) in each_issue(mask, address, coords, src):
-            for i in active(lanes):
-                _issue_store(warp, 1 << i, ins, form, one, where, at)
+            for some in (1 << i for i in active(lanes)) if form.op else (lanes,):
+                _issue_store(warp, some, ins, form, one, where, at)
 
     return run
 
@@ -216,11 +196,11 @@ def _issue_store(
 
 def reduction(op: str, t: TensorMap) -> Callable[..., Any]:
     """The combining function of a tensor reduction: its type is the tensormap's element type."""
-    types = BITWISE_TYPES if op in ("and", "or", "xor") else REDUCE_TYPES
-    kind = types.get(t.element.name)
+    name = t.element.name
+    kind = BITWISE_TYPES.get(name) if op in ("and", "or", "xor") else name.removesuffix(".ftz")
     if kind is None or kind not in GLOBAL[op] or t.tf32:
-        raise Fault(f"reduction .{op} does not exist for elements of type {t.element.name}")
-    return combiner(op, kind, GLOBAL, flush=t.element.name == "f32.ftz")
+        raise Fault(f"reduction .{op} does not exist for elements of type {name}")
+    return combiner(op, kind, GLOBAL, flush=name == "f32.ftz")
 
 
 @lane("cp.async.bulk.prefetch.tensor", states=bulk_copy)
@@ -232,10 +212,6 @@ def tensor_prefetch(ins: Instr) -> Run:
 
     def run(warp: Fragment, lane: int, address, coords, *rest):
         access = TensorBoxes(warp, form, address, coords)
-        warp.machine.issue(TmaPrefetch(access), warp, _nothing)
+        warp.machine.issue(TmaPrefetch(access), warp, lambda: None)
 
     return run
-
-
-def _nothing():
-    pass

@@ -7,83 +7,36 @@ subnormal inputs and results to zero of their sign, to shared memory it keeps th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from b200.chip.memory.loads_stores import (
     halves,
     joined,
-    kind_of,
     memory_scope,
     order_of,
     policies_of,
     space_of,
 )
 from b200.chip.memory.places import address_array, by_window, spans
+from b200.chip.memory.reductions import on_patterns
 from b200.effects import Updates
-from b200.formats import decode, encode
 from b200.program.module import SINK, TYPE_BITS, Instr, Vec
 from b200.registry import DTYPES, QUIET, LaneValues, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
 
-_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
-
-def _flush(values: np.ndarray) -> np.ndarray:
-    """float64 values of f32 numbers, the subnormal ones replaced by zero of their sign."""
-    return np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(0.0, values), values)
-
-
-def _float_op(op: str, kind: str, flush: bool = False):
-    """Operation on values of a float format, rounded to nearest even; flush: f32 subnormals."""
-
-    def values(bits: np.ndarray):
-        if kind == "f32":
-            wide = bits.view(np.float32).astype(np.float64)
-            return _flush(wide) if flush else wide
-        if kind == "f64":
-            return bits.view(np.float64)
-        return decode(bits, kind)
-
-    def back(x: np.ndarray):
-        if kind == "f32":
-            narrow = x.astype(np.float32)
-            return (_flush(narrow).astype(np.float32) if flush else narrow).view(np.uint32)
-        if kind == "f64":
-            return x.view(np.uint64)
-        return encode(x, kind, saturate=False).astype(np.uint16)
-
-    functions = {"add": np.add, "min": np.fmin, "max": np.fmax}
-    return lambda old, b: back(np.atleast_1d(functions[op](values(old), values(b))))
-
-
-def _combine(op: str, kind: str, flush: bool):
-    """f(old, b, c) -> new on arrays of one element of the kind's unsigned dtype."""
-    width = TYPE_BITS[kind]
-    if kind in ("f16x2", "bf16x2"):
-        half = _float_op(op, kind[:-2])
-        return lambda old, b, c: half(old.view(np.uint16), b.view(np.uint16)).view(np.uint32)
-    if kind in ("f16", "bf16", "f32", "f64"):
-        single = _float_op(op, kind, flush)
-        return lambda old, b, c: single(old, b)
-    unsigned, signed = DTYPES[min(width, 64)], np.dtype(f"i{min(width, 64) // 8}")
-    view = signed if kind[0] == "s" else unsigned
-    table = {
-        "add": lambda o, b, c: o + b,
-        "and": lambda o, b, c: o & b,
-        "or": lambda o, b, c: o | b,
-        "xor": lambda o, b, c: o ^ b,
-        "exch": lambda o, b, c: b,
-        "cas": lambda o, b, c: np.where((o == b).all(axis=1, keepdims=True), c, o),
-        "min": lambda o, b, c: np.minimum(o.view(view), b.view(view)).view(unsigned),
-        "max": lambda o, b, c: np.maximum(o.view(view), b.view(view)).view(unsigned),
-        "inc": lambda o, b, c: np.where(o >= b, unsigned(0), o + unsigned(1)),
-        "dec": lambda o, b, c: np.where((o == 0) | (o > b), b, o - unsigned(1)),
-    }
-    return table[op]
+def _combine(op: str, kind: str, flush: bool) -> Callable[..., np.ndarray]:
+    """f(old, b, c) -> new on arrays of elements of the kind's unsigned dtype."""
+    if op == "exch":
+        return lambda o, b, c: b
+    if op == "cas":
+        return lambda o, b, c: np.where((o == b).all(axis=1, keepdims=True), c, o)
+    function = on_patterns(op, kind.removesuffix("x2"), flush)
+    return lambda o, b, c: function(o, b)
 
 
 def _in_turn(op: str, kind: str) -> Callable[[int, int, int], int] | None:
@@ -117,13 +70,6 @@ def _meet(offsets: np.ndarray) -> bool:
     return offsets.size > 1 and len(set(offsets.tolist())) != offsets.size
 
 
-def _turns(offsets: np.ndarray) -> list[slice]:
-    """The lanes that go at once: all where no two have one place, else each for itself."""
-    if not _meet(offsets):
-        return [slice(None)]
-    return [slice(i, i + 1) for i in range(offsets.size)]
-
-
 def _each_in_turn(
     function: Callable[[int, int, int], int],
     data: np.ndarray,
@@ -148,10 +94,6 @@ def _each_in_turn(
     return found, changed
 
 
-def _itself(value):
-    return value
-
-
 def _elements(value, dtype) -> np.ndarray:
     """An operand as [32 lanes, elements]."""
     return np.stack([lanes(x, dtype) for x in (value if isinstance(value, tuple) else (value,))], 1)
@@ -159,7 +101,7 @@ def _elements(value, dtype) -> np.ndarray:
 
 def _atomic(ins: Instr):
     """Read-modify-write of the active lanes, lowest first; returns the old values."""
-    kind, space = kind_of(ins), space_of(ins)
+    kind, space = ins.types[-1], space_of(ins)
     op = ins.one(*_ATOMIC_OPS)
     one_by_one = _in_turn(op, kind)
     to_global, to_shared = (_combine(op, kind, flush) for flush in (op == "add", False))
@@ -169,30 +111,25 @@ def _atomic(ins: Instr):
     if wide := kind == "b128":
         n, size = 2, 8
 
-    def run(
-        warp: Fragment,
-        mask: int,
-        address: LaneValues,
-        b: LaneValues,
-        c: LaneValues | None = None,
-        policy=None,
-    ):
+    def run(warp: Fragment, mask: int, address: LaneValues, b: Any, c: Any = None, policy=None):
         changed = False
         addresses = address_array(address)
-        split = halves if wide else _itself
-        given = _elements(split(b), dtype)
-        third = _elements(split(c), dtype) if op == "cas" else None
+        given = _elements(halves(b) if wide else b, dtype)
+        third = _elements(halves(c) if wide else c, dtype) if op == "cas" else None
         old = np.zeros((32, n), dtype)
         for named, in_space, lanes_in in by_window(space, addresses, active(mask)):
             combine = to_global if named == "global" else to_shared
             for data, offsets, which in spans(warp, named, in_space, lanes_in, n * size):
-                if n == 1 and one_by_one is not None and _meet(offsets):
+                turns = [slice(None)]  # lanes go at once where no two have one place
+                if meet := _meet(offsets):
+                    turns = [slice(i, i + 1) for i in range(offsets.size)]
+                if n == 1 and one_by_one is not None and meet:
                     rest = None if third is None else third[which, 0]
                     values = given[which, 0], rest
                     old[which, 0], new = _each_in_turn(one_by_one, data, offsets, values, dtype)
                     changed |= new
                     continue
-                for turn in _turns(offsets):
+                for turn in turns:
                     i, places = which[turn], offsets[turn][:, None] + np.arange(n * size)
                     old[i] = now = data[places].view(dtype)
                     new = combine(now, given[i], None if third is None else third[i])
@@ -207,7 +144,7 @@ def _atomic(ins: Instr):
 
 
 def _updates(ins: Instr) -> Updates:
-    kind, atom = kind_of(ins), ins.mods[0] == "atom"
+    kind, atom = ins.types[-1], ins.mods[0] == "atom"
     data = ins.operands[2 if atom else 1]
     return Updates(
         order=order_of(ins, "relaxed"),

@@ -19,17 +19,13 @@ from b200.registry import Run, lane
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
 
+# The number of a policy is that of its primary priority.
 PRIORITIES = {
     "L2::evict_normal": 0x1000_0000_0000_0000,
     "L2::evict_first": 0x12F0_0000_0000_0000,
     "L2::evict_last": 0x14F0_0000_0000_0000,
     "L2::evict_unchanged": 0x16F0_0000_0000_0000,
 }
-
-
-def _policy(ins: Instr) -> int:
-    """The number of a policy, which is that of its primary priority."""
-    return PRIORITIES[ins.one(*PRIORITIES)]
 
 
 def _hints(ins: Instr) -> Hints:
@@ -39,7 +35,7 @@ def _hints(ins: Instr) -> Hints:
 @lane("createpolicy.fractional", states=_hints, out=1)
 def createpolicy_fractional(ins: Instr) -> Run:
     """createpolicy.fractional.L2::PRIMARY{.L2::SECONDARY}.b64 policy{, fraction}"""
-    policy = _policy(ins)
+    policy = PRIORITIES[ins.one(*PRIORITIES)]
 
     def run(warp: Fragment, lane: int, bits: int = 0x3F800000):
         (fraction,) = struct.unpack("<f", struct.pack("<I", bits))
@@ -53,7 +49,7 @@ def createpolicy_fractional(ins: Instr) -> Run:
 @lane("createpolicy.range", states=_hints, out=1)
 def createpolicy_range(ins: Instr) -> Run:
     """createpolicy.range{.global}.L2::PRIMARY{.L2::SECONDARY}.b64 policy, [a], primary, total"""
-    policy = _policy(ins)
+    policy = PRIORITIES[ins.one(*PRIORITIES)]
 
     def run(warp: Fragment, lane: int, address: int, primary: int, total: int):
         if primary > total:

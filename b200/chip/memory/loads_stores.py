@@ -15,7 +15,7 @@ from b200.chip.memory.places import FULL64, address_array, read_columns, scalar_
 from b200.effects import Discards, Hints, Loads, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, LaneValues, Run, warp
+from b200.registry import DTYPES, LaneValues, Run, lanes, warp
 from b200.spaces import LOCAL_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -35,10 +35,6 @@ def space_of(ins: Instr) -> str:
         if name in SPACES:
             return "shared::cluster" if mod == "shared::cluster" else name
     return "generic"
-
-
-def kind_of(ins: Instr) -> str:
-    return ins.types[-1]
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -64,7 +60,7 @@ def _elements(data) -> int:
 
 
 def _loads(ins: Instr) -> Loads:
-    bits, space = TYPE_BITS[kind_of(ins)], space_of(ins)
+    bits, space = TYPE_BITS[ins.types[-1]], space_of(ins)
     policies = policies_of(ins, "L1", "L2")
     return Loads(
         pipe="nothing" if space in ("param", "const") else "issue",
@@ -80,7 +76,7 @@ def _loads(ins: Instr) -> Loads:
 
 
 def _stores(ins: Instr) -> Stores:
-    bits = TYPE_BITS[kind_of(ins)]
+    bits = TYPE_BITS[ins.types[-1]]
     return Stores(
         order=order_of(ins, "weak"),
         scope=memory_scope(ins),
@@ -118,7 +114,7 @@ def extended(values: np.ndarray, kind: str, width: int) -> np.ndarray:
 @warp("ld", "ldu", states=_loads, out=1, uniform="args")
 def load(ins: Instr) -> Run:
     """ld{.qualifiers}{.space}{.v2|.v4|.v8}.type d, [a]{, cache policy}"""
-    kind, space = kind_of(ins), space_of(ins)
+    kind, space = ins.types[-1], space_of(ins)
     dst = ins.operands[0]
     items = dst.items if isinstance(dst, Vec) else (dst,)
     n, dtype = len(items), DTYPES.get(TYPE_BITS[kind])
@@ -158,22 +154,14 @@ def load(ins: Instr) -> Run:
 @warp("st", states=_stores)
 def store(ins: Instr) -> Run:
     """st{.qualifiers}{.space}{.v2|.v4|.v8}.type [a], b{, cache policy}"""
-    kind, space = kind_of(ins), space_of(ins)
+    kind, space = ins.types[-1], space_of(ins)
     dtype = DTYPES[min(TYPE_BITS[kind], 64)]
-    bits = (1 << 8 * dtype().itemsize) - 1
 
     def run(warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, policy=None):
         items = value if isinstance(value, tuple) else (value,)
         if kind == "b128":
             items = halves(value)
-        columns = [
-            (
-                x.astype(dtype, copy=False)
-                if isinstance(x, np.ndarray)
-                else np.full(32, x & bits, dtype)
-            )
-            for x in items
-        ]
+        columns = [lanes(x, dtype) for x in items]
         write_columns(warp, mask, space, address_array(address), columns)
 
     return run

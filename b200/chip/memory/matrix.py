@@ -57,13 +57,8 @@ class Form:
 
 def _form(rows: int, registers: int, row: Callable, byte: Callable) -> Form:
     at = np.arange(4 * registers)[None, :]
-    shape = (32, 4 * registers)
-    return Form(
-        rows,
-        registers,
-        np.broadcast_to(row(_LANE, at), shape),
-        np.broadcast_to(byte(_LANE, at), shape),
-    )
+    places = (np.broadcast_to(of(_LANE, at), (32, 4 * registers)) for of in (row, byte))
+    return Form(rows, registers, *places)
 
 
 # A lane's bytes are the four that begin at 4 * (lane % 4) in row lane // 4.
@@ -104,21 +99,14 @@ def matrix_space(space: str, addresses: np.ndarray) -> str:
     return "shared" if narrow else space
 
 
-def _loads(ins: Instr) -> MatrixLoads:
+def _accesses(ins: Instr) -> MatrixLoads | MatrixStores:
     form, count = _choose(ins)
-    return MatrixLoads(
-        order="weak", space=space_of(ins), nbytes=ROW_BYTES, bits=8, addresses=form.rows * count
-    )
+    kind = MatrixLoads if ins.mods[0] == "ldmatrix" else MatrixStores
+    addresses = form.rows * count
+    return kind(order="weak", space=space_of(ins), nbytes=ROW_BYTES, bits=8, addresses=addresses)
 
 
-def _stores(ins: Instr) -> MatrixStores:
-    form, count = _choose(ins)
-    return MatrixStores(
-        order="weak", space=space_of(ins), nbytes=ROW_BYTES, bits=8, addresses=form.rows * count
-    )
-
-
-@warp("ldmatrix", states=_loads, out=1)
+@warp("ldmatrix", states=_accesses, out=1)
 def ldmatrix(ins: Instr) -> Run:
     """ldmatrix.sync.aligned.shape.num{.trans}{.shared}.type {r..}, [p]; shape and type: m8n8.b16,
     m16n16.trans.b8, and of 4-bit and 6-bit elements m8n16 and m16n16.trans with .b8x16.format. The
@@ -141,7 +129,7 @@ def ldmatrix(ins: Instr) -> Run:
     return run
 
 
-@warp("stmatrix", states=_stores)
+@warp("stmatrix", states=_accesses)
 def stmatrix(ins: Instr) -> Run:
     """stmatrix.sync.aligned.{m8n8|m16n8}.num{.trans}{.shared}.{b16|b8} [p], {r..}"""
     form, count = _choose(ins)

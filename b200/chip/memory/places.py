@@ -74,9 +74,8 @@ def _global_spans(warp: Fragment, chosen: np.ndarray, which: np.ndarray, nbytes:
         if loads:
             chosen[first] = _load_address(warp, int(chosen[first]), nbytes)
         region = warp.machine.memory.region(int(chosen[first]), nbytes)
-        inside = (
-            remaining & (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
-        )
+        inside = (chosen >= region.base) & (chosen + nbytes <= region.base + region.size)
+        inside &= remaining
         yield region.u8, chosen[inside] - region.base, which[inside]
         remaining &= ~inside
 
@@ -106,17 +105,16 @@ def _shared_spans(warp: Fragment, chosen: np.ndarray, which: np.ndarray, nbytes:
     if (chosen >> 32).any():
         chosen = _in_32_bits(warp, chosen)
     ranks = chosen >> RANK_SHIFT
-    me = warp.cta
+    cta = me = warp.cta
     for rank in np.unique(ranks):
-        cta = me if rank in (0, me.rank) and space != "shared::cluster" else None
-        if cta is None:
-            if space != "shared::cluster":
-                raise Fault(
-                    f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank"
-                    f" {int(rank)}, from rank {me.rank}{OF_A_PEER}"
-                )
-            cta, _ = me.cluster.locate(int(chosen[ranks == rank][0]), nbytes)
         inside = ranks == rank
+        if space == "shared::cluster":
+            cta, _ = me.cluster.locate(int(chosen[inside][0]), nbytes)
+        elif rank not in (0, me.rank):
+            raise Fault(
+                f"shared::cta access at {int(chosen[0]):#x}, an address of CTA rank"
+                f" {int(rank)}, from rank {me.rank}{OF_A_PEER}"
+            )
         at = chosen[inside] & OFFSET_MASK
         cta.check(int(at.min()), nbytes)
         cta.check(int(at.max()), nbytes)
@@ -136,7 +134,7 @@ def by_window(
     in_space = addresses.astype(np.uint64) & np.uint64(WINDOW_MASK)
     for window in np.unique(windows[which]):
         lanes_in = [i for i in which if windows[i] == window]
-        named = _SPACES.get(int(window))
+        named = SPACES.get(int(window))
         if named is None:
             raise Fault(f"generic address {int(addresses[lanes_in[0]]):#x} is in no state space")
         yield named, in_space, lanes_in
@@ -145,12 +143,8 @@ def by_window(
 FULL64 = (1 << 64) - 1
 BYTES = PATTERN.view(np.uint8)
 TYPED = ("u8", "u16", "u32", "u64", "u128")  # a Region as items of 1, 2, 4, 8 and 16 bytes
-_SPACES = {
-    0: "global",
-    SHARED_WINDOW: "shared::cluster",
-    LOCAL_WINDOW: "local",
-    PARAM_WINDOW: "param",
-}
+SPACES = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
+SPACES[PARAM_WINDOW] = "param"
 
 
 def _local(warp: Fragment) -> np.ndarray:
@@ -271,9 +265,8 @@ def _write(warp: Fragment, mask: int, space: str, address: np.ndarray, values: n
             typed = data[: data.size // size * size].view(values.dtype)
             typed[(offsets // size)[:, None] + np.arange(values.shape[1])] = values[which]
         else:
-            data[offsets[:, None] + np.arange(nbytes)] = np.ascontiguousarray(values[which]).view(
-                np.uint8
-            )
+            given = np.ascontiguousarray(values[which])
+            data[offsets[:, None] + np.arange(nbytes)] = given.view(np.uint8)
 
 
 def scalar_bytes(warp: Fragment, space: str, address: int, nbytes: int) -> Any:

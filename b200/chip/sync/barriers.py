@@ -25,10 +25,7 @@ class NamedBarrier(Waitable):
     several lines.
     """
 
-    __slots__ = (
-        *("cta", "number", "generation", "arrived", "expected", "votes", "result"),
-        *("came", "mixed"),
-    )
+    __slots__ = tuple("cta number generation arrived expected votes result came mixed".split())
 
     def __init__(self, cta: CTA, number: int):
         super().__init__()
@@ -55,13 +52,12 @@ class NamedBarrier(Waitable):
 
     def check(self) -> None:
         """Complete the generation if all are there; warps that have exited are not waited for."""
-        live = 32 * sum(1 for w in self.cta.warps if w.live)
-        needed = self.expected or max(live, 1)
+        needed = max(self.needed, 1)
         if self.arrived > needed:
             raise Fault(
                 f"{self.arrived} threads arrived at barrier {self.number}, which waits for {needed}"
             )
-        if self.arrived and self.arrived == needed:
+        if self.arrived == needed:
             self.generation += 1
             self.arrived, self.result, self.votes = 0, tuple(self.votes), []
             if len(self.came) > 1 and not self.expected:
@@ -69,9 +65,13 @@ class NamedBarrier(Waitable):
             self.came = {}
             self.notify()
 
+    @property
+    def needed(self) -> int:
+        return self.expected or 32 * sum(1 for w in self.cta.warps if w.live)
+
     def describe(self) -> str:
-        needed = self.expected or 32 * sum(1 for w in self.cta.warps if w.live)
-        return f"barrier {self.number} of the CTA: {self.arrived} of {needed} threads have arrived"
+        arrived = f"{self.arrived} of {self.needed} threads have arrived"
+        return f"barrier {self.number} of the CTA: {arrived}"
 
 
 def barrier_of(warp: Fragment, number: int) -> NamedBarrier:
@@ -107,43 +107,38 @@ def _count(warp: Fragment, threads: int, aligned: bool) -> int:
             "an aligned barrier is executed by a part of the warp: all its threads must execute it"
             f" together (active lanes {warp.mask:#010x} of {warp.state.live:#010x})"
         )
-    return 32 if warp.mask == warp.state.live else bin(warp.mask).count("1")
+    return 32 if warp.mask == warp.state.live else warp.mask.bit_count()
 
 
-def _form(ins: Instr) -> tuple[str, bool]:
-    """(sync, arrive or red; aligned)."""
-    action = next(m for m in ins.mods if m in ("sync", "arrive", "red"))
-    return action, ins.mods[0] == "bar" or ins.has("aligned")
+def _aligned(ins: Instr) -> bool:
+    return ins.mods[0] == "bar" or ins.has("aligned")
 
 
 def gather(warp: Fragment, mask: int, ins: Instr) -> None:
     """Bring the warp together at an aligned barrier (Fragment.gather)."""
-    if warp.token is None and mask == warp.mask and _form(ins)[1]:
+    if warp.token is None and mask == warp.mask and _aligned(ins):
         warp.gather()
 
 
-@warp(
-    "bar.sync",
-    "bar.cta.sync",
-    "barrier.sync",
-    "barrier.cta.sync",
-    states=MeetsInCta(waits=True, counted=True),
-    may_block=True,
-)
+def _all(action: str) -> tuple[str, ...]:
+    """The names of barrier.cta with an action: `.cta` may be left out."""
+    return tuple(f"{name}.{action}" for name in ("bar", "bar.cta", "barrier", "barrier.cta"))
+
+
+@warp(*_all("sync"), states=MeetsInCta(waits=True, counted=True), may_block=True)
 def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
-    _, aligned = _form(ins)
+    aligned = _aligned(ins)
 
     def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues = 0):
         gather(warp, mask, ins)
         bar = barrier_of(warp, _scalar(number, warp))
-        wait(
-            warp,
-            bar,
-            lambda: bar.arrive(
-                _count(warp, _scalar(threads, warp), aligned), _scalar(threads, warp), warp, ins
-            ),
-        )
+
+        def arrive():
+            count = _scalar(threads, warp)
+            bar.arrive(_count(warp, count, aligned), count, warp, ins)
+
+        wait(warp, bar, arrive)
 
     return run
 
@@ -158,22 +153,14 @@ def wait(warp: Fragment, bar: NamedBarrier, arrive: Callable) -> None:
     warp.token = None
 
 
-@warp(
-    "bar.arrive",
-    "bar.cta.arrive",
-    "barrier.arrive",
-    "barrier.cta.arrive",
-    states=MeetsInCta(waits=False, counted=True),
-)
+@warp(*_all("arrive"), states=MeetsInCta(waits=False, counted=True))
 def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
-    _, aligned = _form(ins)
+    aligned = _aligned(ins)
 
     def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues):
-        threads = _scalar(threads, warp)
-        barrier_of(warp, _scalar(number, warp)).arrive(
-            _count(warp, threads, aligned), threads, warp, ins
-        )
+        threads, bar = _scalar(threads, warp), barrier_of(warp, _scalar(number, warp))
+        bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
     return run
 
@@ -182,19 +169,10 @@ def _reduces(ins: Instr) -> MeetsInCta:
     return MeetsInCta(waits=True, counted=len(ins.operands) == 4)
 
 
-@warp(
-    "bar.red",
-    "bar.cta.red",
-    "barrier.red",
-    "barrier.cta.red",
-    states=_reduces,
-    out=1,
-    may_block=True,
-    uniform="always",
-)
+@warp(*_all("red"), states=_reduces, out=1, may_block=True, uniform="always")
 def barrier_red(ins: Instr) -> Run:
     """bar{.cta}.red.{popc,and,or} d, a{, b}, {!}c: predicate c reduced over all threads."""
-    _, aligned = _form(ins)
+    aligned = _aligned(ins)
     op = next((m for m in ins.mods if m in ("popc", "and", "or")), None)
     if op is None:
         raise Unsupported("bar.red has no operation")
@@ -208,7 +186,7 @@ def barrier_red(ins: Instr) -> Run:
         bar = barrier_of(warp, _scalar(number, warp))
 
         def arrive():
-            bar.votes.append((bin(pred & mask).count("1"), bin(mask).count("1")))
+            bar.votes.append(((pred & mask).bit_count(), mask.bit_count()))
             bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
         wait(warp, bar, arrive)
@@ -220,11 +198,7 @@ def barrier_red(ins: Instr) -> Run:
     return run
 
 
-def _arrives_in_cluster(ins: Instr) -> ArrivesInCluster:
-    return ArrivesInCluster(relaxed=ins.has("relaxed"))
-
-
-@warp("barrier.cluster.arrive", states=_arrives_in_cluster)
+@warp("barrier.cluster.arrive", states=lambda ins: ArrivesInCluster(relaxed=ins.has("relaxed")))
 def cluster_arrive(ins: Instr) -> Run:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
     aligned = ins.has("aligned")
@@ -238,7 +212,7 @@ def cluster_arrive(ins: Instr) -> Run:
         state.cluster_arrived |= mask
         barrier = warp.cta.cluster.barrier
         state.cluster_phase = barrier.phase
-        barrier.arrive(bin(mask).count("1"))
+        barrier.arrive(mask.bit_count())
 
     return run
 

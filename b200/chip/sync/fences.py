@@ -43,17 +43,13 @@ def fence(ins: Instr) -> Run:
     return no_effect
 
 
-def _grids(ins: Instr) -> OrdersGrids:
-    return OrdersGrids(pipe="hint", waits=ins.has("wait"))
-
-
-@warp("griddepcontrol", states=_grids, may_block=True)
+@warp(
+    "griddepcontrol",
+    states=lambda ins: OrdersGrids(pipe="hint", waits=ins.has("wait")),
+    may_block=True,
+)
 def griddepcontrol(ins: Instr) -> Run:
     """griddepcontrol.launch_dependents, griddepcontrol.wait"""
     if ins.mods[1:] == ("launch_dependents",):
         return no_effect
-
-    def run(warp: Fragment, mask: int):
-        warp.machine.wait_for_grids()
-
-    return run
+    return lambda warp, mask: warp.machine.wait_for_grids()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from b200.chip.memory.addressing import issuer, resolver
 from b200.chip.operations import Place, TryCancel
-from b200.chip.sync.mbarrier import complete_tx_at, mbarrier_at
+from b200.chip.sync.mbarrier import mbarrier_at
 from b200.effects import ReadsRequest, RequestsWork
 from b200.program.module import Instr
 from b200.registry import Run, lane
@@ -45,7 +45,7 @@ def try_cancel(ins: Instr) -> Run:
             response = response_of(warp.machine.cancel_next())
             for each in ctas:
                 each.smem.mem[at : at + RESPONSE] = response
-                complete_tx_at(each, barrier, RESPONSE, who)
+                mbarrier_at(each, barrier).complete_tx(RESPONSE, who)
 
         places = tuple(Place(each, at, each, barrier) for each in ctas)
         warp.machine.issue(TryCancel(RESPONSE, places), warp, apply)
@@ -61,21 +61,17 @@ def response_of(cluster: Cluster | None) -> bytes:
     return struct.pack("<4I", *first, 1)
 
 
-@lane(
-    "clusterlaunchcontrol.query_cancel.is_canceled",
-    states=ReadsRequest(success=True),
-    out=1,
-)
+@lane("clusterlaunchcontrol.query_cancel.is_canceled", states=ReadsRequest(success=True), out=1)
 def is_canceled(ins: Instr) -> Run:
     """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, response"""
     return lambda warp, lane, response: response != 0
 
 
+FIRST_CTA = "clusterlaunchcontrol.query_cancel.get_first_ctaid"
+
+
 @lane(
-    *(
-        f"clusterlaunchcontrol.query_cancel.get_first_ctaid{part}"
-        for part in ("", "::x", "::y", "::z")
-    ),
+    *(f"{FIRST_CTA}{part}" for part in ("", "::x", "::y", "::z")),
     states=ReadsRequest(success=False),
     out=1,
 )

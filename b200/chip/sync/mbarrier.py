@@ -91,12 +91,9 @@ class MBarrier(Waitable):
         self.touch()
         self.pending -= count
         self.arrivals.append(who)
-        if self.pending == 0 and self.tx == 0:
-            if not complete:
-                raise Fault(
-                    f"arrive.noComplete with count {count} completes the phase of the {self}"
-                )
-            self._complete()
+        if self.pending == 0 and self.tx == 0 and not complete:
+            raise Fault(f"arrive.noComplete with count {count} completes the phase of the {self}")
+        self._check()
         return state
 
     def arrive_drop(
@@ -145,13 +142,11 @@ class MBarrier(Waitable):
         self.tx = tx
 
     def _check(self):
+        """Complete the phase if all has come."""
         if self.pending == 0 and self.tx == 0:
-            self._complete()
-
-    def _complete(self):
-        self.phase ^= 1
-        self.pending = self.expected
-        self.notify()
+            self.phase ^= 1
+            self.pending = self.expected
+            self.notify()
 
     def row(self) -> tuple[int, int]:
         """(index, length) of this barrier among those next to each other in shared memory."""
@@ -218,13 +213,3 @@ def mbarrier_at(cta: CTA, offset: int) -> MBarrier:
             f"CTA rank {cta.rank}; initialised: {have}"
         )
     return found
-
-
-def arrive_at(cta: CTA, offset: int, count: int = 1, who: Signaller | None = None) -> None:
-    """Arrive on the mbarrier at an offset (tcgen05.commit, remote units)."""
-    mbarrier_at(cta, offset).arrive(count, who)
-
-
-def complete_tx_at(cta: CTA, offset: int, nbytes: int, who: Signaller | None = None) -> None:
-    """complete_tx on the mbarrier at an offset, for bytes of an asynchronous copy that landed."""
-    mbarrier_at(cta, offset).complete_tx(nbytes, who)

@@ -14,19 +14,8 @@ from b200.chip.sync.mbarrier import MAX_COUNT, AnyOf, MBarrier, mbarrier_at
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import SINK, Instr
-from b200.registry import (
-    FULL,
-    QUIET,
-    Blocked,
-    LaneValues,
-    Pure,
-    Run,
-    active,
-    lane,
-    lanes,
-    pure,
-    warp,
-)
+from b200.registry import FULL, QUIET, Blocked, LaneValues, Pure, Run, active, lane, pure, warp
+from b200.registry import lanes as lanes_of
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -83,22 +72,14 @@ def mbarrier_inval(ins: Instr) -> Run:
 @lane("mbarrier.expect_tx", states=e.ExpectsBytes())
 def mbarrier_expect_tx(ins: Instr) -> Run:
     find = barrier_operand(ins)
-
-    def run(warp: Fragment, lane: int, address: int, nbytes: int):
-        find(warp, address).expect_tx(nbytes)
-
-    return run
+    return lambda warp, lane, address, nbytes: find(warp, address).expect_tx(nbytes)
 
 
 @lane("mbarrier.complete_tx", states=e.CompletesBytes())
 def mbarrier_complete_tx(ins: Instr) -> Run:
     """mbarrier.complete_tx: simulates the completion of bytes; no memory is touched."""
     find = barrier_operand(ins)
-
-    def run(warp: Fragment, lane: int, address, nbytes: int):
-        find(warp, address).complete_tx(nbytes)
-
-    return run
+    return lambda warp, lane, address, nbytes: find(warp, address).complete_tx(nbytes)
 
 
 def _arrives(ins: Instr) -> e.Arrives:
@@ -140,14 +121,10 @@ def _waits(ins: Instr) -> e.WaitsForPhase:
     )
 
 
-@warp(
-    "mbarrier.test_wait",
-    "mbarrier.try_wait",
-    states=_waits,
-    out=1,
-    may_block=True,
-    uniform="args",
-)
+WAITS = ("mbarrier.test_wait", "mbarrier.try_wait")
+
+
+@warp(*WAITS, states=_waits, out=1, may_block=True, uniform="args")
 def mbarrier_wait(ins: Instr) -> Run:
     """mbarrier.{test,try}_wait{.parity}{.sem.scope}{.shared{::cta}}.b64 done, [addr], phase{, hint}
 
@@ -163,13 +140,7 @@ def mbarrier_wait(ins: Instr) -> Run:
     shift = _waits(ins).shift
     patience = PATIENCE[ins.mods[1]]
 
-    def run(
-        warp: Fragment,
-        mask: int,
-        address: LaneValues,
-        phase: LaneValues,
-        hint: LaneValues | None = None,
-    ):
+    def run(warp: Fragment, mask: int, address: LaneValues, phase: LaneValues, *_hint: LaneValues):
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             return run_lanes(warp, mask, address, phase)
         barrier = find(warp, address)
@@ -180,7 +151,7 @@ def mbarrier_wait(ins: Instr) -> Run:
         return failed(warp, (id(ins), address, phase), (barrier,))
 
     def run_lanes(warp: Fragment, mask: int, address: LaneValues, phase: LaneValues):
-        address, phase = lanes(address, np.uint64), lanes(phase, np.uint64)
+        address, phase = lanes_of(address, np.uint64), lanes_of(phase, np.uint64)
         done, waiting = 0, {}
         for i in active(mask):
             barrier = find(warp, int(address[i]))

@@ -97,11 +97,7 @@ class RegisterPool(Waitable):
         )
 
 
-def _sets(ins: Instr) -> SetsRegisters:
-    return SetsRegisters(count=operand_of(ins))
-
-
-@warp("setmaxnreg", states=_sets, may_block=True)
+@warp("setmaxnreg", states=lambda ins: SetsRegisters(count=operand_of(ins)), may_block=True)
 def setmaxnreg(ins: Instr) -> Run:
     """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
     move = RegisterPool.take if ins.mods[1] == "inc" else RegisterPool.give

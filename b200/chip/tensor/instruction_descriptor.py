@@ -109,7 +109,8 @@ def decode(
         b_mn_major=bool(idesc >> 16 & 1),
         **scaled,
     )
-    _check_majors(idesc, found)
+    if kind.bits == 4 and (found.a_mn_major or found.b_mn_major):
+        _fault(idesc, kind, "transpose (bits 15-16)", idesc >> 15 & 3, "4-bit types are K-major")
     _check_shape(idesc, found, cta_group, ws)
     return found
 
@@ -150,11 +151,6 @@ def _scale_fields(idesc: int, kind: Kind, vector: int) -> dict:
     sf_type = "ue8m0" if ue8m0 else "ue4m3"
     ids = {"sf_type": sf_type, "sfa_id": sfa_id, "sfb_id": sfb_id}
     return {"d_type": "f32", "saturate": False, **ids}
-
-
-def _check_majors(idesc: int, d: InstructionDescriptor):
-    if d.kind.bits == 4 and (d.a_mn_major or d.b_mn_major):
-        _fault(idesc, d.kind, "transpose (bits 15-16)", idesc >> 15 & 3, "4-bit types are K-major")
 
 
 def _check_shape(idesc: int, d: InstructionDescriptor, cta_group: int, ws: bool):

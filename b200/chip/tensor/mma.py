@@ -20,17 +20,11 @@ import numpy as np
 from b200.chip.memory.addressing import issuer, resolver, space_of
 from b200.chip.operations import Commit, Mma
 from b200.chip.state import CTA
-from b200.chip.sync.mbarrier import arrive_at
+from b200.chip.sync.mbarrier import mbarrier_at
+from b200.chip.tensor import mma_operands as operands
 from b200.chip.tensor import tensor_core
 from b200.chip.tensor.instruction_descriptor import KINDS, InstructionDescriptor, decode
-from b200.chip.tensor.mma_operands import (
-    Accumulator,
-    ScaleFactors,
-    SharedOperand,
-    TensorOperand,
-    accumulator,
-    shared_operand,
-)
+from b200.chip.tensor.mma_operands import ScaleFactors, TensorOperand
 from b200.chip.tensor.running_sum import RunningSum
 from b200.chip.tensor.tmem import shift_down, split
 from b200.chip.tensor.tmem_alloc import group_of
@@ -44,13 +38,7 @@ from b200.registry import Run, lane
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
 
-VECTORS = {
-    "block16": 16,
-    "block32": 32,
-    "scale_vec::4X": 16,
-    "scale_vec::2X": 32,
-    "scale_vec::1X": 32,
-}
+VECTORS = {"block16": 16, "scale_vec::4X": 16}  # of other names: 32
 SF_ADDRESS = 0x3FFFFFFF  # bits 30-31 of a scale-factor address repeat the id of the descriptor
 
 
@@ -79,18 +67,11 @@ def _form(ins: Instr) -> Form:
         kind=kind,
         cta_group=group_of(ins),
         ws=ins.has("ws"),
-        vector=_vector(ins, kind),
+        vector=VECTORS.get(ins.one(*VECTORS), 32) if KINDS[kind].scaled else 0,
         a_in_tmem=isinstance(ins.operands[1], Addr),
         masked=len(ins.operands) > 4 and isinstance(ins.operands[4], Vec),
         shift_a=ins.has("ashift"),
     )
-
-
-def _vector(ins: Instr, kind: str) -> int:
-    """K elements that share a scale factor; 0 without block scaling."""
-    if not KINDS[kind].scaled:
-        return 0
-    return VECTORS.get(ins.one(*VECTORS), 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +82,9 @@ class DecodedMma:
     """
 
     d: InstructionDescriptor
-    a: SharedOperand | TensorOperand
-    b: SharedOperand
-    acc: Accumulator
+    a: operands.SharedOperand | TensorOperand
+    b: operands.SharedOperand
+    acc: operands.Accumulator
     accumulate: bool
     sfa: ScaleFactors | None = None
     sfb: ScaleFactors | None = None
@@ -223,18 +204,15 @@ def _decoded(form: Form, args: tuple) -> DecodedMma:
         fields["zero"] = ZeroColumns.decode(rest[0], d.m, d.n)
     elif rest:
         fields["scale_d"] = _scale_d(rest[0], form)
-    rows_b = d.n // form.cta_group
+    rows_a, rows_b = d.m // form.cta_group, d.n // form.cta_group
     if (zero := fields.get("zero")) is not None:
         rows_b += zero.shift
+    in_smem = operands.shared_operand
     return DecodedMma(
         d=d,
-        a=(
-            _tensor_a(form, d, a)
-            if form.a_in_tmem
-            else shared_operand("A", a, d, d.m // form.cta_group)
-        ),
-        b=shared_operand("B", b, d, rows_b),
-        acc=accumulator(d_taddr, d.m, d.n, form.cta_group, form.ws),
+        a=_tensor_a(form, d, a) if form.a_in_tmem else in_smem("A", a, d, rows_a),
+        b=in_smem("B", b, d, rows_b),
+        acc=operands.accumulator(d_taddr, d.m, d.n, form.cta_group, form.ws),
         accumulate=accumulate,
         **fields,
     )
@@ -341,7 +319,7 @@ def tcgen05_commit(ins: Instr) -> Run:
 
         def apply():
             for target in targets:
-                arrive_at(target, offset, 1, who)
+                mbarrier_at(target, offset).arrive(1, who)
 
         warp.machine.issue(Commit(members, targets, offset), warp, apply)
 

@@ -237,11 +237,7 @@ def shift_down(cta: CTA, row: int, column: int) -> None:
     block[:, :31] = block[:, 1:].copy()
 
 
-def _shifts(ins: Instr) -> ShiftsRows:
-    return ShiftsRows(pair=group_of(ins) == 2)
-
-
-@lane("tcgen05.shift", states=_shifts)
+@lane("tcgen05.shift", states=lambda ins: ShiftsRows(pair=group_of(ins) == 2))
 def tcgen05_shift(ins: Instr) -> Run:
     """tcgen05.shift.cta_group.down [taddr]: 32 bytes of each row move down by one row."""
     group = group_of(ins)

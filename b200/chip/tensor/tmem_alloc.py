@@ -181,15 +181,7 @@ def _allocate_pair(cta: CTA, columns: int) -> int:
     return first
 
 
-def _allocates(ins: Instr) -> AllocatesTensor:
-    return AllocatesTensor(pair=group_of(ins) == 2)
-
-
-def _frees(ins: Instr) -> FreesTensor:
-    return FreesTensor(pair=group_of(ins) == 2)
-
-
-@warp("tcgen05.alloc", states=_allocates, may_block=True)
+@warp("tcgen05.alloc", states=lambda ins: AllocatesTensor(pair=group_of(ins) == 2), may_block=True)
 def tcgen05_alloc(ins: Instr) -> Run:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols
 
@@ -212,7 +204,7 @@ def tcgen05_alloc(ins: Instr) -> Run:
     return run
 
 
-@warp("tcgen05.dealloc", states=_frees)
+@warp("tcgen05.dealloc", states=lambda ins: FreesTensor(pair=group_of(ins) == 2))
 def tcgen05_dealloc(ins: Instr) -> Run:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
     group = group_of(ins)

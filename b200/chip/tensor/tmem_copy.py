@@ -106,11 +106,7 @@ def _source(descriptor: int, rows: int, nbytes: int) -> Source:
     return Source(matrix, tile, descriptors.chunks_of(matrix, tile))
 
 
-def _copies(ins: Instr) -> CopiesToTensor:
-    return CopiesToTensor(pair=group_of(ins) == 2)
-
-
-@lane("tcgen05.cp", states=_copies)
+@lane("tcgen05.cp", states=lambda ins: CopiesToTensor(pair=group_of(ins) == 2))
 def tcgen05_cp(ins: Instr) -> Run:
     """tcgen05.cp.cta_group.shape{.multicast}{.dst_fmt.src_fmt} [taddr], s-desc"""
     shape, source_format = _form(ins)

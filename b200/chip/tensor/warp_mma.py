@@ -128,11 +128,8 @@ def _multiply_fp8(a: np.ndarray, b: np.ndarray, cells: np.ndarray, d_type: str) 
     return total.astype(np.uint32).reshape(cells.shape)
 
 
-def _multiplies(ins: Instr) -> MultipliesInWarp:
-    return MultipliesInWarp(inputs=ins.mods[-3:-1])  # of the types of D, A, B and C
-
-
-@warp("mma.sync", states=_multiplies, out=1)
+# Of the types of D, A, B and C.
+@warp("mma.sync", states=lambda ins: MultipliesInWarp(inputs=ins.mods[-3:-1]), out=1)
 def mma_sync(ins: Instr) -> Run:
     """mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c"""
     if ins.has("f64"):

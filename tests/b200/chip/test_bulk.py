@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from b200.chip.copies.reductions import GLOBAL, SHARED, combiner
+from b200.chip.memory.reductions import GLOBAL, SHARED, combiner
 from b200.chip.state import Cluster
 from b200.errors import Fault, Unsupported
 from b200.hardware import SMEM_BASE

@@ -239,8 +239,8 @@ def test_the_report_names_what_is_missing_and_who_came():
     run("mbarrier.init.shared.b64")(warp, 0, address(warp, 8), 1)
     run("mbarrier.arrive.expect_tx.shared.b64")(warp, 0, address(warp, 0), 512)
     commit = instruction("tcgen05.commit", ["b64"], [])
-    mb.arrive_at(warp.cta, SMEM_BASE, 1, mb.Signaller(1, 0, commit, "commit"))
-    mb.complete_tx_at(warp.cta, SMEM_BASE, 128)
+    mb.mbarrier_at(warp.cta, SMEM_BASE).arrive(1, mb.Signaller(1, 0, commit, "commit"))
+    mb.mbarrier_at(warp.cta, SMEM_BASE).complete_tx(128)
     text = state(warp).describe()
     assert "offset 0x400 of CTA rank 0 (number 0 of 2 in a row)" in text
     assert "2 of 4 arrival(s) missing, 384 byte(s) missing" in text

@@ -1,12 +1,14 @@
 """The table of constants: what the loader refuses, each with the name of the constant."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from b200.clock import constants
-from b200.clock.constants import TABLE, Constants, read_table, read_whole_table
+from b200.clock.constants import BY_NAME, TABLE, Constants, read_table
 
+SOURCES = Path(constants.__file__).parent
 GOOD = {
     "value": "58",
     "unit": '"clk"',
@@ -73,7 +75,7 @@ def test_what_is_wrong_with_a_constant_is_said(written, changed, said):
 @pytest.mark.parametrize(
     "text, said",
     [
-        (one().replace("bulk_issue", "bulk_isue"), "constant bulk_isue: .* no field of Constants"),
+        (one().replace("bulk_issue", "bulk_isue"), "constant bulk_isue: .* no constant of a B200"),
         ("bulk_issue = 58\n", "constant bulk_issue: expected a table of grade, .*, found 58"),
         (one() + one(), "is not a file of constants: Cannot declare .*bulk_issue"),
         ("[bulk_issue\n", "is not a file of constants"),
@@ -81,21 +83,32 @@ def test_what_is_wrong_with_a_constant_is_said(written, changed, said):
 )
 def test_what_is_wrong_with_a_file_is_said(written, text, said):
     with pytest.raises(ValueError, match=said):
-        read_table(written(text))
+        read_table(written(text), BY_NAME)
 
 
-def test_a_whole_table_has_every_constant_and_ranges_for_the_unknown(written):
-    with pytest.raises(ValueError, match="table.toml: missing constants: .*, dram_bandwidth, "):
-        read_whole_table(written(one()))
-    text = Path(constants.__file__).with_name("constants.toml").read_text()
-    assert read_whole_table(written(text)) == TABLE
-    unranged = text.replace("range = [256.0, 16.0]\n", "")
-    assert unranged != text
-    with pytest.raises(ValueError, match="constant lsu_queue: the grade unknown takes a range"):
-        read_whole_table(written(unranged))
+def test_a_constant_that_nobody_knows_has_a_range():
+    unknown = [constant for constant in TABLE if constant.grade == "unknown"]
+    assert unknown and all(constant.low is not None for constant in unknown)
 
 
-def test_the_values_are_fields_that_an_override_replaces():
+def uses() -> set[str]:
+    """What the clock asks of its constants, which it calls `c` or `constants`."""
+    found: set[str] = set()
+    for path in SOURCES.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                of = node.value
+                if getattr(of, "id", getattr(of, "attr", "")) in ("c", "constants"):
+                    found.add(node.attr)
+    return found
+
+
+def test_the_clock_asks_for_each_constant_and_for_no_other():
+    of_one_or_of_a_dict = {"name", "value", "low", "high", "items"}
+    assert uses() - of_one_or_of_a_dict == set(BY_NAME)
+
+
+def test_the_values_are_attributes_that_an_override_replaces():
     assert Constants.make() == Constants.make("nominal")
     assert Constants.make("low").bulk_issue == 15.5 and Constants.make("high").bulk_issue == 58.0
     assert Constants.make("high", bulk_issue=20).bulk_issue == 20

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from b200.clock import Constants
-from b200.clock.stores import StorePort, alone, in_part, sectors_of
+from b200.clock.stores import alone, in_part, sectors_of
 from hopper.rewrite import TARGET
 from lab.h200 import stores
 from tests.b200.clock.test_timing import timed
@@ -53,15 +53,6 @@ def test_sectors_written_in_part():
     assert in_part(lanes, 16) == 32  # half of each
     assert in_part(np.arange(32) * 16, 16) == 0
     assert in_part(np.zeros(32, np.int64), 4) == 1
-
-
-def test_warps_wait_when_much_is_under_way():
-    port = StorePort()
-    assert port.room(5.0, capacity=10) == 5.0
-    port.sent(100.0, 8)
-    port.sent(200.0, 8)
-    assert port.room(5.0, capacity=10) == 100.0
-    assert port.room(300.0, capacity=10) == 300.0 and port.sectors == 0
 
 
 def test_sectors_without_the_other_of_their_64_bytes():

@@ -1,7 +1,8 @@
-"""Element-wise reductions of asynchronous copies: cp.reduce.async.bulk{.tensor}, red.async.
+"""Element-wise reductions in memory: atom, red, red.async, cp.reduce.async.bulk{.tensor}.
 
-PTX ISA 9.7.9.25.4.2: integers wrap; f16 and bf16 round to nearest even and keep subnormals; f32
-addition flushes subnormal inputs and results to zero of their sign.
+PTX ISA 9.7.9.25.4.2, 9.7.13.5: integers wrap; f16 and bf16 round to nearest even and keep
+subnormals; f32 addition flushes subnormal inputs and results to zero of their sign, but for atomics
+in shared memory.
 """
 
 from __future__ import annotations
@@ -11,49 +12,26 @@ from collections.abc import Callable
 import numpy as np
 
 from b200.errors import Unsupported
+from b200.program.module import TYPE_BITS
+from b200.registry import UFUNCS
 
-DTYPES = {
-    "u32": np.uint32,
-    "s32": np.int32,
-    "b32": np.uint32,
-    "u64": np.uint64,
-    "s64": np.int64,
-    "b64": np.uint64,
-    "f16": np.float16,
-    "bf16": np.uint16,
-    "f32": np.float32,
-    "f64": np.float64,
-}
-INTEGERS = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+FUNCTIONS: dict[str, Callable] = {
+    **UFUNCS,
     "inc": lambda old, limit: np.where(old >= limit, 0, old + 1),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1),
 }
 # Legal types by operation and where the result lies.
 GLOBAL = {
     "add": ("u32", "s32", "u64", "f32", "f64", "f16", "bf16"),
-    "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "inc": ("u32",),
-    "dec": ("u32",),
-    "and": ("b32", "b64"),
-    "or": ("b32", "b64"),
-    "xor": ("b32", "b64"),
+    **dict.fromkeys(("min", "max"), ("u32", "s32", "u64", "s64", "f16", "bf16")),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("and", "or", "xor"), ("b32", "b64")),
 }
 SHARED = {
     "add": ("u32", "s32", "u64"),
-    "min": ("u32", "s32"),
-    "max": ("u32", "s32"),
-    "inc": ("u32",),
-    "dec": ("u32",),
-    "and": ("b32",),
-    "or": ("b32",),
-    "xor": ("b32",),
+    **dict.fromkeys(("min", "max"), ("u32", "s32")),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("and", "or", "xor"), ("b32",)),
 }
 CANONICAL_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
 
@@ -65,20 +43,30 @@ def combiner(op: str, kind: str, legal: dict, flush: bool = True) -> Callable:
     """
     if kind not in legal.get(op, ()):
         raise Unsupported(f"reduction .{op} on type .{kind} does not exist in this direction")
-    dtype = DTYPES[kind]
-    if kind in ("f16", "bf16"):
-        function = _half_add(kind) if op == "add" else _half_extreme(kind, op)
-        dtype = np.uint16
-    elif kind == "f32":
-        function = _float_add(flush)
-    else:
-        function = INTEGERS[op]
+    function = on_patterns(op, kind, flush)
 
     def combine(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return (
-                function(old.view(dtype), new.view(dtype)).astype(dtype, copy=False).view(np.uint8)
-            )
+            return function(old, new)
+
+    return combine
+
+
+def on_patterns(op: str, kind: str, flush: bool) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """combine(old, new) -> result, on arrays of one shape and of any unsigned type. flush: as of
+    combiner.
+    """
+    letter = {"s": "i", "f": "f"}.get(kind[0], "u")
+    dtype = np.dtype(f"{letter}{TYPE_BITS[kind] // 8}")
+    if kind in ("f16", "bf16"):
+        function = _half_add(kind) if op == "add" else _half_extreme(kind, op)
+        dtype = np.dtype(np.uint16)
+    else:
+        function = _float_add(flush) if kind == "f32" else FUNCTIONS[op]
+
+    def combine(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        found = function(old.view(dtype), new.view(dtype))
+        return found.astype(dtype, copy=False).view(old.dtype)
 
     return combine
 
