@@ -63,19 +63,9 @@ class Works:
 
     def copied(self, to: int, source: int, nbytes: int, queue: int, waits: bool) -> None:
         """A copy between addresses. waits: whether the host waits for it."""
-        self.runtime.ends(queue)
-        if self.looks:
-            spans = [*self.span(source, nbytes, False), *self.span(to, nbytes, True)]
-            self.put(queue, Act("cudaMemcpy", self.runtime.queues.place()), spans)
+        self.moved("cudaMemcpy", ((source, nbytes, False), (to, nbytes, True)), queue)
         if waits:
             self.runtime.queues.joins(HOST, queue)
-
-    def filled(self, to: int, nbytes: int, queue: int) -> None:
-        self.runtime.ends(queue)
-        if self.looks:
-            self.put(
-                queue, Act("cudaMemset", self.runtime.queues.place()), self.span(to, nbytes, True)
-            )
 
     def of_allocator(self, name: str, address: int, queue: int) -> None:
         """Memory is allocated or freed in the order of a queue. It may be used in between (CUDA
@@ -85,8 +75,8 @@ class Works:
             act = Act(name, self.runtime.queues.place())
             self.put(queue, act, self.span(address, first[0].region.size, True))
 
-    def of_graph(self, name: str, spans: Iterable[tuple[int, int, bool]], queue: int) -> None:
-        """A copy or fill of a graph. spans: address, bytes, whether they are written."""
+    def moved(self, name: str, spans: Iterable[tuple[int, int, bool]], queue: int) -> None:
+        """A copy or a fill. spans: address, bytes, whether they are written."""
         self.runtime.ends(queue)
         if self.looks:
             accesses = [access for span in spans for access in self.span(*span)]

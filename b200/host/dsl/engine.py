@@ -16,7 +16,7 @@ from typing import Any
 from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.dsl import ptx_folder
-from b200.host.runtime import ARGUMENTS, Runtime
+from b200.host.runtime import Runtime
 from b200.host.takeover import replace
 
 _ARCH = "sm_100a"
@@ -52,7 +52,8 @@ def frontends() -> list[Any]:
     return [getattr(dsls, name)._get_dsl() for name in names if hasattr(dsls, name)]
 
 
-def _callback(runtime: Runtime, method: Callable, name: str):
+def _callback(runtime: Runtime, name: str, count: int, method: Callable):
+    """The function of C that takes the place of a runtime function of so many arguments."""
     failed = 0 if name in _ASSERTED else _FAILED
 
     def call(*args):
@@ -68,7 +69,7 @@ def _callback(runtime: Runtime, method: Callable, name: str):
             return failed
         return 0
 
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * ARGUMENTS[name])(call)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(call)
 
 
 def _patch(runtime: Runtime):
@@ -77,8 +78,7 @@ def _patch(runtime: Runtime):
     import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
 
     callbacks = {
-        name: _callback(runtime, method, name)
-        for name, method in runtime.runtime_functions().items()
+        name: _callback(runtime, name, *of) for name, of in runtime.runtime_functions().items()
     }
 
     class Engine(engines.ExecutionEngine):

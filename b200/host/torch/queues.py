@@ -35,8 +35,7 @@ def functions(runtime: Runtime) -> dict[str, Any]:
         runtime.queues.finished()
 
     def capturing() -> bool:
-        capture = runtime.recording
-        return capture is not None and capture.takes(queues.current.cuda_stream)
+        return runtime.capture_of(queues.current.cuda_stream) is not None
 
     return {
         "Stream": Stream,

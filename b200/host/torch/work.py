@@ -111,8 +111,7 @@ class Watch:
     @property
     def capture(self) -> Capture | None:
         """The graph under capture into which work of the current queue goes; None without one."""
-        capture = self.works.runtime.recording
-        return capture if capture is not None and capture.takes(self.current()) else None
+        return self.works.runtime.capture_of(self.current())
 
     def waits(self) -> None:
         """The host waits for the current queue."""

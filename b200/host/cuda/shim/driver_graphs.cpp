@@ -133,12 +133,12 @@ CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, void* out) {
-  return result(call("graph_memory_attribute", {word(attribute), word(out)}));
+  return result(call("graphmemory_attribute", {word(attribute), word(out)}));
 }
 CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, void*) {
-  return result(call("graph_reset_memory_attribute", {word(attribute)}));
+  return result(call("graphmemory_reset", {word(attribute)}));
 }
-CUresult cuDeviceGraphMemTrim(CUdevice) { return result(call("graph_trim_memory", {})); }
+CUresult cuDeviceGraphMemTrim(CUdevice) { return result(call("graphmemory_trim", {})); }
 
 // --- edges
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges, size_t* count) {

@@ -86,9 +86,9 @@ cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* out, cudaGraph_t graph,
   return result(add("graph_add_free", out, graph, after, count, word(address)));
 }
 cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType number, void* out) {
-  return result(call("graph_memory_attribute", {word(number), word(out)}));
+  return result(call("graphmemory_attribute", {word(number), word(out)}));
 }
-cudaError_t cudaDeviceGraphMemTrim(int) { return result(call("graph_trim_memory", {})); }
+cudaError_t cudaDeviceGraphMemTrim(int) { return result(call("graphmemory_trim", {})); }
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from,
                                      const cudaGraphNode_t* to, const cudaGraphEdgeData*,
                                      size_t count) {
