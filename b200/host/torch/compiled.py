@@ -29,7 +29,7 @@ from b200.host.imports import when_imported
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE
 from b200.host.torch.devices import CudaTensor, allocations, as_cpu, as_cuda, overrides, relabel
-from b200.host.torch.operations import is_dense, storage_of
+from b200.host.torch.work import is_dense, storage_of
 
 AS_WRITTEN = "b200: torch.compile: {} runs as it is written: {}"
 GRADIENTS = "a torch without CUDA cannot trace gradients of cuda (torch.no_grad() has kernels)"

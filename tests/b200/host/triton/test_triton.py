@@ -315,7 +315,7 @@ def test_registers_are_those_that_cuobjdump_tells(kernels, tmp_path):
 def test_autotuning_without_times_takes_the_first(kernels, gpu, capsys):
     from b200.host.triton import benchmark
 
-    benchmark._said.clear()
+    benchmark._say.cache_clear()
     kernels.tuned.cache.clear()
     x = torch.empty(300, device="cuda")
     before = len(gpu.launches)
@@ -355,7 +355,7 @@ def test_do_bench(kernels):
 def test_a_sweep_is_passed_over_without_times(capsys):
     from b200.host.triton import benchmark
 
-    benchmark._said.clear()
+    benchmark._say.cache_clear()
     triton.testing.perf_report([])(lambda: None).run(print_data=True)
     assert "passed over" in capsys.readouterr().err
 
