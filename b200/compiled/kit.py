@@ -33,8 +33,6 @@ libnvrtc.so.13 {{ global: nvrtc*; }};
 
 @dataclass(frozen=True)
 class Kit:
-    """Where it is."""
-
     root: Path
 
     @property

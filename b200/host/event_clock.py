@@ -35,7 +35,6 @@ class Clock:
         return reported(timed, 1).time_us / 1e3
 
     def is_modelled(self) -> bool:
-        """Whether launches take modelled time."""
         from b200.clock import Timed
 
         machine = getattr(self._runtime.gpu, "machine", None)

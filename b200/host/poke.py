@@ -10,17 +10,14 @@ from b200.program.module import Kernel
 
 
 def poke(address: int, code: str, *values: float) -> None:
-    """Put values at an address of the program."""
     ctypes.memmove(address, struct.pack(code, *values), struct.calcsize(code))
 
 
 def peek(address: int, code: str) -> tuple:
-    """The values at an address of the program."""
     return struct.unpack(code, ctypes.string_at(address, struct.calcsize(code)))
 
 
 def text_at(address: int) -> str:
-    """A string of C."""
     return ctypes.string_at(address).decode()
 
 

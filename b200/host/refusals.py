@@ -52,7 +52,6 @@ NAMES = _read()  # number -> (cudaError_t, CUresult, CUDA's words)
 
 
 def invalid(report: str) -> Refused:
-    """A call whose arguments a B200 refuses."""
     return Refused(INVALID_VALUE, report)
 
 
@@ -62,7 +61,6 @@ def code_of(error: EmulatorError, launch: bool = False) -> int:
 
 
 def text(code: int, otherwise: str = "unrecognized error code") -> str:
-    """CUDA's text for an error."""
     return NAMES.get(code, ("", "", ""))[2] or otherwise
 
 

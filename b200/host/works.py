@@ -32,7 +32,6 @@ class Works:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing has been put into a queue."""
         self.given_back = GivenBack(self.runtime.queues)
 
     @property
@@ -51,7 +50,6 @@ class Works:
         return checker is not None and bool(checker.in_flight)
 
     def made(self, address: int, nbytes: int, queue: int) -> None:
-        """A tensor is made on the GPU."""
         if self.looks:
             self._report(self.given_back.take(address, nbytes, queue))
 
@@ -91,7 +89,6 @@ class Works:
         return [Access(region, units(address - region.base, nbytes), write)]
 
     def put(self, queue: int, act: Act, accesses: Iterable[Access]) -> None:
-        """Work of a queue."""
         queues, accesses = self.runtime.queues, list(accesses)
         queues.launched(queue, act.text)
         missed = functools.partial(queues.missed, queue)

@@ -114,7 +114,6 @@ def of_marks(patterns: Iterable[str]) -> list[Accepted]:
 
 
 def baseline_of(findings: Iterable[Record], reason: str) -> str:
-    """The text of a baseline that accepts these findings of a report."""
     entries: dict[str, dict[str, str]] = {}
     for finding in findings:
         place = finding["place"]

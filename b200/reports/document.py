@@ -68,7 +68,6 @@ class Run:
         return next((x for x in reversed(self.records) if x["record"] == records.END), Record())
 
     def document(self, choice: Choice) -> dict[str, Any]:
-        """The report, as it stands."""
         findings, accepted, filtered = self._judged(choice)
         launches = self.launches
         kernels = Counter((x["kernel"], x["symbol"]) for x in launches)

@@ -46,7 +46,6 @@ def check_copy(modules: Modules, to: int, source: int, nbytes: int, kind: int) -
 
 
 def check_fill(modules: Modules, to: int, nbytes: int) -> None:
-    """Refused where CUDA refuses a fill."""
     if not nbytes:
         return
     _check_range(modules, "writes", to, nbytes)

@@ -131,7 +131,6 @@ class Driver:
         return Refused(code, self.refused.get(code, refusals.NAMES[code][2]))
 
     def exception_text(self) -> int:
-        """Address of the text of `error`."""
         self._buffer = ctypes.create_string_buffer(self._text)
         return ctypes.addressof(self._buffer)
 
@@ -184,7 +183,6 @@ class Driver:
         self.runtime.queues.waits(queue, event)
 
     def current_queue(self, out: int) -> None:
-        """Write PyTorch's current queue to `out`."""
         current = getattr(sys.modules.get("torch"), "cuda", None)
         poke(out, "<Q", current.current_stream().cuda_stream if current is not None else DEFAULT)
 

@@ -225,7 +225,6 @@ class Extensions:
         self._keep = (table, account)
 
     def guard(self) -> ctypes.CDLL:
-        """shim/guard.cpp, in this process."""
         return ctypes.CDLL(str(_shared("guard", find_toolkit())))
 
     def find(self, _memory: Any, address: int) -> None:
@@ -310,7 +309,6 @@ def _texts(sources: str | Sequence[str] | None) -> list[str]:
 
 
 def _bindings(functions: str | Sequence[str] | dict[str, str], safe: bool) -> str:
-    """The pybind11 module that torch writes for `functions`."""
     if isinstance(functions, str):
         functions = [functions]
     if not isinstance(functions, dict):

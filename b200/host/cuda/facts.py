@@ -88,6 +88,5 @@ class Facts:
         poke(out, "<I", len(self.modules.module(module).program.kernels))
 
     def kernels(self, module: int, out: int, most: int) -> None:
-        """Handles of a module's kernels, of at most so many."""
         found = self.modules.kernels(module, most)
         poke(out, f"<{len(found)}Q", *found)

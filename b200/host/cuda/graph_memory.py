@@ -18,8 +18,6 @@ _HIGH = 1  # of a cudaGraphMemAttributeType: the most there has been
 
 
 class GraphMemory:
-    """The memory of the graphs of a process."""
-
     def __init__(self, modules: Modules):
         self._modules = modules
         self._planned: dict[int, Reserved] = {}  # by address

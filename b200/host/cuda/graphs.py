@@ -45,7 +45,6 @@ class Graphs:
 
     # --- graphs
     def make(self, nodes: g.Graph | None = None) -> int:
-        """A graph, by a new handle."""
         handle = self.modules.handle()
         self._graphs[handle] = nodes or {}
         self._owner |= dict.fromkeys(self._graphs[handle], handle)
@@ -62,7 +61,6 @@ class Graphs:
         return self._executables[handle]
 
     def put(self, graph: int, after: Sequence[int], kind: int, *work: Work, child: int = 0) -> int:
-        """A new node of a graph."""
         nodes, handle = self.graph(graph), self.modules.handle()
         g.check_known(nodes, after)
         nodes[handle] = g.Node(kind, work, frozenset(after), child)
@@ -80,7 +78,6 @@ class Graphs:
         return found
 
     def captured(self, capture: Capture) -> int:
-        """The graph of a capture that has ended."""
         graph = self.so_far(capture).graph
         del self._captures[capture]
         return graph

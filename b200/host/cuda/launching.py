@@ -53,7 +53,6 @@ class Function:
 
     @property
     def static_smem(self) -> int:
-        """Bytes of static shared memory."""
         return self.module.program.static_smem(self.kernel)
 
     @property

@@ -91,7 +91,6 @@ class Modules:
         return self._handles
 
     def answering(self) -> AbstractContextManager[object]:
-        """A call of the program is answered."""
         return contextlib.nullcontext() if self.view is None else self.view
 
     # --- modules
@@ -115,7 +114,6 @@ class Modules:
         return self._modules[handle]
 
     def handle_of(self, module: Module) -> int:
-        """The handle of a module."""
         return next(handle for handle, known in self._modules.items() if known is module)
 
     def kernel(self, module: int, name: str, handle: int | None = None) -> int:
@@ -271,7 +269,6 @@ class Modules:
         fill(np.frombuffer(memory.pages, np.uint8))
 
     def release(self, address: int, by: str = "cudaFree") -> None:
-        """by: the function that gives memory back."""
         if not address:
             return
         memory = self._memory.pop(address, None)

@@ -60,7 +60,7 @@ def missing(symbols: str) -> list[str]:
 
 def stubs(names: list[str]) -> str:
     """A function for each name that says, when it is called, that it is not there."""
-    refuse = 'int {0}() {{ return b200::call("missing", {{b200::word("{0}")}}); }}\n'
+    refuse = 'int {0}() {{ return b200::call("missing", "{0}"); }}\n'
     known = '  if (std::strcmp(name, "{0}") == 0) return true;\n'
     body, absent = ("".join(map(each.format, names)) for each in (refuse, known))
     asked = f"bool b200_is_absent(const char* name) {{\n{absent}  return false;\n}}\n"

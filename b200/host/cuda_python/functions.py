@@ -37,7 +37,6 @@ VERSION = 13_000  # of the driver: CUDA 13.0
 
 
 def patch(modules: Modules) -> None:
-    """Put the functions into cuda.bindings.driver and cuda.bindings.runtime."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
     from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -163,8 +162,6 @@ class _Module:
         return lambda *_args, **_kwargs: (self.success, *values)
 
     def does(self, action: Callable):
-        """`action` without a result."""
-
         def nothing(*args, **kwargs):
             action(*args, **kwargs)
             return ()
@@ -276,8 +273,6 @@ class _Module:
 
 
 class _Driver(_Module):
-    """cuda.bindings.driver."""
-
     def __init__(self, driver: Any, state: _State):
         super().__init__(driver, "cu", state, lambda n: driver.CUresult(refusals.driver_code(n)))
 
@@ -317,8 +312,6 @@ class _Driver(_Module):
 
 
 class _CudaRuntime(_Module):
-    """cuda.bindings.runtime."""
-
     def __init__(self, cudart: Any, state: _State):
         super().__init__(cudart, "cuda", state, cudart.cudaError_t)
 

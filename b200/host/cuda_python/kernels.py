@@ -37,7 +37,6 @@ class Kernels:
         self.driver, self.modules = driver, modules
 
     def driver_functions(self) -> dict[str, Callable[..., tuple]]:
-        """The functions of cuda.bindings.driver, by name."""
         d = self.driver
         nothing = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuFuncLoad")
         return {
@@ -217,7 +216,6 @@ def _numbers(values: Sequence[Any], count: int) -> list[int]:
 
 
 def _words(config: Any) -> LaunchWords:
-    """A CUlaunchConfig."""
     grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
     block = (config.blockDimX, config.blockDimY, config.blockDimZ)
     words = LaunchWords.of(grid, block, config.sharedMemBytes)

@@ -84,7 +84,6 @@ def _patch_ptx_folder(asked: bool) -> None:
 
 
 def _remove_what_killed_processes_left() -> None:
-    """Folders of processes that were killed while they compiled."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _LONGEST:
@@ -92,7 +91,6 @@ def _remove_what_killed_processes_left() -> None:
 
 
 def frontends() -> list[Any]:
-    """The DSL's frontends of this process."""
     from cutlass.cutlass_dsl import cutlass as dsls
 
     names = ("CuTeDSL", "CuteExperimentalDSL")

@@ -20,7 +20,6 @@ from b200.host.runtime import Runtime
 
 
 def patch(_runtime: Runtime) -> None:
-    """Put the answers in place."""
     _patch_hardware_info()
     _patch_compiler()
     _patch_benchmark()

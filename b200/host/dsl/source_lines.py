@@ -64,13 +64,10 @@ class _Locations(Stand):
 
 @functools.cache
 def _library() -> str:
-    """The folder of the DSL."""
     return os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__ or ""))
 
 
 class _Kind(enum.Enum):
-    """Whose a function is."""
-
     KERNEL = "the DSL's, which calls the kernel's"
     LIBRARY = "another of the DSL"
     REGION = "the user's, the body of a rewritten block"

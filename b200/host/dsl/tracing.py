@@ -18,7 +18,6 @@ from b200.host.runtime import Runtime
 
 
 def hasten(_runtime: Runtime) -> None:
-    """Make the DSL trace faster."""
     for name in LOCATING_MODULES:
         if (module := if_there(name)) is not None:
             _look_once_at_frames(module)

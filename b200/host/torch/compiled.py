@@ -41,7 +41,6 @@ _torch_compile = torch.compile
 
 
 def patch(_runtime: Runtime) -> None:
-    """Let torch.compile make kernels for the GPU in software."""
     os.environ.setdefault(_SWITCH, "1")  # of what this module does not start
     torch.compile = _compile
     when_imported("torch._functorch.aot_autograd", _refuse_gradients)

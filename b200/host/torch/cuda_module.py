@@ -165,8 +165,6 @@ def _memory() -> dict[str, Any]:
 
 
 def _functions(runtime: Runtime) -> dict[str, Any]:
-    """Everything that takes a place in torch.cuda, by name."""
-
     def is_available() -> bool:
         return True
 
@@ -204,7 +202,6 @@ def _functions(runtime: Runtime) -> dict[str, Any]:
 
 
 def _random_numbers() -> dict[str, Any]:
-    """The functions about random numbers."""
     generator = torch.default_generator
 
     def state(device=None):
@@ -228,7 +225,6 @@ def _random_numbers() -> dict[str, Any]:
 
 
 def _generator_type() -> type:
-    """torch.Generator that understands "cuda"."""
     original = torch.Generator
 
     class Kind(type(original)):
@@ -247,8 +243,6 @@ def _generator_type() -> type:
             super().__init__()
 
     class Generator(original, metaclass=Kind):
-        """torch.Generator; "cuda" is understood."""
-
         def __new__(cls, device: str = "cpu"):
             return CudaGenerator() if names_cuda(device) else original(device)
 

@@ -58,7 +58,6 @@ def _with_out_dtype(function: Callable) -> Callable:
 
 
 def patch_scaled_mm(_runtime: Runtime) -> None:
-    """Put it in the place of torch._scaled_mm."""
     original = torch._scaled_mm
 
     @functools.wraps(original)

@@ -17,7 +17,6 @@ from b200.host.torch.work import NOT_PERMITTED, Watch, use
 
 
 def functions(runtime: Runtime) -> dict[str, Any]:
-    """The functions of torch.cuda about queues and events."""
     Stream.queues, Event.clock = runtime.queues, Clock(runtime)
     use(Watch(runtime.works, lambda: _Current.queue.cuda_stream))
 
@@ -107,15 +106,11 @@ DEFAULT = Stream(stream_ptr=0)
 
 
 class ExternalStream(Stream):
-    """A queue that somebody else made."""
-
     def __init__(self, stream_ptr: int, device: Any = None, **_):
         super().__init__(device, stream_ptr=stream_ptr)
 
 
 class _Current:
-    """The current queue."""
-
     queue: Stream = DEFAULT
 
     @classmethod
@@ -125,8 +120,6 @@ class _Current:
 
 
 class StreamContext:
-    """Inside, another queue is the current one."""
-
     def __init__(self, stream: Stream | None):
         self.stream = stream
         self.before: list[Stream] = []
@@ -140,8 +133,6 @@ class StreamContext:
 
 
 class Event:
-    """A point in the order of launches."""
-
     clock: Clock
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, **_):

@@ -71,7 +71,6 @@ class Watch:
             return [(t, _version(t)) for t in tree_leaves((args, kwargs)) if is_dense(t)]
 
     def after(self, func: Any, given: Versions, kwargs: dict, result: Any) -> None:
-        """A function has been carried out."""
         name = getattr(func, "__name__", "")
         with _AS_THEY_ARE():
             written = _written(name, given, kwargs, result)
@@ -114,7 +113,6 @@ class Watch:
         return self.works.runtime.capture_of(self.current())
 
     def waits(self) -> None:
-        """The host waits for the current queue."""
         if self.capture is not None:
             raise RuntimeError(NOT_PERMITTED)
         self.works.runtime.queues.joins(HOST, self.current())
@@ -148,7 +146,6 @@ _watches: list[Watch] = []
 
 
 def use(watch: Watch) -> None:
-    """Tell this watch, and no other."""
     _watches[:] = [watch]
 
 
@@ -167,7 +164,6 @@ def is_dense(thing: Any) -> bool:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """The address of a tensor's memory."""
     return _T.untyped_storage(tensor).data_ptr()
 
 

@@ -18,8 +18,6 @@ _END = "<Q"  # bytes of the PTX
 
 
 def software_backend(original: Any) -> Any:
-    """A subclass of Triton's CUDABackend."""
-
     class SoftwareBackend(original):
         def make_cubin(self, src: str, *args: Any) -> bytes:
             try:
@@ -43,13 +41,11 @@ def software_backend(original: Any) -> Any:
 
 
 def with_ptx(code: bytes, ptx: str) -> bytes:
-    """Machine code and its PTX as one image."""
     text = ptx.encode()
     return code + text + struct.pack(_END, len(text)) + _MARK
 
 
 def ptx_of(image: bytes) -> str | None:
-    """The PTX of an image, None if it has none."""
     if not image.endswith(_MARK):
         return None
     end = len(image) - len(_MARK) - struct.calcsize(_END)
