@@ -20,7 +20,7 @@ import b200
 from b200.checker.finding import ERROR
 from b200.compiled import OPTIONS
 from b200.errors import EmulatorError
-from b200.host.cuda.driver import Driver
+from b200.host.cuda.driver import CALL, Driver
 from b200.host.cuda.modules import Modules
 from b200.host.cuda.numbered import NumberedDriver
 from b200.reports import journal, recorder, records, words
@@ -28,9 +28,6 @@ from b200.reports.choice import Accepted, Choice
 from b200.reports.document import Run
 from b200.reports.journal import Journal
 
-_CALL = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
-)
 _FINISH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 _keep: list[Any] = []  # what C++ has the address of
 
@@ -47,7 +44,7 @@ def connect(call: int, finish: int, in_python: bool) -> None:
         sys.stdout = ProgramOutput()  # type: ignore[assignment]
     driver = NumberedDriver(_modules(settings, in_python), Telling(kept))
     end = End(driver, kept)
-    made = _CALL(driver.answer), _FINISH(end.finish)
+    made = CALL(driver.answer), _FINISH(end.finish)
     _keep.extend(made)
     ctypes.c_void_p.from_address(call).value = ctypes.cast(made[0], ctypes.c_void_p).value
     if in_python:

@@ -13,13 +13,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from b200.host.cuda import library
-from b200.host.cuda.cache import cache_folder, digest_of, locked
+from b200.host.cuda.cache import cache_folder, digest_of, made_once
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit, packages
 
@@ -34,8 +33,6 @@ libnvrtc.so.13 {{ global: nvrtc*; }};
 
 @dataclass(frozen=True)
 class Kit:
-    """Where it is."""
-
     root: Path
 
     @property
@@ -53,31 +50,23 @@ class Kit:
 
 def made() -> Kit:
     """The kit, made now or found in the cache. BuildError in one line."""
-    toolkit, cache = find_toolkit(), cache_folder()
+    toolkit = find_toolkit()
     files = [*_sources(), *library.PARTS]
     files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
     texts = [path.read_text() for path in files]
     # Its nvcc runs a file of this package, wherever that lies.
     given = map(str, (_HERE, toolkit.nvcc, sys.executable, *packages(toolkit.version[0])))
     key = digest_of(toolkit.build, toolkit.cxx_version, *given, *texts)
-    root = cache / f"kit-{key}"
-    with locked(cache / f"kit-{key}.lock"):
-        if not root.is_dir():
-            work = Path(tempfile.mkdtemp(dir=cache))
-            try:
-                _make(toolkit, work, root)
-                os.replace(work, root)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
-    return Kit(root)
+    root = cache_folder() / f"kit-{key}"
+    return Kit(made_once(root, lambda work: _make(toolkit, work, root)))
 
 
 def _sources() -> list[Path]:
     return [*library.SHIM, library.NVRTC, *sorted(_HERE.glob("*.cpp"))]
 
 
-def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
-    """Put the kit into a folder that is going to be `root`."""
+def _make(toolkit: Toolkit, work: Path, root: Path) -> Path:
+    """Put the kit into a folder that is going to be `root`; the folder."""
     home = _home(toolkit)
     (work / "bin").mkdir()
     (work / "lib64").mkdir()
@@ -105,6 +94,7 @@ def _make(toolkit: Toolkit, work: Path, root: Path) -> None:
     script = f'"{sys.executable}" -IS "{_HERE / "nvcc.py"}" "{toolkit.nvcc}" "{root / "lib64"}"'
     nvcc.write_text(f'#!/bin/sh\nexec {script} "$@"\n')
     nvcc.chmod(0o755)
+    return work
 
 
 def _link_all(paths: Iterable[Path], to: Path, but: tuple[str, ...] = (), name: str = "") -> None:

@@ -61,7 +61,6 @@ class Capture:
         return queue is None or self.queues is None or queue in self.queues
 
     def take(self, work: Work, queue: int | None) -> None:
-        """Record a work of a queue."""
         queue = self.known(queue)
         if queue != self._first:
             self._of_others.add(len(self.launches))
@@ -74,7 +73,6 @@ class Capture:
         return self._first if queue is None or self.queues is None else queue
 
     def recorded(self, event: int, queue: int) -> None:
-        """An event is recorded in a queue."""
         self._events[event] = self.ends.get(self.known(queue), ())
 
     def waits(self, queue: int, other: int, event: int | None = None) -> None:

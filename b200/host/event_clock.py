@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from b200.host.refusals import INVALID_HANDLE, Refused
 from b200.host.runtime import Runtime
 
 
@@ -34,7 +35,6 @@ class Clock:
         return reported(timed, 1).time_us / 1e3
 
     def is_modelled(self) -> bool:
-        """Whether launches take modelled time."""
         from b200.clock import Timed
 
         machine = getattr(self._runtime.gpu, "machine", None)
@@ -44,3 +44,33 @@ class Clock:
         if not self._said:
             print(f"b200: times between CUDA events are {what}", file=sys.stderr)
             self._said = True
+
+
+class Events:
+    """When the events of a program were recorded, by their numbers. without_time: those that were
+    made to keep none.
+    """
+
+    def __init__(self, runtime: Runtime):
+        self._queues, self._clock = runtime.queues, Clock(runtime)
+        self._recorded: dict[int, tuple[float, int]] = {}
+        self.without_time: set[int] = set()
+
+    def record(self, event: int, queue: int) -> None:
+        self._queues.recorded(event, queue)
+        self._recorded[event] = self._clock.now()
+
+    def forget(self, event: int) -> None:
+        self._recorded.pop(event, None)
+        self.without_time.discard(event)
+
+    def milliseconds(self, start: int, end: int) -> float:
+        """The time between two events; Refused where one has none."""
+        if not self.without_time.isdisjoint((start, end)):
+            said = "a time was asked of an event that was made to keep none"
+            raise Refused(INVALID_HANDLE, said)
+        first, last = self._recorded.get(start), self._recorded.get(end)
+        if first is None or last is None:
+            said = "a time was asked for between events not yet recorded"
+            raise Refused(INVALID_HANDLE, said)
+        return self._clock.milliseconds(first, last)

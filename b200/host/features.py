@@ -61,13 +61,13 @@ TORCH = (
     ),
     Feature(
         "torch.profiler on cuda",
-        "torch.tools:patch",
+        "torch.cuda_module:patch_profiler",
         ("torch.autograd.profiler:profile",),
         ("torch.profiler:profile", "torch.autograd:profiler.profile"),
     ),
     Feature("torch.compile on cuda", "torch.compiled:patch"),
-    Feature("NVFP4 in torch._scaled_mm", "torch.scaled_mm:patch", ("torch:_scaled_mm",)),
-    Feature("products with out_dtype", "torch.products:patch"),
+    Feature("NVFP4 in torch._scaled_mm", "torch.products:patch_scaled_mm", ("torch:_scaled_mm",)),
+    Feature("products with out_dtype", "torch.products:patch_out_dtype"),
     Feature(
         "CUDA graphs of torch",
         "torch.graphs:patch_torch",

@@ -64,7 +64,6 @@ class GivenBack:
         return []
 
     def give_back(self, address: int, nbytes: int) -> None:
-        """A tensor is gone."""
         queue, told = self.made.pop(address, None), self.recorded.pop(address, set())
         if queue is None:
             return
@@ -79,7 +78,6 @@ class GivenBack:
             del self.free[:-KEPT]
 
     def record(self, address: int, queue: int) -> None:
-        """Tensor.record_stream."""
         self.recorded.setdefault(address, set()).add(queue)
 
     def _runs(self, use: Use, queue: int) -> bool:
@@ -88,7 +86,6 @@ class GivenBack:
 
 
 def _last(footprint: Footprint, address: int) -> str:
-    """The line of an access of the allocation."""
     touched = footprint.places[address]
     number = int(max(touched.written.max(), touched.read.max()))
     return words.line(footprint.instructions[number])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
@@ -24,6 +25,13 @@ def when_imported(name: str, then: Then) -> None:
     if _WATCH not in sys.meta_path:
         sys.meta_path.insert(0, _WATCH)
     _WATCH.waiting.setdefault(name, []).append(then)
+
+
+def if_there(name: str) -> ModuleType | None:
+    """A module, imported; None where a version has none of the name."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(name)
+    return None
 
 
 class _Watch(MetaPathFinder):

@@ -25,7 +25,6 @@ def is_there() -> bool:
 
 
 def is_replaced() -> bool:
-    """Whether torch.cuda is the software B200's in this process."""
     torch = sys.modules.get("torch")
     return torch is not None and getattr(torch.cuda.is_available, "emulated", False)
 

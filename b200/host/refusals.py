@@ -8,12 +8,12 @@ stays an exception.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from b200 import occupancy
 from b200.errors import EmulatorError
 from b200.hardware import SM_COUNT
-from b200.host.error_numbers import NAMES
 from b200.program.names import readable
 
 
@@ -35,8 +35,24 @@ NO_KERNEL_IMAGE, INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND = 209, 400, 401, 500
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, TIMEOUT, ASSERT, MISALIGNED = 700, 701, 702, 710, 716
 LAUNCH_FAILURE, COOPERATIVE_TOO_LARGE, NOT_SUPPORTED = 719, 720, 801
 UNJOINED, GRAPH_UPDATE = 904, 910
-NOT_RECORDED = "a time was asked for between events not yet recorded"
-WITHOUT_TIME = "a time was asked of an event that was made to keep none"
+
+
+def _read() -> dict[int, tuple[str, str, str]]:
+    """Names of the runtime and words are what cudaGetErrorName and cudaGetErrorString of CUDA 13.0
+    return, names of the driver those of cuda.h. "-" stands where one of the two has none.
+    """
+    found = {}
+    for line in Path(__file__).with_name("error_numbers.txt").read_text().splitlines()[1:]:
+        number, runtime, driver, text = (*line.split(" ", 3), "")[:4]
+        found[int(number)] = (runtime.replace("-", ""), driver.replace("-", ""), text)
+    return found
+
+
+NAMES = _read()  # number -> (cudaError_t, CUresult, CUDA's words)
+
+
+def invalid(report: str) -> Refused:
+    return Refused(INVALID_VALUE, report)
 
 
 def code_of(error: EmulatorError, launch: bool = False) -> int:
@@ -45,7 +61,6 @@ def code_of(error: EmulatorError, launch: bool = False) -> int:
 
 
 def text(code: int, otherwise: str = "unrecognized error code") -> str:
-    """CUDA's text for an error."""
     return NAMES.get(code, ("", "", ""))[2] or otherwise
 
 
@@ -82,17 +97,18 @@ def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers
         )
 
 
-_ABSENT = "is not in the software B200"
+def _absent(name: str, why: str) -> EmulatorError:
+    said = f"{name} is not in the software B200"
+    return EmulatorError("unsupported", f"{said}: {why}" if why else said)
 
 
 def missing(name: str, why: str = "") -> Callable[..., NoReturn]:
     """A function of a library that is not there: it raises EmulatorError with its name. why: the
     reason, where it could be there.
     """
-    absent = f"{_ABSENT}: {why}" if why else _ABSENT
 
     def refuse(*_args, **_kwargs) -> NoReturn:
-        raise EmulatorError("unsupported", f"{name} {absent}")
+        raise _absent(name, why)
 
     refuse.__name__ = name.rsplit(".", 1)[1]
     return refuse
@@ -101,15 +117,15 @@ def missing(name: str, why: str = "") -> Callable[..., NoReturn]:
 class _MissingType(type):
     """What stands for a class that is not modelled: its calls and the names in it raise."""
 
-    absent: str
+    why: str
 
     def __call__(cls, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__} {cls.absent}")
+        raise _absent(f"{cls.__module__}.{cls.__name__}", cls.why)
 
     def __getattr__(cls, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise EmulatorError("unsupported", f"{cls.__module__}.{cls.__name__}.{name} {cls.absent}")
+        raise _absent(f"{cls.__module__}.{cls.__name__}.{name}", cls.why)
 
 
 def missing_class(name: str, why: str = "") -> type:
@@ -117,5 +133,4 @@ def missing_class(name: str, why: str = "") -> type:
     as of `missing`.
     """
     module, _, own = name.rpartition(".")
-    absent = f"{_ABSENT}: {why}" if why else _ABSENT
-    return _MissingType(own, (), {"__module__": module, "absent": absent})
+    return _MissingType(own, (), {"__module__": module, "why": why})

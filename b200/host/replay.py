@@ -29,8 +29,8 @@ class Replay:
 
     def run(self, nodes: Nodes, queue: int) -> None:
         """Carry out the nodes in their order, or record them where the queue is under capture."""
-        capture, queues = self.runtime.recording, self.runtime.queues
-        if capture is not None and capture.takes(queue):
+        queues = self.runtime.queues
+        if self.runtime.capture_of(queue) is not None:
             for _, works in nodes.values():
                 self._put(works, queue)
             return

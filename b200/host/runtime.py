@@ -21,7 +21,7 @@ from b200.chip.launch import Shape
 from b200.errors import EmulatorError
 from b200.host.captures import Capture, KernelWork, Work
 from b200.host.device_attributes import device_attribute
-from b200.host.poke import poke, text_at
+from b200.host.poke import parameters_at, peek, poke, text_at
 from b200.host.queues import HOST, Queues
 from b200.host.refusals import ASSERT, NAMES, check_cooperative, lasting_code
 from b200.host.tensor_map import tensor_map_encode_tiled
@@ -32,19 +32,8 @@ _ATTRIBUTE_COOPERATIVE = 2  # cudaLaunchAttributeCooperative
 _ATTRIBUTE_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
 _ATTRIBUTE_DEPENDENT = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 _ATTRIBUTE_BYTES = 72  # sizeof(cudaLaunchAttribute)
-# Name of a CUDA runtime or driver function that the DSL's host code calls -> number of arguments.
-ARGUMENTS = {
-    "_cudaLibraryLoadData": 8,
-    "_cudaLibraryGetKernel": 3,
-    "_cudaDeviceGetAttribute": 3,
-    "_cuKernelGetAttribute": 4,
-    "_cudaKernelSetAttributeForDevice": 4,
-    "_cudaFuncSetAttribute": 3,
-    "_cudaGetDevice": 1,
-    "_cudaSetDevice": 1,
-    "_cudaLaunchKernelEx": 3,
-    "_cuTensorMapEncodeTiled": 12,
-}
+# cudaLaunchConfig_t: grid, block, dynamic bytes, queue, address and number of attributes
+_CONFIG = "<6I3QI"
 
 
 class Runtime:
@@ -84,19 +73,21 @@ class Runtime:
         if (checker := self.checker) is not None:
             checker.in_flight.clear()
 
-    def runtime_functions(self) -> dict:
-        """What takes the place of the runtime functions, by name."""
+    def runtime_functions(self) -> dict[str, tuple[int, Callable[..., None]]]:
+        """The CUDA functions that the DSL's host code calls: by name, how many arguments one has,
+        and what takes its place.
+        """
         return {
-            "_cudaLibraryLoadData": self.library_load_data,
-            "_cudaLibraryGetKernel": self.library_get_kernel,
-            "_cudaDeviceGetAttribute": self.device_get_attribute,
-            "_cuKernelGetAttribute": self.kernel_get_attribute,
-            "_cudaKernelSetAttributeForDevice": self.accept,
-            "_cudaFuncSetAttribute": self.accept,
-            "_cudaGetDevice": self.get_device,
-            "_cudaSetDevice": self.accept,
-            "_cuTensorMapEncodeTiled": tensor_map_encode_tiled,
-            "_cudaLaunchKernelEx": self.launch_kernel,
+            "_cudaLibraryLoadData": (8, self.library_load_data),
+            "_cudaLibraryGetKernel": (3, self.library_get_kernel),
+            "_cudaDeviceGetAttribute": (3, self.device_get_attribute),
+            "_cuKernelGetAttribute": (4, self.is_zero),
+            "_cudaKernelSetAttributeForDevice": (4, self.accept),
+            "_cudaFuncSetAttribute": (3, self.accept),
+            "_cudaGetDevice": (1, self.is_zero),
+            "_cudaSetDevice": (1, self.accept),
+            "_cuTensorMapEncodeTiled": (12, tensor_map_encode_tiled),
+            "_cudaLaunchKernelEx": (3, self.launch_kernel),
         }
 
     def _handle(self) -> int:
@@ -126,41 +117,29 @@ class Runtime:
     def device_get_attribute(self, out: int, attribute: int, _device: int) -> None:
         poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
 
-    def kernel_get_attribute(self, out: int, *_) -> None:
-        poke(out, "<i", 0)
-
-    def get_device(self, out) -> None:
+    def is_zero(self, out: int, *_) -> None:
         poke(out, "<i", 0)
 
     def accept(self, *_) -> None:
         """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
 
     def launch_kernel(self, config: int, kernel: int, args: int) -> None:
-        grid = struct.unpack("<3I", ctypes.string_at(config, 12))
-        block = struct.unpack("<3I", ctypes.string_at(config + 12, 12))
-        (dynamic,) = struct.unpack("<Q", ctypes.string_at(config + 24, 8))
-        (queue,) = struct.unpack("<Q", ctypes.string_at(config + 32, 8))
-        attributes = self.gpu.attributes = _attributes(config)
+        *sizes, dynamic, queue, first, count = peek(config, _CONFIG)
+        grid, block = tuple(sizes[:3]), tuple(sizes[3:])
+        attributes = self.gpu.attributes = _attributes(first, count)
         cluster = (1, 1, 1)
         if _ATTRIBUTE_CLUSTER in attributes:
             cluster = struct.unpack_from("<3I", attributes[_ATTRIBUTE_CLUSTER])
         dependent = any(attributes.get(_ATTRIBUTE_DEPENDENT, b"")[:4])
         program, name = self._kernels[kernel]
+        function = program.kernels[name]
         cooperative = any(attributes.get(_ATTRIBUTE_COOPERATIVE, b"")[:4])
         if cooperative:
-            smem = dynamic + program.static_smem(program.kernels[name])
+            smem = dynamic + program.static_smem(function)
             check_cooperative(name, prod(grid), prod(block), smem)
-        parameters = program.kernels[name].params
-        params = bytearray(program.kernels[name].param_bytes)
-        pointers = struct.unpack(
-            f"<{len(parameters)}Q", ctypes.string_at(args, 8 * len(parameters))
-        )
-        for parameter, pointer in zip(parameters, pointers, strict=True):
-            params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
-                pointer, parameter.size
-            )
         shape = Shape(grid, block, cluster, dynamic, dependent)
-        self.launch(KernelWork(program, name, shape, bytes(params), cooperative), queue)
+        params = parameters_at(function, peek(args, f"<{len(function.params)}Q"))
+        self.launch(KernelWork(program, name, shape, params, cooperative), queue)
 
     def _follows(self, queue: int, other: int, event: int | None):
         if self.recording is not None and queue != HOST:
@@ -174,8 +153,7 @@ class Runtime:
         """Carry out a launch, or record it where a graph is under capture. queue: None where it is
         not known.
         """
-        capture = self.recording
-        if capture is not None and capture.takes(queue):
+        if (capture := self.capture_of(queue)) is not None:
             capture.take(launch, queue)
             return
         with ONE_LAUNCH:
@@ -186,8 +164,8 @@ class Runtime:
             except EmulatorError as error:
                 _say_assert(error)
                 raise
-            if capture is not None and queue is not None:
-                capture.missed(done, queue)
+            if self.recording is not None and queue is not None:
+                self.recording.missed(done, queue)
             mismatched, self.mismatched = self.mismatched, []
             if done.findings is not None and mismatched:
                 done.findings.extend(mismatched)
@@ -244,13 +222,16 @@ class Runtime:
         elif not self.records(work, queue):
             work()
 
+    def capture_of(self, queue: int | None) -> Capture | None:
+        """The graph under capture into which work of a queue goes; None without one."""
+        capture = self.recording
+        return capture if capture is not None and capture.takes(queue) else None
+
     def records(self, work: Callable[[], None], queue: int) -> bool:
         """Whether what the host does in a queue becomes part of the graph under capture."""
-        capture = self.recording
-        if capture is None or not capture.takes(queue):
-            return False
-        capture.take(work, queue)
-        return True
+        if (capture := self.capture_of(queue)) is not None:
+            capture.take(work, queue)
+        return capture is not None
 
     def raise_error(self) -> None:
         """Raise what a callback could not: an exception cannot cross the JIT's machine code."""
@@ -272,11 +253,8 @@ def _say_assert(error: EmulatorError) -> None:
         error.args = (f"{error}\nCUDA error: {NAMES[ASSERT][2]}",)
 
 
-def _attributes(config: int) -> dict[int, bytes]:
-    """Attributes of the cudaLaunchConfig_t at this address: value by number."""
-    first, count = struct.unpack("<QI", ctypes.string_at(config + 40, 12))
-    found = {}
-    for i in range(count):
-        attribute = ctypes.string_at(first + i * _ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES)
-        found[struct.unpack_from("<I", attribute)[0]] = attribute[8:]
-    return found
+def _attributes(first: int, count: int) -> dict[int, bytes]:
+    """The attributes of a launch, that many from this address on: value by number."""
+    places = range(first, first + count * _ATTRIBUTE_BYTES, _ATTRIBUTE_BYTES)
+    found = [ctypes.string_at(place, _ATTRIBUTE_BYTES) for place in places]
+    return {struct.unpack_from("<I", attribute)[0]: attribute[8:] for attribute in found}

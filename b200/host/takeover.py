@@ -70,7 +70,6 @@ def missing(feature: Feature) -> str:
 
 
 def is_there(name: str) -> bool:
-    """Whether "module:Name.attribute" can be found."""
     try:
         module, _, path = name.partition(":")
         functools.reduce(getattr, path.split("."), importlib.import_module(module))
@@ -97,7 +96,6 @@ def _function(name: str) -> Callable[[Any], None]:
 
 
 def _package_of(name: str) -> str:
-    """The package of a name, with its version."""
     first = name.partition(":")[0].partition(".")[0]
     package = _PACKAGES.get(first, first)
     try:

@@ -6,32 +6,15 @@ Arguments and checks: CUDA driver API, "Tensor Map Object Management".
 from __future__ import annotations
 
 import ctypes
-import struct
 
 from b200.chip.copies.tensormap import TensorMap, violations
 from b200.errors import EmulatorError
+from b200.host.poke import peek
 
 # CUtensorMapDataType -> (element format code of the tensormap, rounded to tf32 on a load)
-_PLAIN = {
-    0: 0,
-    1: 1,
-    2: 2,
-    3: 3,
-    4: 4,
-    5: 5,
-    6: 6,
-    7: 7,
-    8: 9,
-    9: 10,
-    10: 8,
-    13: 11,
-    14: 12,
-    15: 13,
-}
-_DATA_TYPES = {code: (form, False) for code, form in _PLAIN.items()} | {
-    11: (7, True),
-    12: (8, True),
-}
+_PLAIN = {code: code for code in range(8)} | {8: 9, 9: 10, 10: 8, 13: 11, 14: 12, 15: 13}
+_TF32 = {11: (7, True), 12: (8, True)}
+_DATA_TYPES = {code: (form, False) for code, form in _PLAIN.items()} | _TF32
 # CUtensorMapSwizzle -> (swizzle mode, atomicity) of the tensormap
 _SWIZZLES = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (3, 0), 4: (3, 1), 5: (3, 2), 6: (3, 3)}
 _LIMITS = (("global dimension", 1, 1 << 32), ("box dimension", 1, 256), ("element stride", 1, 8))
@@ -88,16 +71,12 @@ def tensor_map_encode_tiled(
     out, data_type, rank, address, dims, strides, box, steps, interleave, swizzle, _l2, fill
 ) -> None:
     """The driver's function on the addresses of its arrays; writes 128 bytes at `out`."""
-
-    def array(at: int, code: str, count: int):
-        return struct.unpack(f"<{count}{code}", ctypes.string_at(at, count * struct.calcsize(code)))
-
     data_type, rank, interleave, swizzle, fill = (
         x & 0xFFFFFFFF for x in (data_type, rank, interleave, swizzle, fill)
     )
     if not 1 <= rank <= 5:
         _refuse(f"the rank is {rank}, must be 1..5")
-    shape = (array(dims, "Q", rank), array(strides, "Q", rank - 1))
-    shape += (array(box, "I", rank), array(steps, "I", rank))
+    shape = (peek(dims, f"<{rank}Q"), peek(strides, f"<{rank - 1}Q"))
+    shape += (peek(box, f"<{rank}I"), peek(steps, f"<{rank}I"))
     raw = encode_tiled(data_type, address, *shape, interleave, swizzle, fill)
     ctypes.memmove(out, raw, len(raw))

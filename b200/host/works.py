@@ -32,7 +32,6 @@ class Works:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing has been put into a queue."""
         self.given_back = GivenBack(self.runtime.queues)
 
     @property
@@ -51,7 +50,6 @@ class Works:
         return checker is not None and bool(checker.in_flight)
 
     def made(self, address: int, nbytes: int, queue: int) -> None:
-        """A tensor is made on the GPU."""
         if self.looks:
             self._report(self.given_back.take(address, nbytes, queue))
 
@@ -63,19 +61,9 @@ class Works:
 
     def copied(self, to: int, source: int, nbytes: int, queue: int, waits: bool) -> None:
         """A copy between addresses. waits: whether the host waits for it."""
-        self.runtime.ends(queue)
-        if self.looks:
-            spans = [*self.span(source, nbytes, False), *self.span(to, nbytes, True)]
-            self.put(queue, Act("cudaMemcpy", self.runtime.queues.place()), spans)
+        self.moved("cudaMemcpy", ((source, nbytes, False), (to, nbytes, True)), queue)
         if waits:
             self.runtime.queues.joins(HOST, queue)
-
-    def filled(self, to: int, nbytes: int, queue: int) -> None:
-        self.runtime.ends(queue)
-        if self.looks:
-            self.put(
-                queue, Act("cudaMemset", self.runtime.queues.place()), self.span(to, nbytes, True)
-            )
 
     def of_allocator(self, name: str, address: int, queue: int) -> None:
         """Memory is allocated or freed in the order of a queue. It may be used in between (CUDA
@@ -85,8 +73,8 @@ class Works:
             act = Act(name, self.runtime.queues.place())
             self.put(queue, act, self.span(address, first[0].region.size, True))
 
-    def of_graph(self, name: str, spans: Iterable[tuple[int, int, bool]], queue: int) -> None:
-        """A copy or fill of a graph. spans: address, bytes, whether they are written."""
+    def moved(self, name: str, spans: Iterable[tuple[int, int, bool]], queue: int) -> None:
+        """A copy or a fill. spans: address, bytes, whether they are written."""
         self.runtime.ends(queue)
         if self.looks:
             accesses = [access for span in spans for access in self.span(*span)]
@@ -101,7 +89,6 @@ class Works:
         return [Access(region, units(address - region.base, nbytes), write)]
 
     def put(self, queue: int, act: Act, accesses: Iterable[Access]) -> None:
-        """Work of a queue."""
         queues, accesses = self.runtime.queues, list(accesses)
         queues.launched(queue, act.text)
         missed = functools.partial(queues.missed, queue)

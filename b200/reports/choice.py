@@ -72,10 +72,10 @@ def _without_line(place: str) -> str:
     return file if colon and line.isdecimal() else place
 
 
-def read_baseline(path: Path) -> list[Accepted]:
+def read_baseline(path: Path | str) -> list[Accepted]:
     """The entries of a baseline. ValueError says in a line what is wrong with it."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is no baseline: {error}") from None
     baseline = as_object(found)
@@ -84,7 +84,7 @@ def read_baseline(path: Path) -> list[Accepted]:
     return [_accepted(path, i, entry) for i, entry in enumerate(baseline.get("accepted", ()))]
 
 
-def _accepted(path: Path, number: int, found: Any) -> Accepted:
+def _accepted(path: Path | str, number: int, found: Any) -> Accepted:
     where = f"{path}: entry {number}"
     if not isinstance(found, dict):
         raise ValueError(f"{where}: expected an object, got {found!r}")
@@ -114,7 +114,6 @@ def of_marks(patterns: Iterable[str]) -> list[Accepted]:
 
 
 def baseline_of(findings: Iterable[Record], reason: str) -> str:
-    """The text of a baseline that accepts these findings of a report."""
     entries: dict[str, dict[str, str]] = {}
     for finding in findings:
         place = finding["place"]

@@ -43,10 +43,12 @@ class Run:
     @property
     def launches(self) -> list[Record]:
         """A record a launch that has ended, or has failed, or was under way to the last."""
-        return [record for record in self._last() if record["record"] != records.MORE]
+        return [record for record in self.reported() if record["record"] != records.MORE]
 
-    def _last(self) -> list[Record]:
-        """Records of launches; those of findings so far only where nothing came after them."""
+    def reported(self) -> list[Record]:
+        """Records of launches, and of findings that came after them; those of findings so far only
+        where nothing came after.
+        """
         known = {_key(x) for x in self.records if x["record"] in (records.LAUNCH, records.FAILED)}
         found: list[Record] = []
         so_far: dict[Any, Record] = {}
@@ -60,17 +62,12 @@ class Run:
                 before["findings"] += record["findings"]
         return found
 
-    def reported(self) -> list[Record]:
-        """All records of launches, and of findings that came after them."""
-        return self._last()
-
     @property
     def end(self) -> Record:
         """What the program itself has said at its end; {} where it could not."""
         return next((x for x in reversed(self.records) if x["record"] == records.END), Record())
 
     def document(self, choice: Choice) -> dict[str, Any]:
-        """The report, as it stands."""
         findings, accepted, filtered = self._judged(choice)
         launches = self.launches
         kernels = Counter((x["kernel"], x["symbol"]) for x in launches)
@@ -82,10 +79,7 @@ class Run:
             "ended": self.ended,
             "failure": self.failure,
             "launches": len(launches),
-            "kernels": [
-                {"kernel": kernel, "symbol": symbol, "launches": count}
-                for (kernel, symbol), count in kernels.items()
-            ],
+            "kernels": _rows(kernels),
             "findings": findings,
             "accepted": accepted,
             "filtered": filtered,
@@ -99,7 +93,7 @@ class Run:
         findings: dict[str, Record] = {}
         accepted: dict[str, Record] = {}
         filtered = 0
-        for launch in self._last():
+        for launch in self.reported():
             for finding in launch["findings"]:
                 why = choice.why_not(finding, launch)
                 if why == "filter":
@@ -137,7 +131,7 @@ def merged(documents: Sequence[dict[str, Any]], choice: Choice) -> dict[str, Any
     for row in (x for each in documents for x in each["kernels"]):
         kernels[row["kernel"], row["symbol"]] += row["launches"]
     statuses = [each["status"] for each in documents]
-    rows = [{"kernel": kernel, "symbol": symbol} for kernel, symbol in kernels]
+    rows = _rows(kernels)
     return {
         "schema": SCHEMA,
         "tool": documents[0]["tool"],
@@ -146,7 +140,7 @@ def merged(documents: Sequence[dict[str, Any]], choice: Choice) -> dict[str, Any
         "ended": "; ".join(dict.fromkeys(each["ended"] for each in documents)),
         "failure": "\n".join(filter(None, (each["failure"] for each in documents))),
         "launches": sum(each["launches"] for each in documents),
-        "kernels": [row | {"launches": kernels[row["kernel"], row["symbol"]]} for row in rows],
+        "kernels": rows,
         "findings": findings,
         "accepted": accepted,
         "filtered": filtered,
@@ -168,8 +162,8 @@ def is_bad(document: dict[str, Any], choice: Choice) -> bool:
     return bool(bad)
 
 
-def text_of(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=1) + "\n"
+def _rows(kernels: Counter[tuple[str, str]]) -> list[Record]:
+    return [{"kernel": x, "symbol": y, "launches": count} for (x, y), count in kernels.items()]
 
 
 def _key(record: Record) -> tuple[int, int]:

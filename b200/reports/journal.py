@@ -31,7 +31,6 @@ class Journal:
         return cls(f"/proc/{os.getpid()}/fd/{kept}")
 
     def add(self, record: dict[str, Any]) -> None:
-        """Append a record."""
         os.write(self._file, b"\n" + json.dumps(record).encode() + b"\n")
 
     @property

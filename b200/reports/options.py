@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from b200.command_line import Parser, writable
 from b200.reports import choice
-from b200.reports.choice import Accepted, Choice
+from b200.reports.choice import Choice
 from b200.reports.outputs import Outputs
+
+Value = TypeVar("Value")
+_OF_LAUNCHES = "only findings of these launches of a process count, from 0 on"
+_AT_A_LINE = "only findings at a line of this file count"
+_NOT_LAUNCHED = "fail where no such kernel is launched"
 
 
 def add_to(parser: Parser) -> None:
@@ -27,7 +35,7 @@ def add_to(parser: Parser) -> None:
     )
     parser.add_argument(
         "--baseline",
-        type=_baseline,
+        type=_argument(choice.read_baseline),
         default=[],
         metavar="FILE.json",
         help="findings that are known, with a reason each: they do not count",
@@ -38,39 +46,15 @@ def add_to(parser: Parser) -> None:
         metavar="FILE.json",
         help="write a baseline of what is found; the reasons are to be filled in",
     )
-    parser.add_argument(
-        "--kernel",
-        dest="kernels",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only findings of this kernel count, * stands for anything; repeatable",
-    )
-    parser.add_argument(
-        "--launch",
-        dest="launch_numbers",
-        type=_numbers,
-        action="append",
-        default=[],
-        metavar="N[-M]",
-        help="only findings of these launches of a process count, from 0 on; repeatable",
-    )
-    parser.add_argument(
-        "--source",
-        dest="sources_that_count",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="only findings at a line of this file count, * stands for anything; repeatable",
-    )
-    parser.add_argument(
-        "--expect-kernel",
-        dest="expected",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="fail where no such kernel is launched, * stands for anything; repeatable",
-    )
+    numbers, any_of = _argument(choice.numbers), "* stands for anything"
+    for name, into, metavar, kind, what in (
+        ("--kernel", "kernels", "NAME", str, f"only findings of this kernel count, {any_of}"),
+        ("--launch", "launch_numbers", "N[-M]", numbers, _OF_LAUNCHES),
+        ("--source", "sources_that_count", "FILE", str, f"{_AT_A_LINE}, {any_of}"),
+        ("--expect-kernel", "expected", "NAME", str, f"{_NOT_LAUNCHED}, {any_of}"),
+    ):
+        add = functools.partial(parser.add_argument, name, action="append", default=[])
+        add(dest=into, metavar=metavar, type=kind, help=f"{what}; repeatable")
 
 
 def choice_of(options: argparse.Namespace) -> Choice:
@@ -93,15 +77,13 @@ def outputs_of(options: argparse.Namespace) -> Outputs:
     )
 
 
-def _baseline(text: str) -> list[Accepted]:
-    try:
-        return choice.read_baseline(Path(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _argument(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A type of an argument, of a function that says in a ValueError what is wrong with a text."""
 
+    def value(text: str) -> Value:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-def _numbers(text: str) -> tuple[int, int]:
-    try:
-        return choice.numbers(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.command_line import cannot_write
-from b200.reports import document, github, sarif
+from b200.reports import github, sarif
 
 
 @dataclass
@@ -27,18 +28,13 @@ class Outputs:
 
     def write(self, found: dict[str, Any]) -> Iterator[str]:
         """Write both files; a line for each that cannot be written, which stays as it was."""
-        for path, option, text in (
-            (self.report, "--report", document.text_of),
-            (self.sarif, "--sarif", self._sarif),
-        ):
+        for path, option in ((self.report, "--report"), (self.sarif, "--sarif")):
             if path is not None:
+                text = found if option == "--report" else sarif.of(found, self.root)
                 try:
-                    write_whole(path, text(found))
+                    write_whole(path, json.dumps(text, indent=1) + "\n")
                 except OSError as error:
                     yield f"{option}: {cannot_write(path, error)}"
-
-    def _sarif(self, found: dict[str, Any]) -> str:
-        return sarif.text_of(found, self.root)
 
     @property
     def can_be_rewritten(self) -> bool:

@@ -43,10 +43,6 @@ def of(document: dict[str, Any], root: Path) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def text_of(document: dict[str, Any], root: Path) -> str:
-    return json.dumps(of(document, root), indent=1) + "\n"
-
-
 def _rule(name: str) -> dict[str, Any]:
     """A rule with its help: what the page says of it."""
     rule = rules.all_rules().get(name) or rules.all_rules()[name.partition("/")[0]]

@@ -37,7 +37,6 @@ class Watching:
         return [*program, *given.arguments]
 
     def _end(self) -> records.Record:
-        """What the program has said at its end."""
         return self.run.end
 
     def look(self) -> None:

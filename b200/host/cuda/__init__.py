@@ -9,8 +9,9 @@ shim/  include/              C++: the CUDA runtime and driver of the compiled ho
 stand_in.py  library.py      which of shim/ goes into an extension; all of it as a library
 driver.py  numbered.py       Python: their other side; for callers that take numbers alone
 registration.py              kernels and variables of a library
-modules.py  loaded.py        what a program has on the device; launching.py: launches, which end
-                             in `Gpu.launch`
+modules.py  launching.py     what a program has on the device; kernels and launches, which end in
+                             `Gpu.launch`
+graphs.py  graph_nodes.py    CUDA graphs; graph_memory.py: memory that they allocate
 """
 
 from __future__ import annotations

@@ -16,23 +16,23 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sysconfig
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from b200.host.cuda import architecture, headers, sources, stand_in
+from b200.host.cuda import headers, sources, stand_in
 from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.diagnostics import explain, source_lines
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import Origin, on_cpu, origin
-from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit
+from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit, ran
 
 HERE = Path(__file__).parent
 _STAND_INS = ("-lcuda", "-lcudart", "-lcudart_static", "-lcudadevrt", "-lc10_cuda", "-ltorch_cuda")
 _COPIES = "headers"  # of a program's own headers
+_DECIDE = ("build", "sources", "stand_in", "architecture")  # modules here, on what is compiled
 _ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH")  # what compilers look at
 _BINDINGS = re.compile(r"\b(?:PYBIND11_\w+|pybind11|py|wrap_pybind_function)\b")
 # An error that torch's own headers may cure where the light ones (light/) were read.
@@ -114,10 +114,7 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         toolkit.cxx_version,
         torch.__version__,
         sysconfig.get_config_var("EXT_SUFFIX") or "",
-        Path(__file__).read_text(),
-        Path(sources.__file__).read_text(),
-        Path(stand_in.__file__).read_text(),
-        Path(architecture.__file__).read_text(),
+        *((HERE / f"{name}.py").read_text() for name in _DECIDE),
         *shim,
     ]
     return digest_of(*parts)
@@ -157,7 +154,7 @@ def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) 
         request = replace(request, cuda_cflags=(*request.cuda_cflags, SEPARATE))
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         parts = [*stand_in.ALWAYS, *(["entry.cpp"] if request.program else [])]
-        shim = [pool.submit(stand_in.compiled, part, toolkit, work) for part in parts]
+        shim = [pool.submit(stand_in.compiled, part, toolkit) for part in parts]
         logs = list(pool.map(lambda s: _run(s, request, toolkit, work), request.sources))
         objects = [part.result() for part in shim]
     compiled = [str(work / f"{source.name}.o") for source in request.sources]
@@ -174,18 +171,12 @@ def _compile_as(request: Request, toolkit: Toolkit, work: Path, separate: bool) 
 def _include_flags(source: Source, request: Request, toolkit: Toolkit, light: bool) -> list[str]:
     from torch.utils.cpp_extension import include_paths
 
-    own = [source.folder] if source.folder else []
-    own += request.includes
-    stand_ins = [str(HERE / "light")] if light else []
-    stand_ins.append(str(HERE / "include"))
-    stand_ins += [f"{_COPIES}{os.path.realpath(path)}" for path in own]
-    stand_ins += own
-    system = [*include_paths("cpu"), sysconfig.get_path("include"), *map(str, toolkit.includes)]
-    system += map(str, headers.folders())
-    flags = [f"-I{path}" for path in stand_ins]
-    for path in system:
-        flags += ["-isystem", path]
-    return flags
+    own = [*([source.folder] if source.folder else []), *request.includes]
+    copies = [f"{_COPIES}{os.path.realpath(path)}" for path in own]
+    stand_ins = [HERE / name for name in (("light", "include") if light else ("include",))]
+    system = [*include_paths("cpu"), sysconfig.get_path("include"), *toolkit.includes]
+    flags = [f"-I{path}" for path in (*stand_ins, *copies, *own)]
+    return flags + [x for path in (*system, *headers.folders()) for x in ("-isystem", str(path))]
 
 
 def _command(source: Source, request: Request, toolkit: Toolkit, light: bool) -> list[str]:
@@ -225,9 +216,7 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
         command = _command(source, request, toolkit, light)
         if request.verbose:
             print(shlex.join(command))
-        done = subprocess.run(
-            command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        done = ran(command, work)
         if done.returncode == 0:
             return done.stdout
         if not _LIGHT_ERROR.search(done.stdout):
@@ -236,7 +225,7 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
     if _PTXAS_LINE.search(said):
         ptx = work / f"{source.name}.ptx"
         again = [word.replace(",sm_", ",compute_") for word in command[: command.index("-c")]]
-        subprocess.run([*again, "-ptx", source.name, "-o", str(ptx)], cwd=work, check=False)
+        ran([*again, "-ptx", source.name, "-o", str(ptx)], work)
         said = source_lines(said, ptx, source.name)
     raise BuildError(*explain(said, source, request.name, work))
 
@@ -245,45 +234,30 @@ def _link(request: Request, toolkit: Toolkit, objects: list[str], work: Path) ->
     """The library. -Bsymbolic: its CUDA calls are ours, whatever else the process has loaded."""
     import torch
 
-    torch_libraries = str(Path(torch.__file__).parent / "lib")
-    libraries = [
-        f"-L{torch_libraries}",
-        "-lc10",
-        "-ltorch_cpu",
-        "-ltorch",
-        "-ltorch_python",
-        "-ldl",
-    ]
-    user = [flag for flag in request.ldflags if flag not in _STAND_INS]
+    libraries = [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch"]
+    libraries += ["-ltorch_python", "-ldl"]
     command = [toolkit.cxx, "-shared", "-Wl,-Bsymbolic", *objects, *libraries]
-    optional = [flag for flag in user if flag.startswith("-lcu") or flag.startswith("-lnv")]
-    kept = [flag for flag in user if flag not in optional]
+    optional = ("-lcu", "-lnv")
+    user = [flag for flag in request.ldflags if flag not in _STAND_INS]
+    kept = [flag for flag in user if not flag.startswith(optional)]
     out = work / f"{request.name}.so"
-    check_run([*command, *kept, "-o", str(out)], work)
+
+    def linked(*parts: str) -> list[str]:
+        """CUDA functions that are missing in the library with these parts, too."""
+        check_run([*command, *parts, *kept, "-o", str(out)], work)
+        return stand_in.missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
+
+    missing = linked()
     _refuse_torch_cuda(request, check_run(["nm", "-u", "--dynamic", "-C", str(out)], work))
-    missing = stand_in.missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
     for parts, asked in stand_in.ON_DEMAND.items():
         if any(map(asked.search, missing)):
-            command += [stand_in.compiled(part, toolkit, work) for part in parts]
-            check_run([*command, *kept, "-o", str(out)], work)
-            missing = stand_in.missing(check_run(["nm", "-u", "--dynamic", str(out)], work))
+            command += [stand_in.compiled(part, toolkit) for part in parts]
+            missing = linked()
     if missing:
-        stub = work / "missing.cpp"
-        stub.write_text(stand_in.stubs(missing))
-        check_run(
-            [
-                toolkit.cxx,
-                "-fPIC",
-                "-O1",
-                "-c",
-                str(stub),
-                f"-I{stand_in.FOLDER}",
-                "-o",
-                "missing.o",
-            ],
-            work,
-        )
-        check_run([*command, "missing.o", *kept, "-o", str(out)], work)
+        (work / "missing.cpp").write_text(stand_in.stubs(missing))
+        compiler = [toolkit.cxx, "-fPIC", "-O1", f"-I{stand_in.FOLDER}", "-c"]
+        check_run([*compiler, "missing.cpp", "-o", "missing.o"], work)
+        linked("missing.o")
 
 
 def _refuse_torch_cuda(request: Request, symbols: str) -> None:

@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -32,6 +33,20 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def made_once(out: Path, make: Callable[[Path], Path]) -> Path:
+    """What the cache has at `out`: there already, or made now. make: makes it in an empty folder,
+    which goes, and says where.
+    """
+    with locked(out.with_suffix(".lock")):
+        if not out.exists():
+            work = Path(tempfile.mkdtemp(dir=out.parent))
+            try:
+                os.replace(make(work), out)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return out
 
 
 def digest_of(*parts: str) -> str:

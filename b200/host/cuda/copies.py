@@ -7,7 +7,7 @@ from enum import Enum
 from b200.errors import Fault
 from b200.host import refusals
 from b200.host.cuda.modules import OF_THE_GPU, Modules
-from b200.host.refusals import Refused
+from b200.host.refusals import Refused, invalid
 
 
 class Side(Enum):
@@ -38,23 +38,20 @@ def check_copy(modules: Modules, to: int, source: int, nbytes: int, kind: int) -
         found = side_of(modules, address)
         if Side.ANY not in (side, found) and side != found:
             what = modules.name_at(address) or f"{address:#x}"
-            raise Refused(
-                refusals.INVALID_VALUE,
+            raise invalid(
                 f"a copy of {nbytes} bytes by {name} {does} {what}, which is {found.value} memory:"
                 f" expected {side.value} (missing: another direction, or the other order of"
-                " destination and source)",
+                " destination and source)"
             )
 
 
 def check_fill(modules: Modules, to: int, nbytes: int) -> None:
-    """Refused where CUDA refuses a fill."""
     if not nbytes:
         return
     _check_range(modules, "writes", to, nbytes)
     if side_of(modules, to) is Side.HOST:
-        raise Refused(
-            refusals.INVALID_VALUE,
-            f"a fill of {nbytes} bytes at {to:#x}, which is the host's memory: expected the GPU's",
+        raise invalid(
+            f"a fill of {nbytes} bytes at {to:#x}, which is the host's memory: expected the GPU's"
         )
 
 
@@ -78,14 +75,11 @@ def _check_range(modules: Modules, does: str, address: int, nbytes: int) -> None
     reserved = modules.reserved_at(address)
     if reserved is None:
         if freed := modules.freed_at(address):
-            raise Refused(
-                refusals.INVALID_VALUE, f"a copy or fill {does} {nbytes} bytes of {freed}"
-            )
+            raise invalid(f"a copy or fill {does} {nbytes} bytes of {freed}")
         return
     behind = address + nbytes - reserved.first - reserved.size
     if behind > 0:
-        raise Refused(
-            refusals.INVALID_VALUE,
+        raise invalid(
             f"a copy or fill {does} {nbytes} bytes from byte {address - reserved.first} of"
-            f" {modules.name_at(address)} on: {behind} bytes behind its end",
+            f" {modules.name_at(address)} on: {behind} bytes behind its end"
         )

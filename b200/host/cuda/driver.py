@@ -11,6 +11,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from b200.chip.heap import DEFAULT_LIMIT
 from b200.errors import EmulatorError
@@ -19,20 +20,24 @@ from b200.host import refusals
 from b200.host.cuda import fatbin
 from b200.host.cuda.copies import check_copy, check_fill
 from b200.host.cuda.facts import Facts
-from b200.host.cuda.graph_works import COPY, FILL, RECORD, HostWork, line_of
+from b200.host.cuda.graph_nodes import COPY, FILL, RECORD, HostWork, line_of
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
-from b200.host.cuda.linker import Linker
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute, text_of
 from b200.host.cuda.registration import Registration
 from b200.host.cuda.virtual_memory import VirtualMemory
 from b200.host.device_attributes import device_attribute
-from b200.host.event_clock import Clock
-from b200.host.poke import poke, text_at
+from b200.host.event_clock import Events
+from b200.host.poke import peek, poke, text_at
 from b200.host.queues import DEFAULT, HOST
-from b200.host.refusals import Refused
+from b200.host.refusals import Refused, invalid
 from b200.host.tensor_map import tensor_map_encode_tiled
-from b200.program.linking import linked
+from b200.program.linking import linked, undefined
+
+# A function of C that takes a call: its name, its words and their number.
+CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
+)
 
 # cudaLimit -> bytes, by default: stack, what printf writes, malloc (CUDA programming guide), and
 # what is set aside of L2
@@ -57,25 +62,25 @@ _KINDS = (
 class Driver:
     """Calls of the CUDA runtime and driver in compiled programs, answered by `modules`.
 
-    error: the exception that is on its way through C++. last_error: what cudaGetLastError gives, a
-    number of refusals.py. refused: why, for the last call of each number. recorded: by event, where
-    the clock stood. without_time: events that keep none. lock: of the thread that is answered.
+    groups: what answers the calls whose names begin so. error: the exception that is on its way
+    through C++. last_error: what cudaGetLastError gives, a number of refusals.py. refused: why, for
+    the last call of each number. lock: of the thread that is answered.
     """
 
     def __init__(self, modules: Modules):
         self.modules = modules
         self.runtime, self.gpu = modules.runtime, modules.gpu
         self.registration = Registration(modules)
-        self.groups = {
+        graphs = Graphs(modules, self._event_of_graph)
+        self.graph_memory = graphs.memory
+        self.groups: dict[str, Any] = {
             "register": self.registration,
-            "graph": Graphs(modules, self._event_of_graph),
+            "graph": graphs,
+            "graphmemory": graphs.memory,
             "virtual": VirtualMemory(modules),
             "facts": Facts(modules),
-            "link": Linker(),
         }
-        self.clock = Clock(self.runtime)
-        self.recorded: dict[int, tuple[float, int]] = {}
-        self.without_time: set[int] = set()
+        self.events = Events(self.runtime)
         self.lock = threading.RLock()
         self.error: BaseException | None = None
         self.last_error = 0
@@ -126,7 +131,6 @@ class Driver:
         return Refused(code, self.refused.get(code, refusals.NAMES[code][2]))
 
     def exception_text(self) -> int:
-        """Address of the text of `error`."""
         self._buffer = ctypes.create_string_buffer(self._text)
         return ctypes.addressof(self._buffer)
 
@@ -179,7 +183,6 @@ class Driver:
         self.runtime.queues.waits(queue, event)
 
     def current_queue(self, out: int) -> None:
-        """Write PyTorch's current queue to `out`."""
         current = getattr(sys.modules.get("torch"), "cuda", None)
         poke(out, "<Q", current.current_stream().cuda_stream if current is not None else DEFAULT)
 
@@ -191,6 +194,20 @@ class Driver:
         self.modules.failed, self.last_error = None, 0
 
     # --- modules
+    def link_ptx(self, texts: int, names: int, count: int, out: int) -> None:
+        """Write the address of the PTX of `count` modules as one. texts, names: of each."""
+        if not count:
+            raise invalid("cuLinkComplete: nothing was added")
+        modules, called = ([*map(text_at, peek(at, f"<{count}Q"))] for at in (texts, names))
+        text = linked(modules)
+        for name in undefined(text):
+            named = zip(called, modules, strict=True)
+            user = next(module for module, its in named if name in undefined(its))
+            said = f"error   : Undefined reference to '{name}' in '{user}'"  # nvlink's words
+            raise Refused(refusals.INVALID_PTX, said)
+        self._linked = ctypes.create_string_buffer(text.encode())
+        poke(out, "<Q", ctypes.addressof(self._linked))
+
     def use_module(self, _module: int) -> None:
         """The host is about to touch a managed variable, which is in place since it is known."""
 
@@ -252,9 +269,8 @@ class Driver:
 
     def allocate_in_queue(self, nbytes: int, out: int, queue: int) -> None:
         """cudaMallocAsync: now, or a node of the graph under capture."""
-        capture = self.runtime.recording
-        if capture is not None and capture.takes(queue):
-            capture.take(self.groups["graph"].memory.allocates(nbytes, out), queue)
+        if (capture := self.runtime.capture_of(queue)) is not None:
+            capture.take(self.graph_memory.allocates(nbytes, out), queue)
         else:
             address = self.modules.reserve(nbytes)
             self.runtime.works.of_allocator("cudaMallocAsync", address, queue)
@@ -262,9 +278,8 @@ class Driver:
 
     def release_in_queue(self, address: int, queue: int) -> None:
         """cudaFreeAsync, in the same way."""
-        capture = self.runtime.recording
-        if capture is not None and capture.takes(queue):
-            capture.take(self.groups["graph"].memory.frees(address), queue)
+        if (capture := self.runtime.capture_of(queue)) is not None:
+            capture.take(self.graph_memory.frees(address), queue)
         else:
             self.runtime.works.of_allocator("cudaFreeAsync", address, queue)
             self.modules.release(address, "cudaFreeAsync")
@@ -278,10 +293,9 @@ class Driver:
     def copy(self, to: int, source: int, nbytes: int, kind: int, queue: int) -> None:
         """kind: a cudaMemcpyKind."""
         _check_pointers(nbytes, to, source)
-        own = self.modules.own
 
         def work() -> None:
-            ctypes.memmove(own(to), own(source), nbytes)
+            ctypes.memmove(self.modules.own(to), self.modules.own(source), nbytes)
 
         def later() -> None:  # memory of a graph is there when the graph runs
             check_copy(self.modules, to, source, nbytes, kind)
@@ -291,23 +305,21 @@ class Driver:
             return
         check_copy(self.modules, to, source, nbytes, kind)
         # the host waits for a copy to memory of its own that is not pinned
-        waits = self.modules.region_at(to) is None
-        waits = waits and self.runtime.gpu.memory.find(to, nbytes) is None
+        waits = self.modules.region_at(to) is None and self.gpu.memory.find(to, nbytes) is None
         self.runtime.works.copied(to, source, nbytes, queue, waits)
         work()
 
     def fill(self, to: int, value: int, nbytes: int, queue: int) -> None:
         _check_pointers(nbytes, to)
-        own = self.modules.own
 
         def work() -> None:
             check_fill(self.modules, to, nbytes)
-            ctypes.memset(own(to), value & 0xFF, nbytes)
+            ctypes.memset(self.modules.own(to), value & 0xFF, nbytes)
 
         words = (to, value & 0xFF, 1, nbytes, 1, nbytes)
         if not self.runtime.records(HostWork(FILL, work, words), queue):
             check_fill(self.modules, to, nbytes)
-            self.runtime.works.filled(to, nbytes, queue)
+            self.runtime.works.moved("cudaMemset", ((to, nbytes, True),), queue)
             work()
 
     def in_queue(self, begins: int) -> None:
@@ -319,10 +331,7 @@ class Driver:
         module, name = self.registration.symbol(host)
         at, nbytes = self.modules.variable(module, name)
         if needed > nbytes:
-            raise Refused(
-                refusals.INVALID_VALUE,
-                f"copy of {needed} bytes with the variable {name} of {nbytes} bytes",
-            )
+            raise invalid(f"copy of {needed} bytes with the variable {name} of {nbytes} bytes")
         poke(address, "<Q", at)
         poke(size, "<Q", nbytes)
 
@@ -346,28 +355,25 @@ class Driver:
 
     def limit(self, limit: int, out: int) -> None:
         if limit not in self._limits:
-            raise Refused(refusals.INVALID_VALUE, f"cudaLimit {limit} is not known")
+            raise invalid(f"cudaLimit {limit} is not known")
         poke(out, "<Q", self._limits[limit])
 
     def set_device(self, device: int) -> None:
         if device not in (0, (1 << 64) - 1):
-            raise Refused(
-                refusals.INVALID_DEVICE, f"cudaSetDevice({device}): there is one device, number 0"
-            )
+            said = f"cudaSetDevice({device}): there is one device, number 0"
+            raise Refused(refusals.INVALID_DEVICE, said)
 
-    def tensor_map_encode_tiled(self, *words: int) -> None:
-        tensor_map_encode_tiled(*words)
+    tensor_map_encode_tiled = staticmethod(tensor_map_encode_tiled)
 
     def recording(self, out: int) -> None:
         poke(out, "<Q", self.runtime.recording is not None)
 
     def record_event(self, event: int, queue: int) -> None:
-        self.runtime.queues.recorded(event, queue)
-        self.recorded[event] = self.clock.now()
+        self.events.record(event, queue)
 
     def event_without_time(self, event: int) -> None:
         """Made with cudaEventDisableTiming: no time is asked of it."""
-        self.without_time.add(event)
+        self.events.without_time.add(event)
 
     def _event_of_graph(self, kind: int, event: int) -> None:
         """A node of a graph records an event, or waits for one."""
@@ -377,18 +383,12 @@ class Driver:
             self.queue_waits(DEFAULT, event)
 
     def forget_event(self, event: int) -> None:
-        self.recorded.pop(event, None)
-        self.without_time.discard(event)
+        self.events.forget(event)
         self.runtime.queues.forget_event(event)
 
     def elapsed(self, start: int, end: int, out: int) -> None:
         """Write the milliseconds between two events to `out`."""
-        if not self.without_time.isdisjoint((start, end)):
-            raise Refused(refusals.INVALID_HANDLE, refusals.WITHOUT_TIME)
-        first, last = self.recorded.get(start), self.recorded.get(end)
-        if first is None or last is None:
-            raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
-        poke(out, "<f", self.clock.milliseconds(first, last))
+        poke(out, "<f", self.events.milliseconds(start, end))
 
     def missing(self, name: int) -> None:
         text = text_at(name)
@@ -399,7 +399,7 @@ class Driver:
 
 def _check_pointers(nbytes: int, *pointers: int) -> None:
     if nbytes and not all(pointers):
-        raise Refused(refusals.INVALID_VALUE, f"a copy or fill of {nbytes} bytes at a null pointer")
+        raise invalid(f"a copy or fill of {nbytes} bytes at a null pointer")
 
 
 def _write_text(out: int, size: int, text: str) -> None:

@@ -9,7 +9,6 @@ import importlib.util
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
-from b200.host.cuda.cache import cache_folder, digest_of
-from b200.host.cuda.driver import Driver
+from b200.host.cuda.cache import cache_folder, digest_of, made_once
+from b200.host.cuda.driver import CALL, Driver
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.registration import Loading
 from b200.host.cuda.sources import Origin, callers, on_cpu, origin
@@ -29,9 +28,6 @@ from b200.program.names import readable
 if TYPE_CHECKING:
     from b200.host.torch.overrides import Overrides  # with it comes torch
 
-_CALL = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
-)
 _TEXT = ctypes.CFUNCTYPE(ctypes.c_void_p)
 _WITHOUT_EFFECT = {"keep_intermediates", "use_pch"}
 
@@ -41,7 +37,7 @@ class Extensions:
 
     def __init__(self, driver: Driver):
         self.driver = driver
-        self._callbacks = (_CALL(driver.answer), _TEXT(driver.exception_text))
+        self._callbacks = (CALL(driver.answer), _TEXT(driver.exception_text))
         self._connected = False
         self._find_allocation = None
 
@@ -84,15 +80,8 @@ class Extensions:
         sources = [_source("main.cpp", "\n".join(cpp), user_files)]
         if cuda:
             sources.append(_source("cuda.cu", "\n".join(cuda), user_files))
-        request = build.Request(
-            name,
-            tuple(sources),
-            _words(extra_cflags),
-            _words(extra_cuda_cflags),
-            _words(extra_ldflags),
-            tuple(map(os.path.abspath, extra_include_paths or ())),
-            bool(verbose),
-        )
+        flags = extra_cflags, extra_cuda_cflags, extra_ldflags
+        request = _request(name, sources, flags, extra_include_paths, verbose)
         return self._load(request, is_python_module)
 
     def load(
@@ -117,15 +106,9 @@ class Extensions:
         if is_standalone:
             raise BuildError(f"extension {name!r}: is_standalone is not in the software B200")
         files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-        request = build.Request(
-            name,
-            tuple(build.file_source(i, Path(file)) for i, file in enumerate(files)),
-            _words(extra_cflags),
-            _words(extra_cuda_cflags),
-            _words(extra_ldflags),
-            tuple(map(os.path.abspath, extra_include_paths or ())),
-            bool(verbose),
-        )
+        of = [build.file_source(i, Path(file)) for i, file in enumerate(files)]
+        flags = extra_cflags, extra_cuda_cflags, extra_ldflags
+        request = _request(name, of, flags, extra_include_paths, verbose)
         return self._load(request, is_python_module)
 
     # --- loading
@@ -242,14 +225,14 @@ class Extensions:
         self._keep = (table, account)
 
     def guard(self) -> ctypes.CDLL:
-        """shim/guard.cpp, in this process."""
         return ctypes.CDLL(str(_shared("guard", find_toolkit())))
 
-    def find(self, memory: Any, address: int) -> None:
+    def find(self, _memory: Any, address: int) -> None:
         """Make the allocation that holds an address legal (a `find_more` of GlobalMemory); where
         none does, the one below it, which a report then names.
         """
-        found = self.driver.modules.region_at(address)
+        modules = self.driver.modules
+        found = modules.region_at(address)
         if found is None and self._find_allocation is not None:
             first, size = ctypes.c_uint64(), ctypes.c_uint64()
             if self._find_allocation(
@@ -257,18 +240,11 @@ class Extensions:
             ):
                 name = f"a tensor of {size.value} bytes made in C++"
                 found = (first.value, size.value, name, False)
-        self._register(memory, found or self.driver.modules.region_below(address))
+        modules.make_legal(found or modules.region_below(address))
 
-    def find_reserved(self, memory: Any, address: int) -> None:
+    def find_reserved(self, _memory: Any, address: int) -> None:
         """The same of what the driver has made (a `search_first` of GlobalMemory)."""
-        self._register(memory, self.driver.modules.reserved_region_at(address))
-
-    def _register(self, memory: Any, found: tuple[int, int, str, bool] | None) -> None:
-        if found is not None:
-            first, size, name, shared = found
-            view = self.driver.modules.view
-            data = view.bytes_at(first) if view is not None else None
-            memory.register(first, size, name, shared=shared, data=data)
+        self.driver.modules.make_legal(self.driver.modules.reserved_region_at(address))
 
 
 def _shared(part: str, toolkit: Toolkit) -> Path:
@@ -282,19 +258,16 @@ def _shared(part: str, toolkit: Toolkit) -> Path:
         torch.__version__,
         toolkit.cxx_version,
     )
-    out = cache_folder() / f"{part}-{key}.so"
-    if not out.exists():
-        home = Path(torch.__file__).parent
-        with tempfile.TemporaryDirectory(dir=out.parent) as work:
-            made = Path(work, out.name)
-            check_run(
-                [toolkit.cxx, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{source.parent}"]
-                + ["-isystem", str(home / "include"), str(source), "-o", str(made)]
-                + [f"-L{home / 'lib'}", "-lc10"],
-                Path(work),
-            )
-            os.replace(made, out)
-    return out
+    home = Path(torch.__file__).parent
+
+    def make(work: Path) -> Path:
+        made = work / "part.so"
+        command = [toolkit.cxx, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{source.parent}"]
+        command += ["-isystem", str(home / "include"), str(source), "-o", str(made)]
+        check_run([*command, f"-L{home / 'lib'}", "-lc10"], work)
+        return made
+
+    return made_once(cache_folder() / f"{part}-{key}.so", make)
 
 
 def _cuda_kernels() -> set[str]:
@@ -311,6 +284,19 @@ def _check_known(others: dict[str, Any]) -> None:
         raise BuildError(f"torch.utils.cpp_extension: {unknown[0]}= is not in the software B200")
 
 
+def _request(
+    name: str,
+    sources: Sequence[build.Source],
+    flags: Sequence[Sequence[str] | None],
+    includes: Sequence[str] | None,
+    verbose: bool,
+) -> build.Request:
+    """flags: of the C++ compiler, of nvcc, of the linker."""
+    cxx, nvcc, linker = map(_words, flags)
+    paths = tuple(map(os.path.abspath, includes or ()))
+    return build.Request(name, tuple(sources), cxx, nvcc, linker, paths, bool(verbose))
+
+
 def _words(flags: Sequence[str] | None) -> tuple[str, ...]:
     """Flags as torch passes them on: joined into a line, where empty ones vanish and one with
     blanks is several.
@@ -323,7 +309,6 @@ def _texts(sources: str | Sequence[str] | None) -> list[str]:
 
 
 def _bindings(functions: str | Sequence[str] | dict[str, str], safe: bool) -> str:
-    """The pybind11 module that torch writes for `functions`."""
     if isinstance(functions, str):
         functions = [functions]
     if not isinstance(functions, dict):

@@ -5,30 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from b200.hardware import COMPUTE_CAPABILITY
-from b200.host import refusals
-from b200.host.cuda.loaded import Function
-from b200.host.cuda.modules import (
-    MANAGED,
-    MAX_DYNAMIC_SMEM,
-    NON_PORTABLE_CLUSTER,
-    OF_THE_GPU,
-    Modules,
-)
+from b200.host.cuda import modules as on_device
+from b200.host.cuda.launching import Function
+from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
-from b200.host.refusals import Refused
+from b200.host.refusals import invalid
 
 _VERSION = 10 * COMPUTE_CAPABILITY[0] + COMPUTE_CAPABILITY[1]  # of a B200's PTX and machine code
 _NOTHING, _OF_DEVICE, _OF_HOST, _MANAGED = range(4)  # kinds of memory, as queries.cpp has them
 
 
-def _cluster(axis: int) -> Callable[[Function], int]:
-    """CTAs of a cluster in one direction that the kernel's PTX asks for, 0 for none."""
-
-    def of(function: Function) -> int:
-        size = function.kernel.directives.get("reqnctapercluster", ())
-        return (*size, 1, 1, 1)[axis] if size else 0
-
-    return of
+def _cluster(function: Function) -> tuple[int, ...]:
+    """CTAs of a cluster in each direction that the kernel's PTX asks for, 0 for none."""
+    size = function.kernel.directives.get("reqnctapercluster", ())
+    return (*size, 1, 1)[:3] if size else (0, 0, 0)
 
 
 # CUfunction_attribute -> its value
@@ -41,13 +31,13 @@ ATTRIBUTES: dict[int, Callable[[Function], int]] = {
     5: lambda _: _VERSION,
     6: lambda _: _VERSION,
     7: lambda _: 0,  # loads of global memory by L1: ptxas' choice
-    MAX_DYNAMIC_SMEM: lambda function: function.dynamic_smem_limit,
+    on_device.MAX_DYNAMIC_SMEM: lambda function: function.dynamic_smem_limit,
     9: lambda _: -1,  # shared memory's part of L1: the driver's choice
-    10: lambda function: int(bool(function.kernel.directives.get("reqnctapercluster"))),
-    11: _cluster(0),
-    12: _cluster(1),
-    13: _cluster(2),
-    NON_PORTABLE_CLUSTER: lambda function: int(function.attributes.non_portable_cluster),
+    10: lambda function: int(any(_cluster(function))),
+    11: lambda function: _cluster(function)[0],
+    12: lambda function: _cluster(function)[1],
+    13: lambda function: _cluster(function)[2],
+    on_device.NON_PORTABLE_CLUSTER: lambda function: int(function.non_portable_cluster),
     15: lambda _: 0,  # the order of clusters: the driver's choice
 }
 
@@ -64,8 +54,8 @@ class Facts:
         """
         found = self.modules.reserved_at(address)
         if found is not None:
-            kind = _OF_DEVICE if found.by in OF_THE_GPU else _OF_HOST
-            kind = _MANAGED if found.by == MANAGED else kind
+            kind = _OF_DEVICE if found.by in on_device.OF_THE_GPU else _OF_HOST
+            kind = _MANAGED if found.by == on_device.MANAGED else kind
             return poke(out, "<4Q", kind, found.first, found.size, found.first)
         region = self.modules.region_at(address)
         if region is not None:
@@ -79,17 +69,14 @@ class Facts:
         """number: a CUfunction_attribute."""
         function = self.modules.function(handle)
         if number not in ATTRIBUTES:
-            raise Refused(refusals.INVALID_VALUE, f"there is no function attribute {number}")
+            raise invalid(f"there is no function attribute {number}")
         poke(out, "<i", ATTRIBUTES[number](function))
 
     def parameter(self, handle: int, index: int, offset: int, size: int) -> None:
         """Where a parameter lies among all, and its bytes. size: 0 for no answer."""
         parameters = self.modules.function(handle).kernel.params
         if index >= len(parameters):
-            raise Refused(
-                refusals.INVALID_VALUE,
-                f"a kernel of {len(parameters)} parameters has none of index {index}",
-            )
+            raise invalid(f"a kernel of {len(parameters)} parameters has none of index {index}")
         poke(offset, "<Q", parameters[index].offset)
         if size:
             poke(size, "<Q", parameters[index].size)
@@ -101,7 +88,5 @@ class Facts:
         poke(out, "<I", len(self.modules.module(module).program.kernels))
 
     def kernels(self, module: int, out: int, most: int) -> None:
-        """Handles of a module's kernels, of at most so many."""
-        names = list(self.modules.module(module).program.kernels)[:most]
-        for at, name in enumerate(names):
-            poke(out + 8 * at, "<Q", self.modules.kernel(module, name))
+        found = self.modules.kernels(module, most)
+        poke(out, f"<{len(found)}Q", *found)

@@ -14,19 +14,21 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from b200.errors import EmulatorError
 from b200.host import refusals
+from b200.host.poke import peek
 from b200.host.refusals import Refused
 
 _WRAPPER, _FAT = 0x466243B1, 0xBA55ED50
 HEADS = (struct.pack("<I", _WRAPPER), struct.pack("<I", _FAT))  # what an image of one begins with
+ELF = b"\x7fELF"  # and one of machine code
 _LINKED = 2  # version of a wrapper
 _PTX = 1  # kind of an entry
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags of an entry
-_REGCOUNT, _SIZED = 0x2F, 4  # EIATTR_REGCOUNT, and the format of an attribute with bytes behind it
-_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)", re.M)
+FRAME_SIZE, REGCOUNT = 0x11, 0x2F  # EIATTR_*, of .nv.info
+_SIZED = 4  # the format of an attribute with bytes behind it
+_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.M)
 ADVICE = "compile it with -gencode arch=compute_100a,code=[compute_100a,sm_100a]"
 
 
@@ -58,27 +60,25 @@ def image_of(at: int) -> Image:
     registers: dict[str, int] = {}
     for entry in (entry for part in reversed(parts) for entry in part):
         if not entry.is_ptx and entry.arch == 100:  # the linked code comes last: it is what runs
-            registers |= _registers(entry.data)
+            told = resources(entry.data)
+            registers |= {kernel: of[REGCOUNT] for kernel, of in told.items() if REGCOUNT in of}
     return Image(texts, registers)
 
 
 def _parts(at: int) -> Iterator[int]:
     """Addresses of the fat binaries of a wrapper."""
-    magic, version, data, more = struct.unpack("<IIQQ", ctypes.string_at(at, 24))
+    magic, version, data, more = peek(at, "<IIQQ")
     if magic != _WRAPPER:
         yield at
         return
     yield data
-    while version == _LINKED and more:
-        (part,) = struct.unpack("<Q", ctypes.string_at(more, 8))
-        if not part:
-            break
+    while version == _LINKED and more and (part := peek(more, "<Q")[0]):
         yield part
         more += 8
 
 
 def _entries(data: int) -> Iterator[_Entry]:
-    magic, _, header, size = struct.unpack("<IHHQ", ctypes.string_at(data, 16))
+    magic, _, header, size = peek(data, "<IHHQ")
     if magic != _FAT:
         raise EmulatorError("unsupported", f"a fat binary with the magic number {magic:#x}")
     at, end = data + header, data + header + size
@@ -108,8 +108,7 @@ def _unpacked(data: bytes, size: int, flags: int) -> bytes:
     out = ctypes.create_string_buffer(size)
     if zstd:
         library.ZSTD_decompress.restype = ctypes.c_size_t
-        given: tuple[Any, ...] = (out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
-        got = library.ZSTD_decompress(*given)
+        got = library.ZSTD_decompress(out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
     else:
         got = library.LZ4_decompress_safe(data, out, len(data), size)
     if got != size:
@@ -119,21 +118,21 @@ def _unpacked(data: bytes, size: int, flags: int) -> bytes:
 
 def _best(part: list[_Entry]) -> str | None:
     """The PTX that a B200's driver would compile: of the chip, its family, else the newest."""
-    ranked = []
-    for entry in part:
-        if entry.is_ptx:
-            text = entry.data.rstrip(b"\0").decode()
-            if (rank := _rank(text)) is not None:
-                ranked.append((rank, text))
-    return max(ranked, default=(None, None), key=lambda found: found[0])[1]
+    texts = [entry.data.rstrip(b"\0").decode() for entry in part if entry.is_ptx]
+    targets = [(match[1], text) for text in texts if (match := _TARGET.search(text))]
+    ranked = [(found, text) for target, text in targets if (found := rank(target)) is not None]
+    return max(ranked, default=(None, None), key=lambda pair: pair[0])[1]
 
 
-def _rank(text: str) -> tuple[int, bool, bool] | None:
-    match = _TARGET.search(text)
+def rank(target: str) -> tuple[int, bool, bool] | None:
+    """How well PTX for a target suits a B200; None for what it does not run. PTX of sm_N runs on
+    what came later, of sm_Na on that chip, of sm_Nf on its family (PTX ISA, `.target`).
+    """
+    match = re.fullmatch(r"sm_(\d+)([af]?)", target)
     if match is None:
-        return None
+        return 0, False, False
     number, suffix = int(match[1]), match[2]
-    if number > 100 or (suffix and number != 100):
+    if (number != 100) if suffix else (number > 100):
         return None
     return number, suffix == "a", suffix == "f"
 
@@ -149,9 +148,12 @@ def _none_fits(entries: list[_Entry]) -> EmulatorError:
     return Refused(refusals.NO_KERNEL_IMAGE, said)
 
 
-def _registers(cubin: bytes) -> dict[str, int]:
-    """Registers of each kernel, from EIATTR_REGCOUNT of the section .nv.info."""
-    if cubin[:4] != b"\x7fELF":
+def resources(cubin: bytes) -> dict[str, dict[int, int]]:
+    """What ptxas says of each kernel in a file of machine code: REGCOUNT, registers of a thread,
+    and FRAME_SIZE, its bytes of stack. `.nv.info` has entries of a format, an attribute and a size,
+    then (symbol, value).
+    """
+    if cubin[:4] != ELF:
         return {}
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count, names = struct.unpack_from("<HHH", cubin, 58)
@@ -166,12 +168,13 @@ def _registers(cubin: bytes) -> dict[str, int]:
         return {}
     _, _, _, _, symbols, _, strings, _ = by_name[".symtab"]
     _, _, _, _, at, nbytes, _, _ = by_name[".nv.info"]
-    found, end = {}, at + nbytes
+    found: dict[str, dict[int, int]] = {}
+    end = at + nbytes
     while at < end:
-        form, attribute, value = struct.unpack_from("<BBH", cubin, at)
-        if form == _SIZED and attribute == _REGCOUNT:
-            symbol, registers = struct.unpack_from("<II", cubin, at + 4)
+        form, attribute, size = struct.unpack_from("<BBH", cubin, at)
+        if form == _SIZED and attribute in (FRAME_SIZE, REGCOUNT):
+            symbol, value = struct.unpack_from("<II", cubin, at + 4)
             (name,) = struct.unpack_from("<I", cubin, symbols + 24 * symbol)
-            found[string(strings, name)] = registers
-        at += 4 + (value if form == _SIZED else 0)
+            found.setdefault(string(strings, name), {})[attribute] = value
+        at += 4 + (size if form == _SIZED else 0)
     return found

@@ -7,39 +7,24 @@ Memory Nodes").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from functools import partial
 
-from b200.host import refusals
+from b200.host.cuda.graph_nodes import ALLOCATES, FREES, HostWork
 from b200.host.cuda.modules import Modules, Reserved
 from b200.host.poke import poke
-from b200.host.refusals import Refused
+from b200.host.refusals import invalid
 
-ALLOCATES, FREES = 10, 11  # cudaGraphNodeType
 _HIGH = 1  # of a cudaGraphMemAttributeType: the most there has been
 
 
-class MemoryWork:
-    """What a node does that allocates or frees. kind: of the node. words: the address, and the
-    bytes of what is allocated.
-    """
-
-    def __init__(self, kind: int, act: Callable[[], None], words: tuple[int, ...]):
-        self.kind, self._act, self.words = kind, act, words
-
-    def __call__(self) -> None:
-        self._act()
-
-
 class GraphMemory:
-    """The memory of the graphs of a process."""
-
     def __init__(self, modules: Modules):
         self._modules = modules
         self._planned: dict[int, Reserved] = {}  # by address
         self._most = 0  # bytes in use at a time
         self._kept = 0  # the same since the last trim: what is freed stays with the graphs
 
-    def allocates(self, nbytes: int, out: int) -> MemoryWork:
+    def allocates(self, nbytes: int, out: int) -> HostWork:
         """Write the address of memory to `out`; what allocates it."""
         memory = self._modules.set_aside(nbytes)
         self._planned[memory.first] = memory
@@ -50,16 +35,13 @@ class GraphMemory:
             self._kept = max(self._kept, self._in_use())
             self._most = max(self._most, self._kept)
 
-        return MemoryWork(ALLOCATES, act, (memory.first, nbytes))
+        return HostWork(ALLOCATES, act, (memory.first, nbytes))
 
-    def frees(self, address: int) -> MemoryWork:
+    def frees(self, address: int) -> HostWork:
         if address not in self._planned:
-            raise Refused(refusals.INVALID_VALUE, f"{address:#x} is not memory of a graph")
-
-        def act() -> None:
-            self._modules.release(address, "cudaGraphAddMemFreeNode")
-
-        return MemoryWork(FREES, act, (address,))
+            raise invalid(f"{address:#x} is not memory of a graph")
+        act = partial(self._modules.release, address, "cudaGraphAddMemFreeNode")
+        return HostWork(FREES, act, (address,))
 
     def attribute(self, number: int, out: int) -> None:
         """number: a cudaGraphMemAttributeType. What graphs use and what is set aside for them are
@@ -74,20 +56,17 @@ class GraphMemory:
     def reset(self, number: int) -> None:
         """The most there has been is what there is from now on."""
         if not number & _HIGH:
-            raise Refused(refusals.INVALID_VALUE, "only the most that was in use can be reset")
+            raise invalid("only the most that was in use can be reset")
         self._most = self._kept
 
     def free_again(self, work: object) -> None:
         """What a node allocates is freed, where it is in use."""
-        if isinstance(work, MemoryWork) and work.kind == ALLOCATES:
+        if isinstance(work, HostWork) and work.kind == ALLOCATES:
             address = work.words[0]
             if self._modules.reserved_at(address) is self._planned[address]:
                 self._modules.release(address, "cudaGraphLaunch")
 
     def _in_use(self) -> int:
-        return sum(memory.size for memory in self._live())
-
-    def _live(self) -> Iterator[Reserved]:
-        for address, memory in self._planned.items():
-            if self._modules.reserved_at(address) is memory:
-                yield memory
+        planned = self._planned.items()
+        live = (of for at, of in planned if self._modules.reserved_at(at) is of)
+        return sum(memory.size for memory in live)

@@ -14,38 +14,12 @@ from typing import Any
 from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.captures import Capture, KernelWork, Work
-from b200.host.cuda.graph_memory import GraphMemory, MemoryWork
-from b200.host.cuda.graph_nodes import (
-    Graph,
-    Node,
-    check_known,
-    check_without_memory,
-    edges,
-    handles,
-    in_order,
-    unknown,
-    write_handles,
-)
-from b200.host.cuda.graph_works import (
-    CHILD,
-    COPY,
-    EMPTY,
-    FILL,
-    HOST,
-    KERNEL,
-    NAMES,
-    Captured,
-    HostWork,
-    call_of,
-    copy_of,
-    fill_of,
-    spans,
-    words_of,
-)
+from b200.host.cuda import graph_nodes as g
+from b200.host.cuda.graph_memory import GraphMemory
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
-from b200.host.refusals import Refused
+from b200.host.refusals import Refused, invalid
 from b200.host.replay import Replay
 
 _FREES_FIRST = 1  # of the flags: cudaGraphInstantiateFlagAutoFreeOnLaunch
@@ -59,54 +33,51 @@ class Graphs:
 
     def __init__(self, modules: Modules, on_event: Callable[[int, int], None] = lambda *_: None):
         self.modules, self.runtime, self._on_event = modules, modules.runtime, on_event
-        self._graphs: dict[int, Graph] = {}
-        self._executables: dict[int, Graph] = {}
+        self._graphs: dict[int, g.Graph] = {}
+        self._executables: dict[int, g.Graph] = {}
         self._owner: dict[int, int] = {}  # node -> its graph
         self._clones: dict[int, dict[int, int]] = {}  # graph -> node of its original -> its own
         self._replays: dict[int, Replay] = {}  # of executable graphs that have run
-        self._captures: dict[Capture, Captured] = {}  # those that have not ended
+        self._captures: dict[Capture, g.Captured] = {}  # those that have not ended
         self._arguments: dict[int, Any] = {}  # node -> its kernel's, for programs that ask
         self._frees: set[int] = set()  # executable graphs that free what they have allocated
         self.memory = GraphMemory(modules)
 
     # --- graphs
-    def make(self, nodes: Graph | None = None, handle: int | None = None) -> int:
-        """A graph, by a new handle or one that it has."""
-        handle = self.modules.handle() if handle is None else handle
-        self._graphs[handle] = {} if nodes is None else nodes
+    def make(self, nodes: g.Graph | None = None) -> int:
+        handle = self.modules.handle()
+        self._graphs[handle] = nodes or {}
         self._owner |= dict.fromkeys(self._graphs[handle], handle)
         return handle
 
-    def graph(self, handle: int) -> Graph:
+    def graph(self, handle: int) -> g.Graph:
         if handle not in self._graphs:
-            raise unknown("graph", handle)
+            raise g.unknown("graph", handle)
         return self._graphs[handle]
 
-    def executable(self, handle: int) -> Graph:
+    def executable(self, handle: int) -> g.Graph:
         if handle not in self._executables:
-            raise unknown("executable graph", handle)
+            raise g.unknown("executable graph", handle)
         return self._executables[handle]
 
     def put(self, graph: int, after: Sequence[int], kind: int, *work: Work, child: int = 0) -> int:
-        """A new node of a graph."""
         nodes, handle = self.graph(graph), self.modules.handle()
-        check_known(nodes, after)
-        nodes[handle] = Node(kind, work, frozenset(after), child)
+        g.check_known(nodes, after)
+        nodes[handle] = g.Node(kind, work, frozenset(after), child)
         self._owner[handle] = graph
         return handle
 
-    def so_far(self, capture: Capture) -> Captured:
+    def so_far(self, capture: Capture) -> g.Captured:
         """The graph of a capture with a node for all that it has recorded."""
         if capture not in self._captures:
-            self._captures[capture] = Captured(self.make())
+            self._captures[capture] = g.Captured(self.make())
         found = self._captures[capture]
         for work, after in found.new(capture):
-            kind = work.kind if isinstance(work, (HostWork, MemoryWork)) else KERNEL
+            kind = work.kind if isinstance(work, g.HostWork) else g.KERNEL
             found.nodes.append(self.put(found.graph, found.handles(after), kind, work))
         return found
 
     def captured(self, capture: Capture) -> int:
-        """The graph of a capture that has ended."""
         graph = self.so_far(capture).graph
         del self._captures[capture]
         return graph
@@ -116,17 +87,17 @@ class Graphs:
         self._executables[handle] = self._flat(graph)
         return handle
 
-    def _flat(self, graph: int) -> Graph:
+    def _flat(self, graph: int) -> g.Graph:
         """The nodes in an order that they can be carried out in; one of a graph has its works."""
         return {
             handle: replace(node, work=self._works(node.child)) if node.child else node
-            for handle, node in in_order(self.graph(graph)).items()
+            for handle, node in g.in_order(self.graph(graph)).items()
         }
 
     def _works(self, graph: int) -> tuple[Work, ...]:
         return tuple(work for node in self._flat(graph).values() for work in node.work)
 
-    def run(self, executable: int, queue: int) -> None:
+    def launch(self, executable: int, queue: int) -> None:
         nodes = self.executable(executable)
         replay = self._replays.setdefault(executable, Replay(self.runtime, self._put))
         try:
@@ -139,14 +110,14 @@ class Graphs:
             raise
 
     def _put(self, work: Work, queue: int) -> None:
-        if isinstance(work, HostWork) and work.kind in NAMES:
-            self.runtime.works.of_graph(NAMES[work.kind], spans(work), queue)
+        if isinstance(work, g.HostWork) and work.kind in g.NAMES:
+            self.runtime.works.moved(g.NAMES[work.kind], g.spans(work), queue)
         self.runtime.put(work, queue)
 
-    def changed(self, graph: Graph, node: int, *work: Work) -> None:
+    def changed(self, graph: g.Graph, node: int, *work: Work) -> None:
         """A node of a graph, or of an executable one, gets other parameters."""
         if node not in graph:
-            raise unknown("node of the graph", node)
+            raise g.unknown("node of the graph", node)
         graph[node] = replace(graph[node], work=work)
 
     # --- calls of shim/*graph*.cpp: handles, and addresses of what is read and written
@@ -159,7 +130,7 @@ class Graphs:
     def _cloned(self, graph: int) -> int:
         """A copy, whose nodes have handles of their own, and whose nodes of graphs have copies."""
         nodes = self.graph(graph)
-        check_without_memory(nodes, "cloned")
+        g.check_without_memory(nodes, "cloned")
         own = {node: self.modules.handle() for node in nodes}
         copies = {
             own[handle]: replace(
@@ -176,7 +147,7 @@ class Graphs:
     def find_in_clone(self, out: int, node: int, clone: int) -> None:
         own = self._clones.get(clone, {}).get(node, 0)
         if own not in self.graph(clone):
-            raise unknown("node of the copy", node)
+            raise g.unknown("node of the copy", node)
         poke(out, "<Q", own)
 
     def destroy(self, graph: int) -> None:
@@ -184,7 +155,7 @@ class Graphs:
             self._forget(handle, node)
         del self._graphs[graph]
 
-    def _forget(self, handle: int, node: Node) -> None:
+    def _forget(self, handle: int, node: g.Node) -> None:
         """A node is destroyed, and the graph that it owns."""
         self._owner.pop(handle, None)
         self._arguments.pop(handle, None)
@@ -197,68 +168,59 @@ class Graphs:
         self._replays.pop(executable, None)
         self._frees.discard(executable)
 
+    def _add(self, out: int, graph: int, after: int, count: int, kind: int, *work: Work) -> None:
+        poke(out, "<Q", self.put(graph, g.handles(after, count), kind, *work))
+
     def add_kernel(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         kernel, at = words
         work = self.modules.prepared(kernel, LaunchWords.from_address(at))
-        poke(out, "<Q", self.put(graph, handles(after, count), KERNEL, work))
+        self._add(out, graph, after, count, g.KERNEL, work)
 
     def add_copy(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        poke(out, "<Q", self.put(graph, handles(after, count), COPY, copy_of(at, self.modules.own)))
+        self._add(out, graph, after, count, g.COPY, g.copy_of(at, self.modules.own))
 
     def add_fill(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        poke(out, "<Q", self.put(graph, handles(after, count), FILL, fill_of(at, self.modules.own)))
+        self._add(out, graph, after, count, g.FILL, g.fill_of(at, self.modules.own))
 
     def add_host(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        poke(out, "<Q", self.put(graph, handles(after, count), HOST, call_of(*words)))
+        self._add(out, graph, after, count, g.HOST, g.call_of(*words))
 
     def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         """words: bytes, and where their address is written."""
         if not words[0]:
-            raise Refused(refusals.INVALID_VALUE, "a node of a graph allocates no bytes")
-        work = self.memory.allocates(*words)
-        poke(out, "<Q", self.put(graph, handles(after, count), work.kind, work))
+            raise invalid("a node of a graph allocates no bytes")
+        self._add(out, graph, after, count, g.ALLOCATES, self.memory.allocates(*words))
 
     def add_free(self, out: int, graph: int, after: int, count: int, address: int) -> None:
-        work = self.memory.frees(address)
-        poke(out, "<Q", self.put(graph, handles(after, count), work.kind, work))
-
-    def memory_attribute(self, number: int, out: int) -> None:
-        self.memory.attribute(number, out)
-
-    def trim_memory(self) -> None:
-        self.memory.trim()
-
-    def reset_memory_attribute(self, number: int) -> None:
-        self.memory.reset(number)
+        self._add(out, graph, after, count, g.FREES, self.memory.frees(address))
 
     def add_event(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
         """words: WAIT or RECORD, and the event."""
         kind, event = words
-        work = HostWork(kind, lambda: self._on_event(kind, event), (event,))
-        poke(out, "<Q", self.put(graph, handles(after, count), kind, work))
+        work = g.HostWork(kind, lambda: self._on_event(kind, event), (event,))
+        self._add(out, graph, after, count, kind, work)
 
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
-        poke(out, "<Q", self.put(graph, handles(after, count), EMPTY))
+        self._add(out, graph, after, count, g.EMPTY)
 
     def add_child(self, out: int, graph: int, after: int, count: int, child: int) -> None:
         """A node that owns a copy of a graph."""
-        before, own = handles(after, count), self._cloned(child)
-        poke(out, "<Q", self.put(graph, before, CHILD, child=own))
+        before, own = g.handles(after, count), self._cloned(child)
+        poke(out, "<Q", self.put(graph, before, g.CHILD, child=own))
 
     def child_of(self, node: int, out: int) -> None:
         """The graph that a node owns, which may be changed there."""
         found = self._graph_of(node)[node]
         if not found.child:
-            said = f"expected a node that owns a graph, got one of kind {found.kind}"
-            raise Refused(refusals.INVALID_VALUE, said)
+            raise invalid(f"expected a node that owns a graph, got one of kind {found.kind}")
         poke(out, "<Q", found.child)
 
     def add_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
         nodes = self.graph(graph)
-        for before, node in zip(handles(first, count), handles(then, count), strict=True):
-            check_known(nodes, (before, node))
+        for before, node in zip(g.handles(first, count), g.handles(then, count), strict=True):
+            g.check_known(nodes, (before, node))
             if before == node:
-                raise Refused(refusals.INVALID_VALUE, "a node of a graph cannot come after itself")
+                raise invalid("a node of a graph cannot come after itself")
             nodes[node] = replace(nodes[node], after=nodes[node].after | {before})
 
     def set_kernel(self, node: int, kernel: int, at: int, executable: int) -> None:
@@ -267,12 +229,12 @@ class Graphs:
         self.changed(self._of(node, executable), node, work)
 
     def set_copy(self, node: int, at: int, executable: int) -> None:
-        self.changed(self._of(node, executable), node, copy_of(at, self.modules.own))
+        self.changed(self._of(node, executable), node, g.copy_of(at, self.modules.own))
 
     def set_fill(self, node: int, at: int, executable: int) -> None:
-        self.changed(self._of(node, executable), node, fill_of(at, self.modules.own))
+        self.changed(self._of(node, executable), node, g.fill_of(at, self.modules.own))
 
-    def _of(self, node: int, executable: int) -> Graph:
+    def _of(self, node: int, executable: int) -> g.Graph:
         if executable:
             return self.executable(executable)
         return self.graph(self._owner.get(node, 0))
@@ -282,39 +244,39 @@ class Graphs:
         come after none.
         """
         found = [h for h, node in self.graph(graph).items() if not (roots and node.after)]
-        write_handles(out, count, found)
+        g.write_handles(out, count, found)
 
     def edges(self, graph: int, first: int, then: int, count: int) -> None:
         """The number of edges, and their two ends as far as there is room."""
         found = [(x, node) for node, kept in self.graph(graph).items() for x in sorted(kept.after)]
-        write_handles(first, count, [edge[0] for edge in found], leave=True)
-        write_handles(then, count, [edge[1] for edge in found])
+        g.write_handles(first, count, [edge[0] for edge in found], leave=True)
+        g.write_handles(then, count, [edge[1] for edge in found])
 
     def neighbours(self, node: int, out: int, count: int, behind: int) -> None:
         """Nodes that come just before a node, or behind it."""
         nodes = self._graph_of(node)
         after = [x for x, kept in nodes.items() if node in kept.after]
-        write_handles(out, count, after if behind else sorted(nodes[node].after))
+        g.write_handles(out, count, after if behind else sorted(nodes[node].after))
 
     def remove_dependencies(self, graph: int, first: int, then: int, count: int) -> None:
         nodes = self.graph(graph)
-        for before, node in zip(handles(first, count), handles(then, count), strict=True):
-            check_known(nodes, (before, node))
-            check_without_memory(nodes, "cut")
+        for before, node in zip(g.handles(first, count), g.handles(then, count), strict=True):
+            g.check_known(nodes, (before, node))
+            g.check_without_memory(nodes, "cut")
             if before not in nodes[node].after:
-                raise Refused(refusals.INVALID_VALUE, "the graph has no such edge")
+                raise invalid("the graph has no such edge")
             nodes[node] = replace(nodes[node], after=nodes[node].after - {before})
 
     def destroy_node(self, node: int) -> None:
         nodes = self._graph_of(node)
-        check_without_memory(nodes, "cut")
+        g.check_without_memory(nodes, "cut")
         self._forget(node, nodes.pop(node))
         for other, kept in nodes.items():
             nodes[other] = replace(kept, after=kept.after - {node})
 
-    def _graph_of(self, node: int) -> Graph:
+    def _graph_of(self, node: int) -> g.Graph:
         if node not in self._owner:
-            raise unknown("node of a graph", node)
+            raise g.unknown("node of a graph", node)
         return self.graph(self._owner[node])
 
     def kind_of(self, node: int, out: int) -> None:
@@ -331,12 +293,12 @@ class Graphs:
         found = self._graph_of(node)[node]
         if found.kind != kind or len(found.work) != 1:
             said = f"expected a node of kind {kind} with parameters, got one of kind {found.kind}"
-            raise Refused(refusals.INVALID_VALUE, said)
+            raise invalid(said)
         (work,) = found.work
-        if isinstance(work, (HostWork, MemoryWork)):
+        if isinstance(work, g.HostWork):
             return poke(out, f"<{len(work.words)}Q", *work.words)
         assert isinstance(work, KernelWork)
-        words, held = words_of(self.modules, work)
+        words, held = g.words_of(self.modules, work)
         self._arguments[node] = held
         poke(out, f"<{len(words)}Q", *words)
 
@@ -346,16 +308,13 @@ class Graphs:
         """
         old, new = self.executable(executable), self._flat(graph)
         poke(out, "<Q", _CHANGED)
-        if edges(old) != edges(new):
+        if g.edges(old) != g.edges(new):
             raise Refused(refusals.GRAPH_UPDATE, "the graph has other nodes or edges")
         poke(out, "<Q", _OF_OTHER_KIND)
         if [n.kind for n in old.values()] != [n.kind for n in new.values()]:
             raise Refused(refusals.GRAPH_UPDATE, "the graph's nodes are of other kinds")
         for handle, node in zip(list(old), new.values(), strict=True):
             old[handle] = replace(old[handle], work=node.work)
-
-    def launch(self, executable: int, queue: int) -> None:
-        self.run(executable, queue)
 
     def begin_capture(self, queue: int) -> None:
         if self.runtime.recording is not None:
@@ -366,8 +325,8 @@ class Graphs:
         """Whether a queue is under capture, its graph, and where the nodes lie that the next one
         comes after, and how many.
         """
-        capture = self.runtime.recording
-        if capture is None or not capture.takes(queue):
+        capture = self.runtime.capture_of(queue)
+        if capture is None:
             return poke(out, "<4Q", 0, 0, 0, 0)
         found = self.so_far(capture)
         last = found.handles(capture.ends.get(capture.known(queue), ()))
@@ -375,11 +334,11 @@ class Graphs:
 
     def capture_after(self, queue: int, nodes: int, count: int, is_set: int) -> None:
         """The next node of a capture comes after these: alone, or as well."""
-        capture = self.runtime.recording
-        if capture is None or not capture.takes(queue):
+        capture = self.runtime.capture_of(queue)
+        if capture is None:
             raise Refused(refusals.ILLEGAL_STATE, "the queue is not under capture")
-        found, asked = self.so_far(capture), handles(nodes, count)
-        check_known(self.graph(found.graph), asked)
+        found, asked = self.so_far(capture), g.handles(nodes, count)
+        g.check_known(self.graph(found.graph), asked)
         known, works = capture.known(queue), found.works(asked)
         before = () if is_set else capture.ends.get(known, ())
         capture.ends[known] = tuple(dict.fromkeys((*before, *works)))
@@ -394,8 +353,8 @@ class Graphs:
 
     def fill(self, at: int, queue: int) -> None:
         """A fill by elements of several bytes: now, or in the graph under capture."""
-        self.runtime.put(fill_of(at, self.modules.own), queue)
+        self.runtime.put(g.fill_of(at, self.modules.own), queue)
 
     def call_host(self, function: int, data: int, queue: int) -> None:
         """cudaLaunchHostFunc: now, or in the graph under capture."""
-        self.runtime.put(call_of(function, data), queue)
+        self.runtime.put(g.call_of(function, data), queue)

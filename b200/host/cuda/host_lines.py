@@ -68,7 +68,6 @@ class HostLines:
 
 
 def _code_of(library: Path) -> tuple[int, int]:
-    """First and last address of a loaded library."""
     spans = [
         [int(word, 16) for word in line.split()[0].split("-")]
         for line in Path("/proc/self/maps").read_text().splitlines()

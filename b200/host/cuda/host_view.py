@@ -107,7 +107,6 @@ class HostView:
         return address if view is None else view.bytes.ctypes.data + address - view.first
 
     def bytes_at(self, first: int) -> np.ndarray | None:
-        """The bytes of the allocation that begins at an address."""
         view = self._views.get(first)
         return None if view is None else view.bytes
 

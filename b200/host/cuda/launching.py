@@ -1,24 +1,78 @@
-"""One launch of raw CUDA: its configuration as C++ hands it over, its parameters, its limits."""
+"""Kernels as the host code of raw CUDA knows them, and one launch: its configuration as C++ hands
+it over, its parameters, its limits.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from math import prod
 
 from b200 import occupancy
-from b200.hardware import MAX_BLOCK, MAX_GRID, SM_REGISTERS, SMEM_DEFAULT, SMEM_OPT_IN
+from b200.hardware import (
+    MAX_BLOCK,
+    MAX_GRID,
+    MAX_THREADS,
+    SM_REGISTERS,
+    SMEM_DEFAULT,
+    SMEM_OPT_IN,
+)
 from b200.host import refusals
+from b200.host.poke import parameters_at, peek
 from b200.host.refusals import Refused, check_cooperative
-from b200.program.module import Kernel
+from b200.program.module import Kernel, Program
 from b200.program.names import readable
 
-if TYPE_CHECKING:
-    from b200.host.cuda.loaded import Function
-
 _END, _POINTER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_*
+
+
+@dataclass
+class Module:
+    """A module that a library registered, or a program loaded. registers: a thread's, by kernel."""
+
+    program: Program
+    registers: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Function:
+    """A kernel. dynamic_smem, non_portable_cluster: what cudaFuncSetAttribute has set of it; bytes,
+    None as compiled.
+    """
+
+    module: Module
+    kernel: Kernel
+    dynamic_smem: int | None = None
+    non_portable_cluster: bool = False
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread, as ptxas said; 0 if it did not run."""
+        return self.module.registers.get(self.kernel.name, 0)
+
+    @property
+    def static_smem(self) -> int:
+        return self.module.program.static_smem(self.kernel)
+
+    @property
+    def local_bytes(self) -> int:
+        return sum(v.size for v in self.kernel.variables.values() if v.space == "local")
+
+    @property
+    def constant_bytes(self) -> int:
+        return sum(v.size for v in self.module.program.variables.values() if v.space == "const")
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that a CTA may have."""
+        directives = self.kernel.directives
+        return prod(directives.get("maxntid") or directives.get("reqntid") or (MAX_THREADS,))
+
+    @property
+    def dynamic_smem_limit(self) -> int:
+        limit = self.dynamic_smem
+        return max(SMEM_DEFAULT - self.static_smem, 0) if limit is None else limit
 
 
 class LaunchWords(ctypes.Structure):
@@ -44,14 +98,6 @@ class LaunchWords(ctypes.Structure):
         return words
 
 
-@dataclass
-class Attributes:
-    """What cudaFuncSetAttribute has set of a kernel. dynamic_smem: bytes, None as compiled."""
-
-    dynamic_smem: int | None = None
-    non_portable_cluster: bool = False
-
-
 def cluster_of(kernel: Kernel, words: LaunchWords) -> tuple[int, int, int]:
     """The cluster of a launch: the kernel's own (`__cluster_dims__`), or the launch's."""
     asked = tuple(words.cluster)
@@ -64,40 +110,32 @@ def cluster_of(kernel: Kernel, words: LaunchWords) -> tuple[int, int, int]:
         return own
     if any(asked) and not all(asked):
         raise _refused(kernel, f"cluster {asked} has an empty dimension")
-    if not any(asked):
-        return (1, 1, 1)
-    return asked
+    return asked if any(asked) else (1, 1, 1)
 
 
 def parameters(kernel: Kernel, words: LaunchWords) -> bytes:
     """The kernel's parameters as they lie in memory, from an array of pointers or a packed copy."""
     if not words.arguments and words.packed:
         return _packed(kernel, words.packed)
-    data = bytearray(kernel.param_bytes)
-    if kernel.params and not words.arguments:
-        raise _refused(kernel, f"no arguments, but it has {len(kernel.params)} parameters")
-    for i, parameter in enumerate(kernel.params):
-        (address,) = struct.unpack("<Q", ctypes.string_at(words.arguments + 8 * i, 8))
-        if not address:
-            raise _refused(
-                kernel, f"argument {i} of {len(kernel.params)} is a null pointer in the array"
-            )
-        found = ctypes.string_at(address, parameter.size)
-        data[parameter.offset : parameter.offset + parameter.size] = found
-    return bytes(data)
+    count = len(kernel.params)
+    if count and not words.arguments:
+        raise _refused(kernel, f"no arguments, but it has {count} parameters")
+    places = peek(words.arguments, f"<{count}Q")
+    if not all(places):
+        i = places.index(0)
+        raise _refused(kernel, f"argument {i} of {count} is a null pointer in the array")
+    return parameters_at(kernel, places)
 
 
 def _packed(kernel: Kernel, at: int) -> bytes:
     """CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END."""
     pointer, size = 0, 0
-    while True:
-        kind, value = struct.unpack("<QQ", ctypes.string_at(at, 16))
-        if kind == _END:
-            break
+    while (pair := peek(at, "<QQ"))[0] != _END:
+        kind, value = pair
         if kind == _POINTER:
             pointer = value
         elif kind == _SIZE:
-            (size,) = struct.unpack("<Q", ctypes.string_at(value, 8))
+            (size,) = peek(value, "<Q")
         at += 16
     if size < kernel.param_bytes:
         raise _refused(kernel, f"{size} bytes of arguments, it takes {kernel.param_bytes}")
@@ -106,18 +144,14 @@ def _packed(kernel: Kernel, at: int) -> bytes:
 
 def check(function: Function, words: LaunchWords, cluster: tuple[int, int, int]) -> None:
     """Refuse what a B200 refuses because of how a kernel was compiled and what was set of it."""
-    kernel, block = function.kernel, tuple(words.block)
-    threads = block[0] * block[1] * block[2]
-    for name, sizes, limits in (
-        ("grid", tuple(words.grid), MAX_GRID),
-        ("block", block, MAX_BLOCK),
-    ):
+    kernel, grid, block = function.kernel, tuple(words.grid), tuple(words.block)
+    for name, sizes, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         if any(not 1 <= n <= most for n, most in zip(sizes, limits, strict=True)):
             raise _refused(kernel, f"{name} {sizes}, each dimension must be 1..{limits}")
-    _check_threads(function, block, threads)
+    _check_threads(function, block)
     _check_smem(function, words.dynamic_smem)
-    ctas = cluster[0] * cluster[1] * cluster[2]
-    if ctas > occupancy.PORTABLE_CLUSTER and not function.attributes.non_portable_cluster:
+    ctas = prod(cluster)
+    if ctas > occupancy.PORTABLE_CLUSTER and not function.non_portable_cluster:
         raise _refused(
             kernel,
             f"cluster {cluster} of {ctas} CTAs: more than {occupancy.PORTABLE_CLUSTER} need"
@@ -125,20 +159,16 @@ def check(function: Function, words: LaunchWords, cluster: tuple[int, int, int])
         )
     if words.cooperative:
         smem = function.static_smem + words.dynamic_smem
-        ctas = words.grid[0] * words.grid[1] * words.grid[2]
-        check_cooperative(kernel.name, ctas, threads, smem, function.registers)
+        check_cooperative(kernel.name, prod(grid), prod(block), smem, function.registers)
 
 
-def _check_threads(function: Function, block: tuple[int, ...], threads: int) -> None:
-    kernel = function.kernel
+def _check_threads(function: Function, block: tuple[int, ...]) -> None:
+    kernel, threads = function.kernel, prod(block)
     required = kernel.directives.get("reqntid")
     if required and block != (*required, 1, 1)[:3]:
         raise _refused(kernel, f"block {block}, but it is compiled for blocks of {required}")
     bounds = kernel.directives.get("maxntid")
-    most = 1
-    for size in bounds or ():
-        most *= size
-    if bounds and threads > most:
+    if bounds and threads > (most := prod(bounds)):
         raise _refused(kernel, f"{threads} threads a CTA, its __launch_bounds__ allow {most}")
     taken = occupancy.registers_of(threads, function.registers)
     if taken > SM_REGISTERS:
@@ -151,25 +181,21 @@ def _check_threads(function: Function, block: tuple[int, ...], threads: int) -> 
 
 
 def _check_smem(function: Function, dynamic: int) -> None:
-    kernel, static = function.kernel, function.static_smem
+    kernel, static, limit = function.kernel, function.static_smem, function.dynamic_smem_limit
     if static + dynamic > SMEM_OPT_IN:
-        raise _refused(
-            kernel,
+        said = (
             f"{dynamic} bytes of dynamic and {static} of static shared memory a CTA, a B200 has"
-            f" {SMEM_OPT_IN}",
-            refusals.INVALID_VALUE,
+            f" {SMEM_OPT_IN}"
         )
-    limit = function.attributes.dynamic_smem
-    if limit is None:
-        limit = max(SMEM_DEFAULT - static, 0)
-    if dynamic > limit:
-        raise _refused(
-            kernel,
+    elif dynamic > limit:
+        said = (
             f"{dynamic} bytes of dynamic shared memory, its limit is {limit}: raise it with"
             " cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,"
-            f" {dynamic})",
-            refusals.INVALID_VALUE,
+            f" {dynamic})"
         )
+    else:
+        return
+    raise _refused(kernel, said, refusals.INVALID_VALUE)
 
 
 def _refused(kernel: Kernel, reason: str, code: int = refusals.INVALID_CONFIGURATION) -> Refused:

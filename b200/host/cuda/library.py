@@ -36,13 +36,13 @@ def make(
     work: Path,
     exported: str,
     flags: Sequence[str] = (),
-) -> None:
-    """Build it. work: a folder for what is in between. exported: a version script. flags: of the
-    linker.
+) -> Path:
+    """Build it, at `out`. work: a folder for what is in between. exported: a version script. flags:
+    of the linker.
     """
 
     def compiled(source: Path) -> str:
-        return stand_in.kept(source, _FLAGS, toolkit, work)
+        return stand_in.kept(source, _FLAGS, toolkit)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sources))
@@ -55,6 +55,7 @@ def make(
     absent = work / "absent.cpp"
     absent.write_text(stand_in.stubs(sorted(set(_named(toolkit)) - have)))
     check_run([*link, *objects, compiled(absent), *end], work)
+    return out
 
 
 def _named(toolkit: Toolkit) -> Iterator[str]:

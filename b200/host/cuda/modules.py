@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -22,11 +22,18 @@ from b200.errors import EmulatorError
 from b200.hardware import MAX_CLUSTER, MEMORY_BYTES, SM_COUNT, SMEM_OPT_IN
 from b200.host import refusals
 from b200.host.captures import KernelWork
+from b200.host.cuda import fatbin
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView
-from b200.host.cuda.launching import LaunchWords, check, cluster_of, parameters
-from b200.host.cuda.loaded import Function, Module
-from b200.host.refusals import Refused
+from b200.host.cuda.launching import (
+    Function,
+    LaunchWords,
+    Module,
+    check,
+    cluster_of,
+    parameters,
+)
+from b200.host.refusals import Refused, invalid
 from b200.host.runtime import Runtime
 from b200.program.module import Program
 from b200.program.names import readable
@@ -84,7 +91,6 @@ class Modules:
         return self._handles
 
     def answering(self) -> AbstractContextManager[object]:
-        """A call of the program is answered."""
         return contextlib.nullcontext() if self.view is None else self.view
 
     # --- modules
@@ -108,7 +114,6 @@ class Modules:
         return self._modules[handle]
 
     def handle_of(self, module: Module) -> int:
-        """The handle of a module."""
         return next(handle for handle, known in self._modules.items() if known is module)
 
     def kernel(self, module: int, name: str, handle: int | None = None) -> int:
@@ -116,12 +121,15 @@ class Modules:
         found = self.module(module)
         if name not in found.program.kernels:
             names = ", ".join(found.program.kernels) or "none"
-            raise Refused(
-                refusals.NOT_FOUND, f"no kernel {name!r} in the module; its kernels: {names}"
-            )
+            said = f"no kernel {name!r} in the module; its kernels: {names}"
+            raise Refused(refusals.NOT_FOUND, said)
         handle = self.handle() if handle is None else handle
         self._functions[handle] = Function(found, found.program.kernels[name])
         return handle
+
+    def kernels(self, module: int, most: int) -> list[int]:
+        """Handles of a module's kernels, of at most so many."""
+        return [self.kernel(module, name) for name in [*self.module(module).program.kernels][:most]]
 
     def forget_kernel(self, handle: int) -> None:
         self._functions.pop(handle, None)
@@ -173,37 +181,33 @@ class Modules:
         for handle, known in self._functions.items():
             if known.module.program is program and known.kernel.name == name:
                 return handle, known
-        raise Refused(
-            refusals.INVALID_HANDLE, f"no module has the kernel {readable(name)} any more"
-        )
+        said = f"no module has the kernel {readable(name)} any more"
+        raise Refused(refusals.INVALID_HANDLE, said)
 
     def note_failure(self, error: EmulatorError) -> None:
         """A launch has ended with an error: as on a GPU, one of a kernel stays."""
         code = refusals.lasting_code(error)
         if code is not None:
             first = str(error).partition("\n")[0]
-            self.failed = Refused(
-                code, f"every CUDA call fails after a launch that has failed: {first}"
-            )
+            said = f"every CUDA call fails after a launch that has failed: {first}"
+            self.failed = Refused(code, said)
 
     def set_attribute(self, handle: int, attribute: int, value: int) -> None:
         """attribute: its number as cudaFuncAttribute or CUfunction_attribute."""
         function = self.function(handle)
         if attribute == MAX_DYNAMIC_SMEM:
-            most = SMEM_OPT_IN - function.static_smem
-            if not 0 <= value <= most:
-                raise Refused(
-                    refusals.INVALID_VALUE,
+            static = function.static_smem
+            if not 0 <= value <= SMEM_OPT_IN - static:
+                raise invalid(
                     f"kernel {readable(function.kernel.name)}:"
                     f" cudaFuncAttributeMaxDynamicSharedMemorySize {value} is more than a B200 has:"
-                    f" {SMEM_OPT_IN} bytes a CTA, of which"
-                    f" {function.static_smem} are static",
+                    f" {SMEM_OPT_IN} bytes a CTA, of which {static} are static"
                 )
-            function.attributes.dynamic_smem = value
+            function.dynamic_smem = value
         elif attribute == NON_PORTABLE_CLUSTER:
-            function.attributes.non_portable_cluster = bool(value)
+            function.non_portable_cluster = bool(value)
         elif not 9 <= attribute <= 15:
-            raise Refused(refusals.INVALID_VALUE, f"function attribute {attribute} cannot be set")
+            raise invalid(f"function attribute {attribute} cannot be set")
 
     def resident(self, handle: int, threads: int, dynamic_smem: int) -> int:
         """CTAs of a kernel that an SM holds."""
@@ -212,12 +216,12 @@ class Modules:
         return occupancy.ctas_per_sm(threads, smem, function.registers)
 
     def resident_clusters(self, handle: int, words: LaunchWords) -> int:
-        x, y, z = cluster_of(self.function(handle).kernel, words)
-        threads = words.block[0] * words.block[1] * words.block[2]
-        return SM_COUNT * self.resident(handle, threads, words.dynamic_smem) // (x * y * z)
+        cluster = cluster_of(self.function(handle).kernel, words)
+        ctas = SM_COUNT * self.resident(handle, prod(words.block), words.dynamic_smem)
+        return ctas // prod(cluster)
 
     def largest_cluster(self, handle: int) -> int:
-        allowed = self.function(handle).attributes.non_portable_cluster
+        allowed = self.function(handle).non_portable_cluster
         return MAX_CLUSTER if allowed else occupancy.PORTABLE_CLUSTER
 
     # --- memory
@@ -228,10 +232,8 @@ class Modules:
         """
         used = self.used
         if used + nbytes > MEMORY_BYTES:
-            raise Refused(
-                refusals.OUT_OF_MEMORY,
-                f"out of memory: {by} of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use",
-            )
+            said = f"{by} of {nbytes} bytes, {used} of {MEMORY_BYTES} are in use"
+            raise Refused(refusals.OUT_OF_MEMORY, f"out of memory: {said}")
         if self.view is not None:
             mapped = self.view.reserve(nbytes, by != DEVICE)
             address, pages, data = mapped.first, None, mapped.bytes
@@ -249,10 +251,8 @@ class Modules:
     def set_aside(self, nbytes: int) -> Reserved:
         """Memory of a graph, which nobody may use before `take`."""
         if self.view is not None:
-            said = (
-                "memory nodes of graphs are not in `b200 run`: compile with nvcc under `b200 exec`"
-            )
-            raise EmulatorError("unsupported", said)
+            said = "memory nodes of graphs are not in `b200 run`"
+            raise EmulatorError("unsupported", f"{said}: compile with nvcc under `b200 exec`")
         pages = sparse.pages(nbytes)
         address = np.frombuffer(pages, np.uint8).ctypes.data
         memory = self._freed[address] = Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
@@ -262,21 +262,20 @@ class Modules:
         """Memory that was set aside is allocated: nobody has written it."""
         if memory.first in self._memory:
             said = f"{memory.size} bytes of a graph are allocated again before they were freed"
-            raise Refused(refusals.INVALID_VALUE, said)
+            raise invalid(said)
         self._freed.pop(memory.first, None)
         self._memory[memory.first] = memory
         assert memory.pages is not None
         fill(np.frombuffer(memory.pages, np.uint8))
 
     def release(self, address: int, by: str = "cudaFree") -> None:
-        """by: the function that gives memory back."""
         if not address:
             return
         memory = self._memory.pop(address, None)
         if memory is None:
             said = self.freed_at(address)
             wrong = f": it lies in {said}" if said else ", which cudaMalloc has not returned"
-            raise Refused(refusals.INVALID_VALUE, f"{by} of {address:#x}{wrong}")
+            raise invalid(f"{by} of {address:#x}{wrong}")
         if self.view is not None:
             self.view.release(address)
         elif memory.pages is not None:
@@ -340,14 +339,12 @@ class Modules:
     def register(self, address: int, nbytes: int, what: str = "cudaHostRegister") -> None:
         """Memory of the host becomes legal for kernels."""
         if not address or not nbytes or address in self._registered:
-            raise Refused(
-                refusals.INVALID_VALUE, f"{nbytes} bytes at {address:#x} cannot be registered"
-            )
+            raise invalid(f"{nbytes} bytes at {address:#x} cannot be registered")
         self._registered[address] = nbytes, what
 
     def unregister(self, address: int) -> None:
         if self._registered.pop(address, None) is None:
-            raise Refused(refusals.INVALID_VALUE, f"{address:#x} is not registered")
+            raise invalid(f"{address:#x} is not registered")
         self.gpu.memory.retain(lambda region: region.base != address)
 
     @property
@@ -374,6 +371,13 @@ class Modules:
             return None
         return memory.first, memory.size, self._name(memory), memory.by not in OF_THE_GPU
 
+    def make_legal(self, found: tuple[int, int, str, bool] | None) -> None:
+        """Kernels may use an allocation from now on. found: as of region_at."""
+        if found is not None:
+            first, size, name, shared = found
+            data = self.view.bytes_at(first) if self.view is not None else None
+            self.gpu.memory.register(first, size, name, shared=shared, data=data)
+
     def region_below(self, address: int) -> tuple[int, int, str, bool] | None:
         """The same of the allocation that ends last before an address that is in none."""
         below = (m for m in self._memory.values() if m.first + m.size <= address)
@@ -389,10 +393,9 @@ def refuse_launch_attribute(number: int) -> None:
 
 def check_image(head: bytes) -> None:
     """EmulatorError if a module's image, by its first bytes, is an ELF file or a fat binary."""
-    if head[:4] in (b"\x7fELF", b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46"):
-        raise EmulatorError(
-            "unsupported", "a module of machine code (cubin): the software B200 takes PTX"
-        )
+    if head[:4] in (fatbin.ELF, *fatbin.HEADS):
+        said = "a module of machine code (cubin): the software B200 takes PTX"
+        raise EmulatorError("unsupported", said)
 
 
 def text_of(image: bytes) -> str:
@@ -405,15 +408,6 @@ def text_of(image: bytes) -> str:
 
 
 def _check_target(target: str) -> None:
-    """PTX of sm_N runs on what came later, of sm_Na on that chip, of sm_Nf on its family (PTX ISA,
-    `.target`).
-    """
-    match = re.fullmatch(r"sm_(\d+)([af]?)", target)
-    if match is None:
-        return
-    number, suffix = int(match[1]), match[2]
-    if (number != 100) if suffix else (number > 100):
-        raise Refused(
-            refusals.NO_KERNEL_IMAGE,
-            f"no kernel image for this device: PTX for {target}, a B200 is sm_100a",
-        )
+    if fatbin.rank(target) is None:
+        said = f"no kernel image for this device: PTX for {target}, a B200 is sm_100a"
+        raise Refused(refusals.NO_KERNEL_IMAGE, said)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from b200.errors import EmulatorError
@@ -24,9 +23,9 @@ class NumberedDriver(Driver):
     def __init__(self, modules: Modules, tell: Callable[[BaseException], None]):
         super().__init__(modules)
         self.tell = tell
-        memory = self.modules.gpu.memory
-        memory.search_first(partial(self._find, modules.reserved_region_at))
-        memory.also_search(partial(self._find, modules.region_at))
+        make_legal, memory = modules.make_legal, modules.gpu.memory
+        memory.search_first(lambda _, at: make_legal(modules.reserved_region_at(at)))
+        memory.also_search(lambda _, at: make_legal(modules.region_at(at)))
         self._is_of_launch = False  # the last error, at which nobody has looked
 
     def answer(
@@ -68,10 +67,3 @@ class NumberedDriver(Driver):
                 self.modules.failed = Refused(code, first)
         self.refused[code] = first
         return code
-
-    @staticmethod
-    def _find(region_at: Callable[[int], Any], memory: Any, address: int) -> None:
-        """Make the allocation that holds an address legal. region_at: as of Modules."""
-        if (found := region_at(address)) is not None:
-            first, size, name, shared = found
-            memory.register(first, size, name, shared=shared)

@@ -61,9 +61,8 @@ class Registration:
     def symbol(self, host: int) -> tuple[int, str]:
         """The module and the name of a variable; Refused where there is none."""
         if host not in self._symbols:
-            raise Refused(
-                refusals.INVALID_SYMBOL, f"no __device__ or __constant__ variable at {host:#x}"
-            )
+            said = f"no __device__ or __constant__ variable at {host:#x}"
+            raise Refused(refusals.INVALID_SYMBOL, said)
         module, name = self._symbols[host]
         return self._handle(module), name
 

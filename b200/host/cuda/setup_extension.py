@@ -31,7 +31,6 @@ _OF_TORCH = re.compile(r"c10|c10_cuda|torch(_\w+)?|cudart\w*|cuda")
 
 
 def take_over(cpp_extension: Any) -> None:
-    """Let torch.utils.cpp_extension build for the software B200."""
     from setuptools.command.build_ext import build_ext
 
     cpp_extension.CUDAExtension = cuda_extension
@@ -107,7 +106,6 @@ def _source(index: int, path: Path) -> build.Source:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a library was built by `compile_into`."""
     try:
         with open(path, "rb") as file:
             file.seek(-len(_MARK), os.SEEK_END)

@@ -4,12 +4,11 @@ which of its files the library needs, and functions that refuse by name in the p
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from b200.host.cuda.cache import cache_folder, digest_of, locked
+from b200.host.cuda.cache import cache_folder, digest_of, made_once
 from b200.host.cuda.toolkit import Toolkit, check_run
 
 FOLDER = Path(__file__).parent / "shim"
@@ -32,27 +31,25 @@ _CUDA_SYMBOL = re.compile(r"(?:cu[A-Z]|cuda[A-Z]|__cuda|nvrtc|cublas|cusparse|cu
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 
 
-def compiled(name: str, toolkit: Toolkit, work: Path) -> str:
+def compiled(name: str, toolkit: Toolkit) -> str:
     """A file of shim/ as an object, compiled once for each content and compiler."""
-    return kept(FOLDER / name, _FLAGS, toolkit, work)
+    return kept(FOLDER / name, _FLAGS, toolkit)
 
 
-def kept(part: Path, flags: Sequence[str], toolkit: Toolkit, work: Path) -> str:
-    """A source that includes headers beside it, of shim/ and of CUDA, as an object of the cache.
-    work: a folder for what is in between.
-    """
+def kept(part: Path, flags: Sequence[str], toolkit: Toolkit) -> str:
+    """A source that includes headers beside it, of shim/ and of CUDA, as an object of the cache."""
     headers = [path for folder in {part.parent, FOLDER} for path in folder.glob("*.h")]
     texts = [path.read_text() for path in (part, *sorted(headers))]
-    cache, key = cache_folder(), digest_of(*flags, *texts, toolkit.build, toolkit.cxx_version)
-    made = cache / f"shim-{part.stem}-{key}.o"
-    with locked(made.with_suffix(".lock")):
-        if not made.is_file():
-            out = work / made.name
-            includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
-            looked = [f"-I{FOLDER}", *includes]
-            check_run([toolkit.cxx, *flags, *looked, "-c", str(part), "-o", str(out)], work)
-            os.replace(out, made)
-    return str(made)
+    key = digest_of(*flags, *texts, toolkit.build, toolkit.cxx_version)
+
+    def make(work: Path) -> Path:
+        out = work / "part.o"
+        includes = [flag for path in toolkit.includes for flag in ("-isystem", str(path))]
+        looked = [f"-I{FOLDER}", *includes]
+        check_run([toolkit.cxx, *flags, *looked, "-c", str(part), "-o", str(out)], work)
+        return out
+
+    return str(made_once(cache_folder() / f"shim-{part.stem}-{key}.o", make))
 
 
 def missing(symbols: str) -> list[str]:
@@ -63,16 +60,8 @@ def missing(symbols: str) -> list[str]:
 
 def stubs(names: list[str]) -> str:
     """A function for each name that says, when it is called, that it is not there."""
-    body = "".join(
-        f'int {name}() {{ return b200::call("missing", {{b200::word("{name}")}}); }}\n'
-        for name in names
-    )
-    listed = "".join(f'"{name}", ' for name in names)
-    known = (
-        f"  for (const char* absent : {{{listed}}})\n"
-        "    if (std::strcmp(name, absent) == 0) return true;\n"
-    )
-    asked = (
-        f"bool b200_is_absent(const char* name) {{\n{known if names else ''}  return false;\n}}\n"
-    )
+    refuse = 'int {0}() {{ return b200::call("missing", "{0}"); }}\n'
+    known = '  if (std::strcmp(name, "{0}") == 0) return true;\n'
+    body, absent = ("".join(map(each.format, names)) for each in (refuse, known))
+    asked = f"bool b200_is_absent(const char* name) {{\n{absent}  return false;\n}}\n"
     return f'#include "backend.h"\nextern "C" {{\n{body}{asked}}}\n'

@@ -44,11 +44,16 @@ def find_toolkit() -> Toolkit:
     return _inspect(nvcc, os.environ.get("CXX", "c++"))
 
 
-def check_run(command: Sequence[str], work: Path) -> str:
-    """Run a compiler in a folder; its output, or BuildError with its first error."""
-    done = subprocess.run(
+def ran(command: Sequence[str], work: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a compiler in a folder. stdout: all that it has said."""
+    return subprocess.run(
         command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+
+
+def check_run(command: Sequence[str], work: Path) -> str:
+    """The same; its output, or BuildError with its first error."""
+    done = ran(command, work)
     if done.returncode:
         lines = done.stdout.splitlines()
         errors = [x for w in ("undefined reference", "error") for x in lines if w in x.lower()]
@@ -86,7 +91,7 @@ def packages(release: int | str = "1*") -> list[Path]:
 
 @functools.cache
 def _inspect(nvcc: Path, cxx: str) -> Toolkit:
-    said = _output([str(nvcc), "--version"])
+    said = ran([str(nvcc), "--version"]).stdout
     match = re.search(r"release (\d+)\.(\d+)", said)
     if match is None:
         raise BuildError(f"{nvcc} does not say its version: {said.strip()[:200]!r}")
@@ -101,12 +106,13 @@ def _inspect(nvcc: Path, cxx: str) -> Toolkit:
             f"the C++ compiler {cxx!r} is missing: nvcc compiles host code with it; install g++"
             " or set CXX"
         )
-    return Toolkit(nvcc, version, said.strip(), _includes(nvcc), cxx, _output([cxx, "--version"]))
+    of_cxx = ran([cxx, "--version"]).stdout
+    return Toolkit(nvcc, version, said.strip(), _includes(nvcc), cxx, of_cxx)
 
 
 def _includes(nvcc: Path) -> tuple[Path, ...]:
     """The folders with cuda.h and with libcu++, which nvcc itself finds, for the C++ compiler."""
-    listed = _output([str(nvcc), "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
+    listed = ran([str(nvcc), "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull]).stdout
     found = [Path(p) for p in re.findall(r'-(?:I|isystem\s*)"?([^"\s]+)"?', listed)]
     roots = dict.fromkeys(path.resolve() for path in found if path.is_dir())
     if not any((root / "cuda_runtime.h").is_file() for root in roots):
@@ -115,8 +121,3 @@ def _includes(nvcc: Path) -> tuple[Path, ...]:
             " `cuda` (pip install 'nvfp4-b200[cuda]') or a whole CUDA toolkit"
         )
     return tuple(roots)
-
-
-def _output(command: list[str]) -> str:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return done.stdout

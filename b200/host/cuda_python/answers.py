@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 
@@ -25,29 +26,17 @@ class Answer(tuple):
         """Reasons are told apart by identity: two calls may be refused with the same words."""
         self._unasked[:] = [reason for reason in self._unasked if reason is not self._reason]
 
-    def __getitem__(self, index: Any) -> Any:
-        self._looked()
-        return super().__getitem__(index)
 
-    def __iter__(self) -> Any:
-        self._looked()
-        return super().__iter__()
+def _looking(name: str) -> Any:
+    method = getattr(tuple, name)
 
-    def __eq__(self, other: object) -> bool:
+    @functools.wraps(method)
+    def look(self: Answer, *others: Any) -> Any:
         self._looked()
-        return super().__eq__(other)
+        return method(self, *others)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    return look
 
-    def __hash__(self) -> int:
-        self._looked()
-        return super().__hash__()
 
-    def __contains__(self, value: object) -> bool:
-        self._looked()
-        return super().__contains__(value)
-
-    def __repr__(self) -> str:
-        self._looked()
-        return super().__repr__()
+for _name in ("getitem", "iter", "eq", "ne", "hash", "contains", "repr"):
+    setattr(Answer, f"__{_name}__", _looking(f"__{_name}__"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,32 +21,32 @@ from b200.errors import EmulatorError, Fault
 from b200.host import refusals
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.modules import MANAGED, Modules
-from b200.host.cuda_python import core, driver_libraries, graphs
+from b200.host.cuda_python import core
 from b200.host.cuda_python.answers import Answer
+from b200.host.cuda_python.graphs import GraphFunctions
 from b200.host.cuda_python.host_memory import address_of
-from b200.host.cuda_python.kernels import RESULTS, Kernels
+from b200.host.cuda_python.kernels import Kernels
 from b200.host.device_attributes import device_attribute
-from b200.host.event_clock import Clock
+from b200.host.event_clock import Events
 from b200.host.imports import when_imported
-from b200.host.queues import DEFAULT, HOST, Queues
-from b200.host.refusals import Refused, missing
+from b200.host.queues import DEFAULT, HOST
+from b200.host.refusals import Refused, invalid, missing
 
 CONTEXT = 1  # handle of the one context
 VERSION = 13_000  # of the driver: CUDA 13.0
 
 
 def patch(modules: Modules) -> None:
-    """Put the functions into cuda.bindings.driver and cuda.bindings.runtime."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
     from cuda.bindings import runtime as cudart  # pyright: ignore[reportAttributeAccessIssue]
 
     originals: dict[Any, dict[str, Any]] = {}
     state, kernels = _State(modules), Kernels(driver, modules)
-    for part, more, prefix in (
-        (_Driver(driver, state), kernels.driver_functions(), "cu"),
-        (_CudaRuntime(cudart, state), kernels.runtime_functions(cudart), "cuda"),
+    for part, more in (
+        (_Driver(driver, state), kernels.driver_functions()),
+        (_CudaRuntime(cudart, state), kernels.runtime_functions(cudart)),
     ):
-        module, functions = part.module, part.functions() | part.all(more)
+        module, prefix, functions = part.module, part.prefix, part.functions() | part.all(more)
         for name, value in list(vars(module).items()):
             of_cuda = name.startswith(prefix) and name[len(prefix) :][:1].isupper()
             if of_cuda and callable(value) and not isinstance(value, type):
@@ -54,21 +54,21 @@ def patch(modules: Modules) -> None:
                 if module is driver:
                     originals.setdefault(module, {})[name] = value
                 setattr(module, name, new)
-    driver_libraries.refuse()
+    core.refuse_libraries()
     when_imported("cuda.core", lambda core_: core.take_over(core_, modules, originals))
 
 
 _WAYS = ("HtoH", "HtoD", "DtoH", "DtoD", "")  # of a cudaMemcpyKind
 _WITHOUT_TIME = 2  # CU_EVENT_DISABLE_TIMING
-# Names of the functions of `of_memory`.
-_IN_DRIVER = (
-    *("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemFree", "cuMemFreeAsync"),
-    *("cuMemAllocHost", "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuMemFreeHost"),
-)
-_IN_RUNTIME = (
-    *("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged", "cudaFree", "cudaFreeAsync"),
-    *("cudaMallocHost", "cudaHostAlloc", "cudaHostGetDevicePointer", "cudaFreeHost"),
-)
+# Results after the status, where they are not one, by names without "cu" and "cuda".
+_RESULTS = {
+    **dict.fromkeys(("ModuleGetGlobal", "LibraryGetGlobal", "GraphGetNodes"), 2),
+    **dict.fromkeys(("ModuleUnload", "LibraryUnload", "FuncLoad", "StreamBeginCapture"), 0),
+    **dict.fromkeys(("FuncSetCacheConfig", "KernelSetCacheConfig", "FuncSetAttribute"), 0),
+    **dict.fromkeys(("KernelSetAttribute", "KernelSetAttributeForDevice"), 0),
+    **dict.fromkeys(("LaunchKernel", "LaunchCooperativeKernel", "LaunchKernelEx"), 0),
+    **dict.fromkeys(("GraphLaunch", "GraphDestroy", "GraphExecDestroy"), 0),
+}
 
 
 def _ordinal(device: Any) -> int:
@@ -82,15 +82,10 @@ class _State:
 
     def __init__(self, modules: Modules):
         self.modules, self.runtime = modules, modules.runtime
-        self.clock = Clock(self.runtime)
+        self.queues, self.events = modules.runtime.queues, Events(modules.runtime)
         self.pinned: dict[int, ctypes.Array] = {}
-        self.events: dict[int, tuple[float, int] | None] = {}
-        self.without_time: set[int] = set()
         self.graphs = Graphs(modules)
-        self._handles = itertools.count(0x2000, 0x10)
-
-    def handle(self) -> int:
-        return next(self._handles)
+        self.handle = partial(next, itertools.count(0x2000, 0x10))
 
     def allocate_host(self, size: int) -> int:
         """Pinned memory, which kernels may use by the same address (unified addressing)."""
@@ -102,13 +97,11 @@ class _State:
 
     def free_host(self, address: int) -> None:
         if address and self.pinned.pop(address, None) is None:
-            raise Refused(
-                refusals.INVALID_VALUE, f"{address:#x} was freed, which is no host allocation"
-            )
+            raise invalid(f"{address:#x} was freed, which is no host allocation")
         if address:
             self.modules.unregister(address)
 
-    def move(self, to: Any, source: Any, size: int, way: str) -> None:
+    def move(self, to: Any, source: Any, size: int, way: str = "") -> None:
         """way: as in cuMemcpyHtoD; "" where unified addresses tell."""
         if way.endswith("D"):
             self.on_device(to, size, "a copy to it")
@@ -116,7 +109,7 @@ class _State:
             self.on_device(source, size, "a copy from it")
         ctypes.memmove(address_of(to), address_of(source), int(size))
 
-    def copy(self, to: Any, source: Any, size: int, way: str, *queue: Any) -> None:
+    def copy(self, way: str, to: Any, source: Any, size: int, *queue: Any) -> None:
         """A copy for which the host waits where it has no queue, or goes to memory of the host that
         is not pinned.
         """
@@ -126,16 +119,16 @@ class _State:
         self.runtime.works.copied(*places, at, waits=not queue or pageable)
         self.move(to, source, size, way)
 
-    def fill(self, to: Any, value: int, count: int, width: int, *queue: Any) -> None:
+    def fill(self, width: int, to: Any, value: int, count: int, *queue: Any) -> None:
         """`count` elements of `width` bytes."""
-        at = int(queue[0]) if queue else DEFAULT
-        self.runtime.works.filled(int(to), int(count) * width, at)
+        at, nbytes = int(queue[0]) if queue else DEFAULT, int(count) * width
+        self.runtime.works.moved("cudaMemset", ((int(to), nbytes, True),), at)
         pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
-        self.on_device(to, int(count) * width, "a fill of it")
+        self.on_device(to, nbytes, "a fill of it")
         if len(set(pattern)) == 1:
-            ctypes.memset(int(to), pattern[0], int(count) * width)
+            ctypes.memset(int(to), pattern[0], nbytes)
         else:
-            ctypes.memmove(int(to), pattern * int(count), int(count) * width)
+            ctypes.memmove(int(to), pattern * int(count), nbytes)
 
     def on_device(self, pointer: Any, size: int, what: str) -> None:
         """EmulatorError where [pointer, pointer + size) is in no allocation."""
@@ -146,30 +139,15 @@ class _State:
         except Fault as error:
             raise EmulatorError("fault", f"{error}: {what} by the host") from None
 
-    def forget_event(self, event: Any) -> None:
-        self.events.pop(int(event), None)
-        self.without_time.discard(int(event))
-
-    def elapsed(self, start: int, end: int) -> float:
-        if not self.without_time.isdisjoint((start, end)):
-            raise Refused(refusals.INVALID_HANDLE, refusals.WITHOUT_TIME)
-        first, last = self.events.get(start), self.events.get(end)
-        if first is None or last is None:
-            raise Refused(refusals.INVALID_HANDLE, refusals.NOT_RECORDED)
-        return self.clock.milliseconds(first, last)
-
-    def graph_functions(self, prefix: str, *kinds: Any) -> dict[str, Callable[..., tuple]]:
-        """Of the driver, "cu", or the runtime, "cuda". kinds: their types of handles."""
-        a, b, c = kinds
-        move = partial(self.move, way="")
-        return graphs.GraphFunctions(self.graphs, (a, b, c), move).named(prefix)
-
 
 class _Module:
-    """What the driver's and the runtime's functions have in common: statuses and handles."""
+    """What the driver's functions, "cu...", and the runtime's, "cuda...", have in common. status:
+    the number of an error as the module has it.
+    """
 
-    def __init__(self, module: Any, state: _State, success: Any):
-        self.module, self.state, self.success = module, state, success
+    def __init__(self, module: Any, prefix: str, state: _State, status: Callable[[int], Any]):
+        self.module, self.prefix, self.state, self.status = module, prefix, state, status
+        self.success = status(0)
 
     def nothing(self, *_args, **_kwargs):
         failed = self.state.modules.failed
@@ -184,8 +162,6 @@ class _Module:
         return lambda *_args, **_kwargs: (self.success, *values)
 
     def does(self, action: Callable):
-        """`action` without a result."""
-
         def nothing(*args, **kwargs):
             action(*args, **kwargs)
             return ()
@@ -199,7 +175,7 @@ class _Module:
     def all(self, actions: dict[str, Callable[..., tuple]]) -> dict[str, Any]:
         """Actions that give a tuple of results."""
         return {
-            name: self._answering(action, (RESULTS | graphs.RESULTS).get(name, 1), name)
+            name: self._answering(action, _RESULTS.get(name.removeprefix(self.prefix), 1), name)
             for name, action in actions.items()
         }
 
@@ -225,61 +201,47 @@ class _Module:
 
         return call
 
-    def status(self, code: int) -> Any:
-        """The number of an error as this module has it."""
-        raise NotImplementedError
-
     @staticmethod
     def text(error) -> bytes:
         """CUDA's words; the name of an error that the software B200 never has."""
         return refusals.text(int(error), getattr(error, "name", "unrecognized error code")).encode()
 
-    def attribute(self, attribute, _device) -> int:
-        return device_attribute(int(attribute))
-
     def event(self, kind: type):
         def create(*flags):
             handle = self.state.handle()
-            self.state.events[handle] = None
             if flags and int(flags[0]) & _WITHOUT_TIME:
-                self.state.without_time.add(handle)
+                self.state.events.without_time.add(handle)
             return kind(handle)
 
         return create
-
-    def record(self, event, queue=0) -> None:
-        self.state.events[int(event)] = self.state.clock.now()
-        self.queues.recorded(int(event), int(queue))
 
     def queue(self, kind: type):
         """A function that makes a queue. Its flags: 1 is CU_STREAM_NON_BLOCKING."""
 
         def create(flags=0, *_priority):
             handle = self.state.handle()
-            self.queues.made(handle, non_blocking=bool(int(flags) & 1))
+            self.state.queues.made(handle, non_blocking=bool(int(flags) & 1))
             return kind(handle)
 
         return create
 
-    @property
-    def queues(self) -> Queues:
-        return self.state.runtime.queues
-
-    def in_both(self, prefix: str, error: Any, event: type, queue: type) -> dict[str, Any]:
-        """What the driver, "cu", and the runtime, "cuda", have by one name. error, event, queue:
-        the module's types.
+    def in_both(self, error: Any, event: type, queue: type, *of_graphs: type) -> dict[str, Any]:
+        """What the driver and the runtime have by one name. error, event, queue: the module's
+        types. of_graphs: of a graph, a node, an executable graph.
         """
-        new_queue, nothing, queues = self.makes(self.queue(queue)), self.nothing, self.queues
+        state, nothing = self.state, self.nothing
+        queues, events = state.queues, state.events
+        new_queue = self.makes(self.queue(queue))
         names = {
             "DriverGetVersion": self.gives(VERSION),
-            "DeviceGetAttribute": self.makes(self.attribute),
+            "DeviceGetAttribute": self.makes(lambda number, _device: device_attribute(int(number))),
             "MemGetInfo": self.gives(hardware.MEMORY_BYTES, hardware.MEMORY_BYTES),
             "GetErrorName": self.makes(lambda number: error(number).name.encode()),
             "GetErrorString": self.makes(self.text),
             "EventCreate": self.makes(self.event(event)),
-            "EventRecord": self.does(self.record),
-            "EventElapsedTime": self.makes(self.elapsed),
-            "EventDestroy": self.does(self.state.forget_event),
+            "EventRecord": self.does(lambda event, queue=0: events.record(int(event), int(queue))),
+            "EventElapsedTime": self.makes(lambda a, b: events.milliseconds(int(a), int(b))),
+            "EventDestroy": self.does(lambda event: events.forget(int(event))),
             "EventQuery": nothing,
             "EventSynchronize": self.does(lambda event: queues.waits(HOST, int(event))),
             "StreamCreate": new_queue,
@@ -291,9 +253,10 @@ class _Module:
                 lambda queue, event, *_flags: queues.waits(int(queue), int(event))
             ),
         }
-        return {prefix + name: function for name, function in names.items()}
+        graphs = GraphFunctions(state.graphs, of_graphs, state.move).named(self.prefix)
+        return {self.prefix + name: of for name, of in names.items()} | self.all(graphs)
 
-    def of_memory(self, pointer: Callable[[int], Any], names: Sequence[str]) -> dict[str, Any]:
+    def of_memory(self, pointer: Callable[[int], Any], *names: str) -> dict[str, Any]:
         """What allocates and frees. names: of the functions, in this order."""
         modules, state = self.state.modules, self.state
         allocate = self.makes(lambda size, *_: pointer(modules.reserve(int(size))))
@@ -308,25 +271,21 @@ class _Module:
         )
         return dict(zip(names, functions, strict=True))
 
-    def elapsed(self, start, end) -> float:
-        return self.state.elapsed(int(start), int(end))
-
 
 class _Driver(_Module):
-    """cuda.bindings.driver."""
-
     def __init__(self, driver: Any, state: _State):
-        super().__init__(driver, state, driver.CUresult.CUDA_SUCCESS)
-
-    def status(self, code: int) -> Any:
-        return self.module.CUresult(refusals.driver_code(code))
+        super().__init__(driver, "cu", state, lambda n: driver.CUresult(refusals.driver_code(n)))
 
     def functions(self) -> dict[str, Any]:
         d, state, nothing = self.module, self.state, self.nothing
-        context, device = d.CUcontext(CONTEXT), d.CUdevice(0)
-        names = self.in_both("cu", d.CUresult, d.CUevent, d.CUstream)
-        names |= self.all(state.graph_functions("cu", d.CUgraph, d.CUgraphNode, d.CUgraphExec))
-        names |= self.of_memory(d.CUdeviceptr, _IN_DRIVER)
+        context = self.gives(d.CUcontext(CONTEXT))
+        of_graphs = d.CUgraph, d.CUgraphNode, d.CUgraphExec
+        names = self.in_both(d.CUresult, d.CUevent, d.CUstream, *of_graphs)
+        names |= self.of_memory(
+            d.CUdeviceptr,
+            *("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemFree", "cuMemFreeAsync"),
+            *("cuMemAllocHost", "cuMemHostAlloc", "cuMemHostGetDevicePointer", "cuMemFreeHost"),
+        )
         names |= {
             "cuInit": nothing,
             "cuDevicePrimaryCtxReset": self.reset,
@@ -335,44 +294,43 @@ class _Driver(_Module):
             "cuDeviceGetName": self.gives(hardware.NAME.encode()),
             "cuDeviceComputeCapability": self.gives(*hardware.COMPUTE_CAPABILITY),
             "cuDeviceTotalMem": self.gives(hardware.MEMORY_BYTES),
-            "cuMemcpy": self.does(lambda to, source, size: state.copy(to, source, size, "")),
-            "cuCtxSynchronize": self.does(self.queues.finished),
-            "cuCtxPopCurrent": self.gives(context),
-            "cuCtxGetDevice": self.gives(device),
+            "cuMemcpy": self.does(lambda to, source, size: state.copy("", to, source, size)),
+            "cuCtxSynchronize": self.does(state.queues.finished),
+            "cuCtxGetDevice": self.gives(d.CUdevice(0)),
         }
-        for name in ("cuCtxGetCurrent", "cuCtxCreate", "cuDevicePrimaryCtxRetain"):
-            names[name] = self.gives(context)
+        for name in ("CtxGetCurrent", "CtxCreate", "CtxPopCurrent", "DevicePrimaryCtxRetain"):
+            names[f"cu{name}"] = context
         for name in ("CtxSetCurrent", "CtxPushCurrent", "CtxDestroy", "DevicePrimaryCtxRelease"):
             names[f"cu{name}"] = nothing
         for width, bits in ((1, 8), (2, 16), (4, 32)):
-            fill = self.does(
-                lambda to, value, n, *queue, w=width: state.fill(to, value, n, w, *queue)
-            )
+            fill = self.does(partial(state.fill, width))
             names[f"cuMemsetD{bits}"] = names[f"cuMemsetD{bits}Async"] = fill
         for way in ("HtoD", "DtoH", "DtoD"):
-            move = self.does(
-                lambda to, source, n, *queue, w=way: state.copy(to, source, n, w, *queue)
-            )
+            move = self.does(partial(state.copy, way))
             names[f"cuMemcpy{way}"] = names[f"cuMemcpy{way}Async"] = move
         return names
 
 
 class _CudaRuntime(_Module):
-    """cuda.bindings.runtime."""
-
     def __init__(self, cudart: Any, state: _State):
-        super().__init__(cudart, state, cudart.cudaError_t.cudaSuccess)
-
-    def status(self, code: int) -> Any:
-        return self.module.cudaError_t(code)
+        super().__init__(cudart, "cuda", state, cudart.cudaError_t)
 
     def functions(self) -> dict[str, Any]:
         r, state, nothing = self.module, self.state, self.nothing
-        names = self.in_both("cuda", r.cudaError_t, r.cudaEvent_t, r.cudaStream_t)
-        kinds = (r.cudaGraph_t, r.cudaGraphNode_t, r.cudaGraphExec_t)
-        names |= self.all(state.graph_functions("cuda", *kinds))
-        names |= self.of_memory(int, _IN_RUNTIME)
-        names |= {
+        of_graphs = r.cudaGraph_t, r.cudaGraphNode_t, r.cudaGraphExec_t
+        names = self.in_both(r.cudaError_t, r.cudaEvent_t, r.cudaStream_t, *of_graphs)
+        names |= self.of_memory(
+            int,
+            *("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged", "cudaFree", "cudaFreeAsync"),
+            *("cudaMallocHost", "cudaHostAlloc", "cudaHostGetDevicePointer", "cudaFreeHost"),
+        )
+        fill = self.does(partial(state.fill, 1))
+        copy = self.does(
+            lambda to, source, size, kind, *queue: state.copy(
+                _WAYS[int(kind)], to, source, size, *queue
+            )
+        )
+        return names | {
             "cudaGetDevice": self.gives(0),
             "cudaSetDevice": nothing,
             "cudaDeviceReset": self.reset,
@@ -381,15 +339,7 @@ class _CudaRuntime(_Module):
             "cudaGetLastError": nothing,
             "cudaEventCreateWithFlags": names["cudaEventCreate"],
             "cudaStreamCreateWithFlags": names["cudaStreamCreate"],
-            "cudaDeviceSynchronize": self.does(self.queues.finished),
+            "cudaDeviceSynchronize": self.does(state.queues.finished),
+            **dict.fromkeys(("cudaMemset", "cudaMemsetAsync"), fill),
+            **dict.fromkeys(("cudaMemcpy", "cudaMemcpyAsync"), copy),
         }
-        for suffix in ("", "Async"):
-            names[f"cudaMemset{suffix}"] = self.does(
-                lambda to, value, n, *queue: state.fill(to, value, n, 1, *queue)
-            )
-            names[f"cudaMemcpy{suffix}"] = self.does(
-                lambda to, source, size, kind, *queue: state.copy(
-                    to, source, size, _WAYS[int(kind)], *queue
-                )
-            )
-        return names

@@ -11,22 +11,12 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from b200.host import refusals
 from b200.host.captures import Capture
-from b200.host.cuda.graph_works import COPY, EMPTY, FILL, HOST, KERNEL, call_of, fill_of
+from b200.host.cuda.graph_nodes import COPY, EMPTY, FILL, HOST, KERNEL, call_of, fill_of
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda_python.host_memory import address_of
-from b200.host.refusals import Refused
-
-# Results after the status, where they are not one.
-RESULTS = {
-    **dict.fromkeys(("cudaGraphGetNodes", "cuGraphGetNodes"), 2),
-    **dict.fromkeys(("cudaGraphLaunch", "cuGraphLaunch"), 0),
-    **dict.fromkeys(("cudaGraphDestroy", "cuGraphDestroy"), 0),
-    **dict.fromkeys(("cudaGraphExecDestroy", "cuGraphExecDestroy"), 0),
-    **dict.fromkeys(("cudaStreamBeginCapture", "cuStreamBeginCapture"), 0),
-}
+from b200.host.refusals import UNJOINED, Refused, invalid
 
 
 class GraphFunctions:
@@ -34,7 +24,7 @@ class GraphFunctions:
     copies (to, source, bytes).
     """
 
-    def __init__(self, graphs: Graphs, kinds: tuple[Any, Any, Any], move: Callable[..., None]):
+    def __init__(self, graphs: Graphs, kinds: tuple[Any, ...], move: Callable[..., None]):
         self.graphs, self.move = graphs, move
         self.graph_type, self.node_type, self.executable_type = kinds
 
@@ -49,7 +39,7 @@ class GraphFunctions:
             "GraphAddHostNode": self.add(HOST, lambda p: (call_of(int(p.fn), int(p.userData)),)),
             "GraphGetNodes": self.nodes,
             "GraphInstantiate": self.instantiate,
-            "GraphLaunch": lambda graph, queue: graphs.run(int(graph), int(queue)) or (),
+            "GraphLaunch": lambda graph, queue: graphs.launch(int(graph), int(queue)) or (),
             "GraphDestroy": lambda graph: graphs.destroy(int(graph)) or (),
             "GraphExecDestroy": lambda graph: graphs.destroy_executable(int(graph)) or (),
             "StreamBeginCapture": self.begin_capture,
@@ -84,9 +74,9 @@ class GraphFunctions:
         runtime = self.graphs.runtime
         capture, runtime.recording = runtime.recording, None
         if capture is None:
-            raise Refused(refusals.INVALID_VALUE, "a capture ended that was never begun")
+            raise invalid("a capture ended that was never begun")
         if capture.unjoined:
-            raise Refused(refusals.UNJOINED, "a capture ends with work that it has not joined")
+            raise Refused(UNJOINED, "a capture ends with work that it has not joined")
         return (self.graph_type(self.graphs.captured(capture)),)
 
     def _kernel(self, p) -> tuple:

@@ -14,17 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from b200.errors import EmulatorError
-from b200.host import refusals
 from b200.host.cuda.facts import ATTRIBUTES
 from b200.host.cuda.launching import LaunchWords
-from b200.host.cuda.modules import (
-    Modules,
-    check_image,
-    refuse_launch_attribute,
-    text_of,
-)
+from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute, text_of
 from b200.host.cuda_python.host_memory import address_of
-from b200.host.refusals import Refused
+from b200.host.refusals import NOT_FOUND, Refused, invalid
 from b200.host.tensor_map import encode_tiled
 from b200.program.module import Kernel
 from b200.program.names import readable
@@ -35,17 +29,6 @@ Dim3 = tuple[int, int, int]
 _COOPERATIVE, _CLUSTER, _DEPENDENT = 2, 4, 6
 _WITHOUT_EFFECT = (0, 1, 3, 5, 8, 9, 10, 11, 14)
 
-# Results after the status, where they are not one.
-RESULTS = {
-    **dict.fromkeys(("cuModuleGetGlobal", "cuLibraryGetGlobal", "cudaLibraryGetGlobal"), 2),
-    **dict.fromkeys(("cuModuleUnload", "cuLibraryUnload", "cudaLibraryUnload"), 0),
-    **dict.fromkeys(("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuFuncLoad"), 0),
-    **dict.fromkeys(("cuKernelSetAttribute", "cuFuncSetAttribute"), 0),
-    **dict.fromkeys(("cudaFuncSetAttribute", "cudaKernelSetAttributeForDevice"), 0),
-    **dict.fromkeys(("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx"), 0),
-    "cudaFuncSetCacheConfig": 0,
-}
-
 
 class Kernels:
     """The functions over `modules`. driver: the module cuda.bindings.driver, for its handles."""
@@ -54,7 +37,6 @@ class Kernels:
         self.driver, self.modules = driver, modules
 
     def driver_functions(self) -> dict[str, Callable[..., tuple]]:
-        """The functions of cuda.bindings.driver, by name."""
         d = self.driver
         nothing = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuFuncLoad")
         return {
@@ -67,14 +49,8 @@ class Kernels:
             "cuModuleGetFunctionCount": self.count,
             "cuModuleEnumerateFunctions": self._lists(d.CUfunction),
             "cuModuleGetGlobal": self.variable,
-            "cuLibraryLoadData": self._loads(d.CUlibrary),
-            "cuLibraryLoadFromFile": self._loads_file(d.CUlibrary),
-            "cuLibraryUnload": self.unload,
-            "cuLibraryGetKernel": self._finds(d.CUkernel),
-            "cuLibraryGetKernelCount": self.count,
-            "cuLibraryEnumerateKernels": self._lists(d.CUkernel),
+            **self._in_both("cu", d.CUlibrary, d.CUkernel),
             "cuLibraryGetModule": lambda library: (d.CUmodule(int(library)),),
-            "cuLibraryGetGlobal": self.variable,
             "cuKernelGetFunction": lambda kernel: (d.CUfunction(int(kernel)),),
             "cuKernelGetName": self.name,
             "cuFuncGetName": self.name,
@@ -84,8 +60,6 @@ class Kernels:
                 kernel, number, value
             ),
             "cuFuncSetAttribute": self.set_attribute,
-            "cuOccupancyMaxActiveBlocksPerMultiprocessor": self.resident,
-            "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": self.resident,
             "cuOccupancyMaxActiveClusters": self.resident_clusters,
             "cuOccupancyMaxPotentialClusterSize": lambda kernel, _config: (
                 self.modules.largest_cluster(int(kernel)),
@@ -100,20 +74,27 @@ class Kernels:
         """The functions of cuda.bindings.runtime, by name. cuda-python has no launch there."""
         return {
             "cudaFuncSetCacheConfig": lambda *_: (),
-            "cudaLibraryLoadData": self._loads(cudart.cudaLibrary_t),
-            "cudaLibraryLoadFromFile": self._loads_file(cudart.cudaLibrary_t),
-            "cudaLibraryUnload": self.unload,
-            "cudaLibraryGetKernel": self._finds(cudart.cudaKernel_t),
-            "cudaLibraryGetKernelCount": self.count,
-            "cudaLibraryEnumerateKernels": self._lists(cudart.cudaKernel_t),
-            "cudaLibraryGetGlobal": self.variable,
+            **self._in_both("cuda", cudart.cudaLibrary_t, cudart.cudaKernel_t),
             "cudaFuncSetAttribute": self.set_attribute,
             "cudaKernelSetAttributeForDevice": lambda kernel, number, value, _device: (
                 self.set_attribute(kernel, number, value)
             ),
-            "cudaOccupancyMaxActiveBlocksPerMultiprocessor": self.resident,
-            "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": self.resident,
         }
+
+    def _in_both(self, prefix: str, library: Any, kernel: Any) -> dict[str, Callable]:
+        """What both modules have by one name. library, kernel: their types of handles."""
+        names = {
+            "LibraryLoadData": self._loads(library),
+            "LibraryLoadFromFile": self._loads_file(library),
+            "LibraryUnload": self.unload,
+            "LibraryGetKernel": self._finds(kernel),
+            "LibraryGetKernelCount": self.count,
+            "LibraryEnumerateKernels": self._lists(kernel),
+            "LibraryGetGlobal": self.variable,
+            "OccupancyMaxActiveBlocksPerMultiprocessor": self.resident,
+            "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags": self.resident,
+        }
+        return {prefix + name: action for name, action in names.items()}
 
     # --- modules
     def _loads(self, handle: Callable[[int], Any]) -> Callable[..., tuple]:
@@ -124,7 +105,7 @@ class Kernels:
         def load(name: bytes, *_options: Any) -> tuple:
             file = Path(name.decode())
             if not file.is_file():
-                raise Refused(refusals.NOT_FOUND, f"the module's file {str(file)!r} does not exist")
+                raise Refused(NOT_FOUND, f"the module's file {str(file)!r} does not exist")
             return (handle(self.modules.load(_text(file.read_bytes()))),)
 
         return load
@@ -133,11 +114,7 @@ class Kernels:
         return lambda module, name: (handle(self.modules.kernel(int(module), name.decode())),)
 
     def _lists(self, handle: Callable[[int], Any]) -> Callable[..., tuple]:
-        def kernels(most: int, module: Any) -> tuple:
-            names = list(self.modules.module(int(module)).program.kernels)[:most]
-            return ([handle(self.modules.kernel(int(module), name)) for name in names],)
-
-        return kernels
+        return lambda most, module: ([*map(handle, self.modules.kernels(int(module), most))],)
 
     def count(self, module: Any) -> tuple:
         return (len(self.modules.module(int(module)).program.kernels),)
@@ -184,47 +161,38 @@ class Kernels:
         fill: Any,
     ) -> tuple:
         found = self.driver.CUtensorMap()
-        raw = encode_tiled(
-            int(data_type),
-            int(address),
-            _numbers(dims, rank),
-            _numbers(strides or (), rank - 1),
-            _numbers(box, rank),
-            _numbers(steps, rank),
-            int(interleave),
-            int(swizzle),
-            int(fill),
-        )
+        shape = (_numbers(dims, rank), _numbers(strides or (), rank - 1))
+        shape += (_numbers(box, rank), _numbers(steps, rank))
+        modes = (int(interleave), int(swizzle), int(fill))
+        raw = encode_tiled(int(data_type), int(address), *shape, *modes)
         ctypes.memmove(found.getPtr(), raw, len(raw))
         return (found,)
 
     # --- launches
     def launch(self, kernel: Any, *words: Any) -> tuple:
         """words: grid (3), block (3), bytes of dynamic shared memory, queue, arguments, extra."""
-        grid, block, (smem, queue, arguments, *extra) = words[:3], words[3:6], words[6:]
-        self._launch(kernel, LaunchWords.of(grid, block, smem), queue, arguments, *extra)
-        return ()
+        grid, block, (smem, *rest) = words[:3], words[3:6], words[6:]
+        return self._launch(kernel, LaunchWords.of(grid, block, smem), *rest)
 
     def launch_cooperative(self, kernel: Any, *words: Any) -> tuple:
         grid, block, (smem, queue, arguments) = words[:3], words[3:6], words[6:]
         launch = LaunchWords.of(grid, block, smem)
         launch.cooperative = 1
-        self._launch(kernel, launch, queue, arguments)
-        return ()
+        return self._launch(kernel, launch, queue, arguments)
 
     def launch_with_attributes(self, config: Any, kernel: Any, *arguments: Any) -> tuple:
-        self._launch(kernel, _words(config), config.hStream, *arguments)
-        return ()
+        return self._launch(kernel, _words(config), config.hStream, *arguments)
 
     def _launch(
         self, kernel: Any, words: LaunchWords, queue: Any, arguments: Any, extra: Any = 0
-    ) -> None:
+    ) -> tuple:
         found = self.modules.function(int(kernel)).kernel
         words.queue = int(queue)
         words.arguments, kept = _pointers(found, arguments)
         words.packed = address_of(extra)
         self.modules.launch(int(kernel), words)
         del kept  # the arguments' memory, read by then
+        return ()
 
 
 def _text(image: Any) -> str:
@@ -233,7 +201,7 @@ def _text(image: Any) -> str:
         held = bytes(memoryview(image))
     except TypeError:
         if not int(image):
-            raise Refused(refusals.INVALID_VALUE, "the image of a module is null") from None
+            raise invalid("the image of a module is null") from None
         held = ctypes.string_at(int(image))
     check_image(held)
     return text_of(held.split(b"\0", 1)[0])
@@ -242,15 +210,12 @@ def _text(image: Any) -> str:
 def _numbers(values: Sequence[Any], count: int) -> list[int]:
     """The first `count` of cuuint32_t or cuuint64_t objects."""
     if len(values) < count:
-        raise Refused(
-            refusals.INVALID_VALUE,
-            f"cuTensorMapEncodeTiled: {count} numbers of a list are read, got {len(values)}",
-        )
+        said = f"cuTensorMapEncodeTiled: {count} numbers of a list are read, got {len(values)}"
+        raise invalid(said)
     return [int(value) for value in values][:count]
 
 
 def _words(config: Any) -> LaunchWords:
-    """A CUlaunchConfig."""
     grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
     block = (config.blockDimX, config.blockDimY, config.blockDimZ)
     words = LaunchWords.of(grid, block, config.sharedMemBytes)
@@ -335,4 +300,4 @@ def _number(value: Any, kind: Any) -> Any:
 
 
 def _refused(kernel: Kernel, reason: str) -> Refused:
-    return Refused(refusals.INVALID_VALUE, f"launch of {readable(kernel.name)} refused: {reason}")
+    return invalid(f"launch of {readable(kernel.name)} refused: {reason}")

@@ -20,7 +20,6 @@ _LINES = (b"-lineinfo", b"--generate-line-info", b"-G", b"--device-debug")
 
 
 def patch(_modules: Modules) -> None:
-    """Put the functions into cuda.bindings.nvrtc."""
     from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
     for name, function in _Programs(nvrtc).functions().items():

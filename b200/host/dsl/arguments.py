@@ -28,7 +28,6 @@ class Form(NamedTuple):
 
 
 def form_of(value: Any) -> Form | None:
-    """The form of a tensor of the DSL, None for another value."""
     try:
         masks = tuple(value.dynamic_shapes_mask), tuple(value.dynamic_strides_mask)
         return Form(*masks, tuple(value.shape), tuple(value.stride))
@@ -37,7 +36,6 @@ def form_of(value: Any) -> Form | None:
 
 
 def compare(name: str, compiled: Form, given: Form) -> Finding | None:
-    """What is wrong with an argument, if anything is."""
     if any(compiled.sizes) or any(compiled.strides):
         if (compiled.sizes, compiled.strides) == (given.sizes, given.strides):
             return None

@@ -17,7 +17,6 @@ CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 
 
 def patch(_runtime: Runtime) -> None:
-    """Put the rules in place."""
     import cutlass.base_dsl.runtime.cuda as cuda
     import cutlass.cute.runtime as runtime
     from cutlass.cute import AddressSpace

@@ -8,19 +8,25 @@ compiler's own dump (`keep_ptx`), with line information.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from b200.errors import EmulatorError
 from b200.host import refusals
-from b200.host.dsl import ptx_folder
-from b200.host.runtime import ARGUMENTS, Runtime
+from b200.host.runtime import Runtime
 from b200.host.takeover import replace
 
 _ARCH = "sm_100a"
-_FAILED = 719  # cudaErrorLaunchFailure
+_PREFIX = "b200-ptx-"  # of a folder of PTX
+_LONGEST = 3600  # seconds that no compilation takes
+_FOLDER = "b200_ptx_folder"
 _ASSERTED = ("_cuTensorMapEncodeTiled",)  # the DSL's host code ends the process when it fails
 
 
@@ -36,7 +42,7 @@ def keep_ptx() -> None:
     os.environ.setdefault("CUTE_DSL_ARCH", _ARCH)
     os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     every = [frontend.envar for frontend in frontends()]
-    ptx_folder.patch(asked=any(settings.keep_ptx for settings in every))
+    _patch_ptx_folder(asked=any(settings.keep_ptx for settings in every))
     for settings in every:
         settings.arch = os.environ["CUTE_DSL_ARCH"]
         settings.keep_ptx = settings.lineinfo = True
@@ -44,16 +50,56 @@ def keep_ptx() -> None:
         settings.enable_tvm_ffi = False
 
 
+def _patch_ptx_folder(asked: bool) -> None:
+    """The DSL writes the PTX that it keeps into a folder for each compilation, removed after it.
+    Not one for the process: a forked one may end without a word (multiprocessing calls os._exit, a
+    signal kills), and what is left to its end stays for ever. asked: the program has asked the DSL
+    for its PTX (CUTE_DSL_KEEP, CUTE_DSL_DUMP_DIR), and gets it where it has asked for it.
+    """
+    import cutlass.base_dsl.compiler as compiler
+    import cutlass.base_dsl.dsl as dsl
+
+    _remove_what_killed_processes_left()
+    if asked:
+        return
+    apply = compiler.CompileOptions.apply_envar_settings
+    clean_up = dsl.BaseDSL.post_compilation_cleanup
+
+    def apply_with_folder(self, envar, function_name: str):
+        apply(self, envar, function_name)
+        kept = self.options[compiler.KeepPTX]
+        folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+        setattr(self, _FOLDER, folder)
+        for name in ("dump_path", "full_ptx_path"):
+            setattr(kept, name, str(Path(folder.name, Path(getattr(kept, name)).name)))
+
+    def clean_up_with_folder(self):
+        folder = getattr(self.compile_options, _FOLDER, None)
+        clean_up(self)
+        if folder is not None:
+            folder.cleanup()
+
+    compiler.CompileOptions.apply_envar_settings = apply_with_folder
+    dsl.BaseDSL.post_compilation_cleanup = clean_up_with_folder
+
+
+def _remove_what_killed_processes_left() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _LONGEST:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 def frontends() -> list[Any]:
-    """The DSL's frontends of this process."""
     from cutlass.cutlass_dsl import cutlass as dsls
 
     names = ("CuTeDSL", "CuteExperimentalDSL")
     return [getattr(dsls, name)._get_dsl() for name in names if hasattr(dsls, name)]
 
 
-def _callback(runtime: Runtime, method: Callable, name: str):
-    failed = 0 if name in _ASSERTED else _FAILED
+def _callback(runtime: Runtime, name: str, count: int, method: Callable):
+    """The function of C that takes the place of a runtime function of so many arguments."""
+    failed = 0 if name in _ASSERTED else refusals.LAUNCH_FAILURE
 
     def call(*args):
         if runtime.error is not None:
@@ -68,7 +114,7 @@ def _callback(runtime: Runtime, method: Callable, name: str):
             return failed
         return 0
 
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * ARGUMENTS[name])(call)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(call)
 
 
 def _patch(runtime: Runtime):
@@ -77,8 +123,7 @@ def _patch(runtime: Runtime):
     import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit
 
     callbacks = {
-        name: _callback(runtime, method, name)
-        for name, method in runtime.runtime_functions().items()
+        name: _callback(runtime, name, *of) for name, of in runtime.runtime_functions().items()
     }
 
     class Engine(engines.ExecutionEngine):

@@ -9,29 +9,20 @@ Versions: the DSL from 4.3.5 to 4.8.1; a name that one of them lacks is left out
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from types import ModuleType
 
 from b200 import hardware
 from b200.chip.placement import max_clusters
+from b200.host.imports import if_there
 from b200.host.runtime import Runtime
 
 
 def patch(_runtime: Runtime) -> None:
-    """Put the answers in place."""
     _patch_hardware_info()
     _patch_compiler()
     _patch_benchmark()
-
-
-def _module(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 def _patch_hardware_info() -> None:
@@ -62,10 +53,9 @@ def _patch_compiler() -> None:
 def _patch_benchmark() -> None:
     """The DSL's benchmark makes one call, whose time needs no repeats."""
     for name in ("cutlass.cute.testing", "cutlass.testing"):
-        module = _module(name)
-        if module is None or not hasattr(module, "benchmark"):
-            continue
-        module.benchmark = _once(module.benchmark)
+        module = if_there(name)
+        if module is not None and hasattr(module, "benchmark"):
+            module.benchmark = _once(module.benchmark)
 
 
 def _once(benchmark: Callable):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib
 import inspect
 import os
 import re
@@ -17,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType, ModuleType
 
+from b200.host.imports import if_there
 from b200.host.runtime import Runtime
 from b200.program import calls
 
@@ -29,14 +29,10 @@ _REGION = re.compile(r"(then|else|elif|if|while|loop|for)\w*_\d+")  # bodies of 
 def keep_chains(_runtime: Runtime) -> None:
     """Make the DSL keep the chain of calls of each operation that it traces."""
     for name in LOCATING_MODULES:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        if isinstance(module.ir, Stand):
-            continue
-        stand = StandModule(module.ir, Location=_Locations(module.ir.Location))
-        setattr(module, "ir", stand)  # noqa: B010
+        module = if_there(name)
+        if module is not None and not isinstance(module.ir, Stand):
+            stand = StandModule(module.ir, Location=_Locations(module.ir.Location))
+            setattr(module, "ir", stand)  # noqa: B010
 
 
 class Stand:
@@ -68,13 +64,10 @@ class _Locations(Stand):
 
 @functools.cache
 def _library() -> str:
-    """The folder of the DSL."""
     return os.path.dirname(os.path.abspath(sys.modules["cutlass"].__file__ or ""))
 
 
 class _Kind(enum.Enum):
-    """Whose a function is."""
-
     KERNEL = "the DSL's, which calls the kernel's"
     LIBRARY = "another of the DSL"
     REGION = "the user's, the body of a rewritten block"

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import inspect
 from types import CodeType, FrameType, ModuleType
 
 from b200.host.dsl.engine import frontends
 from b200.host.dsl.source_lines import LOCATING_MODULES, Stand, StandModule
+from b200.host.imports import if_there
 from b200.host.runtime import Runtime
 
 
 def hasten(_runtime: Runtime) -> None:
-    """Make the DSL trace faster."""
     for name in LOCATING_MODULES:
-        if (module := _module(name)) is not None:
+        if (module := if_there(name)) is not None:
             _look_once_at_frames(module)
-    if (module := _module("cutlass._mlir.dialects.arith")) is not None and hasattr(module, "_isa"):
+    module = if_there("cutlass._mlir.dialects.arith")
+    if module is not None and hasattr(module, "_isa"):
         setattr(module, "_isa", _isa)  # noqa: B010
     for frontend in frontends():
         if hasattr(frontend, "get_version"):
             frontend.get_version = _version
-
-
-def _module(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 def _look_once_at_frames(module: ModuleType) -> None:

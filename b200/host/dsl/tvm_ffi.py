@@ -212,7 +212,6 @@ def _shared(tensor: Any) -> Any:
 
 
 def patch(_runtime: Runtime) -> None:
-    """Put the convention in place."""
     import cutlass.base_dsl.compiler as compiler
     import cutlass.base_dsl.jit_executor as jit
     import cutlass.cute.runtime as runtime

@@ -29,7 +29,7 @@ from b200.host.imports import when_imported
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE
 from b200.host.torch.devices import CudaTensor, allocations, as_cpu, as_cuda, overrides, relabel
-from b200.host.torch.operations import is_dense, storage_of
+from b200.host.torch.work import is_dense, storage_of
 
 AS_WRITTEN = "b200: torch.compile: {} runs as it is written: {}"
 GRADIENTS = "a torch without CUDA cannot trace gradients of cuda (torch.no_grad() has kernels)"
@@ -41,7 +41,6 @@ _torch_compile = torch.compile
 
 
 def patch(_runtime: Runtime) -> None:
-    """Let torch.compile make kernels for the GPU in software."""
     os.environ.setdefault(_SWITCH, "1")  # of what this module does not start
     torch.compile = _compile
     when_imported("torch._functorch.aot_autograd", _refuse_gradients)

@@ -1,7 +1,7 @@
 """torch.cuda over a B200 in software.
 
-One device, cuda:0. Queues and events: queues.py; random numbers: random_numbers.py. What torch.cuda
-has and this does not raises EmulatorError with its name.
+One device, cuda:0. Queues and events: queues.py. What torch.cuda has and this does not raises
+EmulatorError with its name.
 """
 
 # Methods of torch are replaced here, which its types do not foresee.
@@ -13,7 +13,7 @@ import contextlib
 import functools
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ import torch
 from b200 import hardware
 from b200.host.refusals import missing
 from b200.host.runtime import Runtime
-from b200.host.torch import factories, queues, random_numbers
-from b200.host.torch.device_arguments import about_device, check_device
+from b200.host.takeover import replace
+from b200.host.torch import factories, queues
+from b200.host.torch.device_arguments import DEVICE, about_device, check_device, names_cuda
 from b200.host.torch.devices import allocations
 
 _ASKS_THE_DRIVER = re.compile(
@@ -34,7 +35,7 @@ _ASKS_THE_DRIVER = re.compile(
 def patch(runtime: Runtime) -> None:
     """Put the B200 in the place of torch's GPU, of a torch that has one or not."""
     factories.patch()
-    torch.Generator = random_numbers.generator_type()
+    torch.Generator = _generator_type()
     provided = _functions(runtime)
     for name, value in vars(torch.cuda).items():
         if name not in provided and not name.startswith("_"):
@@ -164,8 +165,6 @@ def _memory() -> dict[str, Any]:
 
 
 def _functions(runtime: Runtime) -> dict[str, Any]:
-    """Everything that takes a place in torch.cuda, by name."""
-
     def is_available() -> bool:
         return True
 
@@ -196,4 +195,80 @@ def _functions(runtime: Runtime) -> dict[str, Any]:
         "clock_rate": about_device(hardware.CLOCK_KHZ // 1000),
         "get_sync_debug_mode": lambda: 0,
     }
-    return device | queues.functions(runtime) | _memory() | random_numbers.functions()
+    return device | queues.functions(runtime) | _memory() | _random_numbers()
+
+
+# --- random numbers: the GPU draws from the CPU's generator
+
+
+def _random_numbers() -> dict[str, Any]:
+    generator = torch.default_generator
+
+    def state(device=None):
+        return generator.get_state()
+
+    def set_state(new, device=None):
+        generator.set_state(new)
+
+    return {
+        "manual_seed": generator.manual_seed,
+        "manual_seed_all": generator.manual_seed,
+        "seed": generator.seed,
+        "seed_all": generator.seed,
+        "initial_seed": generator.initial_seed,
+        "get_rng_state": state,
+        "get_rng_state_all": lambda: [state()],
+        "set_rng_state": set_state,
+        "set_rng_state_all": lambda states: set_state(states[0]),
+        "default_generators": (generator,),
+    }
+
+
+def _generator_type() -> type:
+    original = torch.Generator
+
+    class Kind(type(original)):
+        def __instancecheck__(cls, thing) -> bool:
+            return isinstance(thing, original)
+
+    class CudaGenerator(original):
+        """A generator of the CPU's numbers that says it is on cuda:0."""
+
+        device = property(lambda self: DEVICE)  # pyright: ignore[reportAssignmentType]
+
+        def __new__(cls):
+            return original.__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
+
+        def __init__(self):
+            super().__init__()
+
+    class Generator(original, metaclass=Kind):
+        def __new__(cls, device: str = "cpu"):
+            return CudaGenerator() if names_cuda(device) else original(device)
+
+    return Generator
+
+
+# --- the profiler
+
+
+def patch_profiler(_runtime: Runtime) -> None:
+    """Let torch's profiler start for cuda: it watches the CPU, where the work is done."""
+    replace(torch.autograd.profiler.profile, "__init__", _watching_the_cpu)
+
+
+def _watching_the_cpu(make: Callable):
+    @functools.wraps(make)
+    def init(
+        self,
+        *args,
+        use_cuda: bool = False,
+        use_device: str | None = None,
+        use_cpu: bool = True,
+        **kwargs,
+    ):
+        if use_cuda or use_device == "cuda":
+            use_cpu, use_device = True, None
+        make(self, *args, use_device=use_device, use_cpu=use_cpu, **kwargs)
+
+    return init

@@ -167,7 +167,7 @@ class CudaTensor(torch.Tensor):
             result = func(*args, **kwargs)
         if looks is not None and given is not None:
             looks.after(func, given, kwargs, result)
-        return _results(result, args, kwargs) if wanted in (None, "cuda") else result
+        return on_device(result, args, kwargs) if wanted in (None, "cuda") else result
 
 
 def _device_argument(func, args: tuple, kwargs: dict) -> tuple[tuple, dict, str | None]:
@@ -194,11 +194,6 @@ def work_on_gpu(args: tuple, kwargs: dict) -> bool:
 
 
 def on_device(result: Any, args: tuple, kwargs: dict) -> Any:
-    """What a function of compiled code returned: on cuda:0 where an argument is."""
-    return _results(result, args, kwargs)
-
-
-def _results(result: Any, args: tuple, kwargs: dict) -> Any:
     """Results as CudaTensors, but for those that are, or are views of, CPU tensors among the
     arguments.
     """
@@ -211,7 +206,7 @@ def _results(result: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(result, (tuple, list)):
         for item in result:
             if isinstance(item, (_Tensor, tuple, list)):
-                _results(item, args, kwargs)
+                on_device(item, args, kwargs)
     return result
 
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from b200.host.torch.device_arguments import DEVICE, on_gpu
-from b200.host.torch.operations import is_dense, storage_of
+from b200.host.torch.work import is_dense, storage_of
 
 NOT_CALLED = (
     "b200: the kernel of this program for {} on CUDA is not called: torch makes that operator of"

@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from b200.host.captures import Capture
 from b200.host.torch.device_arguments import on_gpu
 from b200.host.torch.devices import allocations
-from b200.host.torch.operations import Operation, is_dense, storage_of, use
-from b200.host.torch.work import NOT_PERMITTED
+from b200.host.torch.work import NOT_PERMITTED, is_dense, storage_of, watch
 
 _T = torch.Tensor
 _AS_THEY_ARE = torch._C.DisableTorchFunctionSubclass
@@ -27,13 +26,61 @@ _NO_CONTENTS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_
 _OTHER_MEMORY = ("resize_", "resize_as_", "set_", "detach_")  # change a tensor, not its values
 
 
+class Operation:
+    """One operation: what it reads and changes, and the tensors that take its new results."""
+
+    def __init__(
+        self,
+        name: str,
+        again: Callable[[], Any],
+        given: list[torch.Tensor],
+        written: list[torch.Tensor],
+        fresh: list[torch.Tensor],
+    ):
+        self.name, self.again = name, again
+        self.given, self.written, self.fresh = given, written, fresh
+
+    def __call__(self) -> None:
+        with _AS_THEY_ARE(), torch.no_grad():
+            there = {storage_of(tensor) for tensor in self.given}
+            found = tree_leaves(self.again())
+            new = [t for t in found if is_dense(t) and storage_of(t) not in there]
+            for to, source in zip(self.fresh, new, strict=True):
+                to.detach().copy_(source)
+        if (looks := watch()) is not None:
+            looks.does(self.name, self.given, [*self.written, *self.fresh])
+
+
+def whole(name: str, function: Callable) -> Callable:
+    """`function`, of tensors on the GPU, as one operation: its own steps are not recorded."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        mode = _recordings[-1] if _recordings else None
+        if mode is None or mode.inside or not mode.capturing():
+            return function(*args, **kwargs)
+        mode.inside = True
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            mode.inside = False
+        given = [*filter(is_dense, tree_leaves((args, kwargs)))]
+        again = functools.partial(function, *args, **kwargs)
+        mode.record(Operation(name, again, given, [], [*filter(is_dense, tree_leaves(result))]))
+        return result
+
+    return call
+
+
 class Recording(TorchDispatchMode):
-    """Records the operations of its thread. capturing: whether the current queue is recorded."""
+    """Records the operations of its thread. capturing: whether the current queue is recorded.
+    inside: whether an operation whose steps are not recorded is carried out.
+    """
 
     def __init__(self, capture: Capture, capturing: Callable[[], bool]):
         super().__init__()
         self.capture, self.capturing = capture, capturing
-        self.inside = False  # an operation whose steps are not recorded
+        self.inside = False
         self.made: set[int] = set()  # addresses of storages of results
 
     def __torch_dispatch__(self, func, types: tuple, args: tuple = (), kwargs: dict | None = None):
@@ -58,11 +105,11 @@ class Recording(TorchDispatchMode):
         return result
 
     def __enter__(self):
-        use(self)
+        _recordings[:] = [self]
         return super().__enter__()
 
     def __exit__(self, *exception: Any) -> None:
-        use(None)
+        _recordings.clear()
         super().__exit__(*exception)
 
     def record(self, operation: Operation) -> None:
@@ -74,6 +121,9 @@ class Recording(TorchDispatchMode):
             return on_gpu.made
         addresses = {storage_of(tensor) for tensor in tensors if is_dense(tensor)}
         return on_gpu.made or any(a in self.made or allocations.holds(a) for a in addresses)
+
+
+_recordings: list[Recording] = []  # the one that is under way
 
 
 def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:

@@ -25,7 +25,6 @@ _METHODS = ("new_empty", "new_empty_strided")
 
 
 def patch(_runtime: Runtime) -> None:
-    """Fill tensors without contents from now on."""
     kinds = (torch.Tensor, torch.nn.Parameter, CudaTensor)
     for name in _FUNCTIONS:
         setattr(torch, name, _filled(getattr(torch, name), kinds))

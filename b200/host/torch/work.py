@@ -68,10 +68,9 @@ class Watch:
         if not self.works.looks and not self.works.overlap:
             return None
         with _AS_THEY_ARE():
-            return [(t, _version(t)) for t in tree_leaves((args, kwargs)) if _is_dense(t)]
+            return [(t, _version(t)) for t in tree_leaves((args, kwargs)) if is_dense(t)]
 
     def after(self, func: Any, given: Versions, kwargs: dict, result: Any) -> None:
-        """A function has been carried out."""
         name = getattr(func, "__name__", "")
         with _AS_THEY_ARE():
             written = _written(name, given, kwargs, result)
@@ -111,11 +110,9 @@ class Watch:
     @property
     def capture(self) -> Capture | None:
         """The graph under capture into which work of the current queue goes; None without one."""
-        capture = self.works.runtime.recording
-        return capture if capture is not None and capture.takes(self.current()) else None
+        return self.works.runtime.capture_of(self.current())
 
     def waits(self) -> None:
-        """The host waits for the current queue."""
         if self.capture is not None:
             raise RuntimeError(NOT_PERMITTED)
         self.works.runtime.queues.joins(HOST, self.current())
@@ -149,7 +146,6 @@ _watches: list[Watch] = []
 
 
 def use(watch: Watch) -> None:
-    """Tell this watch, and no other."""
     _watches[:] = [watch]
 
 
@@ -163,8 +159,12 @@ def host_reads() -> None:
         each.waits()
 
 
-def _is_dense(thing: Any) -> bool:
-    return isinstance(thing, torch.Tensor) and thing.layout == torch.strided
+def is_dense(thing: Any) -> bool:
+    return isinstance(thing, _T) and thing.layout == torch.strided
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    return _T.untyped_storage(tensor).data_ptr()
 
 
 def _version(tensor: torch.Tensor) -> int | None:
@@ -183,10 +183,6 @@ def _written(name: str, given: Versions, kwargs: dict, result: Any) -> list[torc
             changed = tensor._version != version
         if changed:
             found.append(tensor)
-    memory = {_storage(tensor) for tensor, _ in given}
-    found += [t for t in tree_leaves(result) if _is_dense(t) and _storage(t) not in memory]
-    return list({_storage(tensor): tensor for tensor in reversed(found)}.values())
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    memory = {storage_of(tensor) for tensor, _ in given}
+    found += [t for t in tree_leaves(result) if is_dense(t) and storage_of(t) not in memory]
+    return list({storage_of(tensor): tensor for tensor in reversed(found)}.values())

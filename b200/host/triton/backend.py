@@ -15,12 +15,9 @@ from typing import Any
 
 _MARK = b"\0b200-ptx\0"
 _END = "<Q"  # bytes of the PTX
-_FRAME_SIZE, _REGISTERS = 0x11, 0x2F  # EIATTR_FRAME_SIZE, EIATTR_REGCOUNT of .nv.info
 
 
 def software_backend(original: Any) -> Any:
-    """A subclass of Triton's CUDABackend."""
-
     class SoftwareBackend(original):
         def make_cubin(self, src: str, *args: Any) -> bytes:
             try:
@@ -44,45 +41,13 @@ def software_backend(original: Any) -> Any:
 
 
 def with_ptx(code: bytes, ptx: str) -> bytes:
-    """Machine code and its PTX as one image."""
     text = ptx.encode()
     return code + text + struct.pack(_END, len(text)) + _MARK
 
 
 def ptx_of(image: bytes) -> str | None:
-    """The PTX of an image, None if it has none."""
     if not image.endswith(_MARK):
         return None
     end = len(image) - len(_MARK) - struct.calcsize(_END)
     (size,) = struct.unpack_from(_END, image, end)
     return image[end - size : end].decode()
-
-
-def resources(image: bytes) -> tuple[int, int]:
-    """(registers, bytes of stack) of a thread of the kernel in an image, as ptxas said; zeros where
-    it did not run. `.nv.info` of a cubin: entries of a format, an attribute and a size, then
-    (symbol, value).
-    """
-    if image[:4] != b"\x7fELF":
-        return 0, 0
-    info, at, found = _section(image, b".nv.info"), 0, {}
-    while at + 4 <= len(info):
-        form, attribute, size = struct.unpack_from("<BBH", info, at)
-        at += 4
-        if form == 4:
-            if size == 8:
-                found[attribute] = struct.unpack_from("<II", info, at)[1]
-            at += size
-    return found.get(_REGISTERS, 0), found.get(_FRAME_SIZE, 0)
-
-
-def _section(image: bytes, name: bytes) -> bytes:
-    """A section of a 64-bit ELF file; empty if there is none."""
-    (headers,) = struct.unpack_from("<Q", image, 0x28)
-    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
-    entries = [struct.unpack_from("<IIQQQQ", image, headers + i * size) for i in range(count)]
-    strings = entries[names][4]
-    for first, _, _, _, offset, length in entries:
-        if image[strings + first : strings + first + len(name) + 1] == name + b"\0":
-            return image[offset : offset + length]
-    return b""

@@ -16,7 +16,6 @@ from b200.host.event_clock import Clock
 from b200.host.imports import when_imported
 from b200.host.runtime import Runtime
 
-_said: set[str] = set()
 _choosing: list[bool] = []  # an entry for each autotuner that is at work
 _chosen: list[bool] = []  # an entry for each configuration that an autotuner has looked at
 
@@ -100,15 +99,10 @@ def choose(runtime: Runtime, fn: Callable[[], Any], *args: Any, **kwargs: Any) -
         _choosing.pop()
 
 
-_clocks: dict[int, Clock] = {}
+_clock = functools.cache(Clock)
 
 
-def _clock(runtime: Runtime) -> Clock:
-    return _clocks.setdefault(id(runtime), Clock(runtime))
-
-
+@functools.cache
 def _say(text: str) -> None:
     """Once in a process."""
-    if text not in _said:
-        _said.add(text)
-        print(f"b200: {text}", file=sys.stderr)
+    print(f"b200: {text}", file=sys.stderr)

@@ -14,14 +14,13 @@ from typing import Any
 
 from b200 import hardware
 from b200.errors import EmulatorError
+from b200.host.cuda.fatbin import FRAME_SIZE, REGCOUNT, resources
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER, Modules
 from b200.host.tensor_map import encode_tiled
-from b200.host.triton.backend import ptx_of, resources
+from b200.host.triton.backend import ptx_of
 from b200.host.triton.benchmark import choose
 from b200.host.triton.launcher import Launcher
-
-_MOST_PORTABLE_CTAS = 8
 
 
 class Utils:
@@ -45,7 +44,8 @@ class Utils:
                 f"kernel {name} was compiled before b200.install(): its PTX is not at hand; call"
                 " b200.install() before the first launch or triton.compile",
             )
-        registers, stack = resources(image)
+        of = resources(bytes(image)).get(name, {})
+        registers, stack = of.get(REGCOUNT, 0), of.get(FRAME_SIZE, 0)
         module = self.modules.load(in_its_file(ptx, self.source), {name: registers})
         handle = self.modules.kernel(module, name)
         function = self.modules.function(handle)
@@ -104,19 +104,11 @@ class Utils:
         """The tensormap of a host tensor descriptor. block, shape, strides: elements, the last
         dimension contiguous; element_type: CUtensorMapDataType; padding: 1 for NaN out of bounds.
         """
-        steps = [1] * len(shape)
-        row_bytes = [int(x) * element_bytes for x in strides[:-1]]
-        return encode_tiled(
-            element_type,
-            address,
-            [int(x) for x in reversed(shape)],
-            row_bytes[::-1],
-            [int(x) for x in reversed(block)],
-            steps,
-            0,
-            swizzle,
-            padding,
-        )
+        dims, box = [*map(int, shape[::-1])], [*map(int, block[::-1])]
+        row_bytes = [int(x) * element_bytes for x in strides[-2::-1]]
+        steps, interleave = [1] * len(dims), 0
+        form = (dims, row_bytes, box, steps, interleave, swizzle, padding)
+        return encode_tiled(element_type, address, *form)
 
     fill_tma_descriptor_tiled = fill_tma_descriptor  # its name since Triton 3.7
 

@@ -12,11 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "driver_result.h"
+#include "driver.h"
 
-using b200::call;
-using b200::result;
-using b200::word;
+using namespace b200;
+using namespace b200::driver;
 
 namespace {
 
@@ -25,17 +24,7 @@ CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
 // served, as the CUDA runtime serves it.
 thread_local std::vector<CUcontext> contexts{the_context};
 
-b200::Launch plain(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned dynamic_smem, void** arguments, void** packed) {
-  b200::Launch launch{};
-  const uint32_t sizes[6] = {gx, gy, gz, bx, by, bz};
-  std::memcpy(launch.grid, sizes, 12);
-  std::memcpy(launch.block, sizes + 3, 12);
-  launch.dynamic_smem = dynamic_smem;
-  launch.arguments = arguments;
-  launch.packed = packed;
-  return launch;
-}
+void* at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 bool read(const char* path, std::string& text) {
   std::ifstream file(path, std::ios::binary);
@@ -107,10 +96,10 @@ CUresult cuDeviceGetCount(int* count) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  return result(call("device_attribute", {word(attribute), word(value)}));
+  return ask("device_attribute", attribute, value);
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice) {
-  return result(call("device_name", {word(name), word(length)}));
+  return ask("device_name", name, length);
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
   *context = the_context;
@@ -157,18 +146,10 @@ CUresult cuMemGetInfo(size_t* free, size_t* total) { return result(cudaMemGetInf
 CUresult cuCtxGetDevice(CUdevice* device) {
   return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : cuDeviceGet(device, 0);
 }
-CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-  return result(call("set_limit", {word(limit), value}));
-}
-CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
-  return result(call("limit", {word(limit), word(value)}));
-}
-CUresult cuCtxSynchronize() {
-  return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : result(call("wait", {}));
-}
-CUresult cuStreamSynchronize(CUstream queue) {
-  return result(call("wait_for_queue", {word(queue)}));
-}
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return ask("set_limit", limit, value); }
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) { return ask("limit", limit, value); }
+CUresult cuCtxSynchronize() { return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : ask("wait"); }
+CUresult cuStreamSynchronize(CUstream queue) { return ask("wait_for_queue", queue); }
 
 // --- tensormaps
 CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank,
@@ -176,16 +157,15 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuui
                                 const cuuint32_t* box, const cuuint32_t* steps,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
-  return result(call("tensor_map_encode_tiled",
-       {word(out), word(type), rank, word(address), word(dims), word(strides), word(box),
-        word(steps), word(interleave), word(swizzle), word(promotion), word(fill)}));
+  return ask("tensor_map_encode_tiled", out, type, rank, address, dims, strides, box, steps,
+             interleave, swizzle, promotion, fill);
 }
 
 // --- modules, kernels and launches
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   if (!image) return CUDA_ERROR_INVALID_VALUE;
-  return result(call("load_ptx", {word(image), word(module)}));
+  return ask("load_ptx", image, module);
 }
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
                             CUjit_option* options, void** values) {
@@ -205,7 +185,7 @@ CUresult cuLinkCreate(unsigned count, CUjit_option* options, void** values, CUli
 }
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_t nbytes,
                        const char* name, unsigned, CUjit_option*, void**) {
-  if (type != CU_JIT_INPUT_PTX) return result(call("missing", {word("cuLinkAddData of machine code")}));
+  if (type != CU_JIT_INPUT_PTX) return ask("missing", "cuLinkAddData of machine code");
   const std::string text(static_cast<const char*>(data), nbytes);
   reinterpret_cast<Link*>(state)->texts.push_back(text.c_str());
   reinterpret_cast<Link*>(state)->names.push_back(name ? name : "");
@@ -225,8 +205,7 @@ CUresult cuLinkComplete(CUlinkState state, void** image, size_t* nbytes) {
   for (const auto& text : texts) pointers.push_back(text.c_str());
   for (const auto& name : link.names) names.push_back(name.c_str());
   const char* linked = nullptr;
-  if (const int code = call("link_ptx", {word(pointers.data()), word(names.data()), pointers.size(),
-                                         word(&linked)})) {
+  if (const int code = call("link_ptx", pointers.data(), names.data(), pointers.size(), &linked)) {
     b200::Text why;
     tell_error(link, b200::text_of("refused_text", code, why));
     return result(code);
@@ -250,26 +229,26 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
 }
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  return result(call("find_kernel", {word(module), word(name), word(function)}));
+  return ask("find_kernel", module, name, function);
 }
 CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* nbytes, CUmodule module, const char* name) {
-  return result(call("find_variable", {word(module), word(name), word(address), word(nbytes)}));
+  return ask("find_variable", module, name, address, nbytes);
 }
 CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned,
                            CUlibraryOption*, void**, unsigned) {
   if (!image) return CUDA_ERROR_INVALID_VALUE;
-  return result(call("load_ptx", {word(image), word(library)}));
+  return ask("load_ptx", image, library);
 }
 CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-  return result(call("find_kernel", {word(library), word(name), word(kernel)}));
+  return ask("find_kernel", library, name, kernel);
 }
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   *function = reinterpret_cast<CUfunction>(kernel);
   return CUDA_SUCCESS;
 }
 CUresult cuFuncSetAttribute(CUfunction kernel, CUfunction_attribute attribute, int value) {
-  return result(call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))}));
+  return ask("set_kernel_attribute", kernel, attribute, value);
 }
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice) {
   return cuFuncSetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
@@ -277,14 +256,14 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkerne
 CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction kernel, int threads,
                                                      size_t dynamic_smem) {
-  return result(call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)}));
+  return ask("occupancy", kernel, threads, dynamic_smem, blocks);
 }
 // The largest CTA of those of which most threads fit an SM, as cuda_runtime.h has it for the runtime.
 CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction kernel,
                                           CUoccupancyB2DSize smem_of, size_t dynamic_smem,
                                           int limit) {
   int64_t facts[6];  // the fifth is how many threads a CTA of it may have
-  if (const int code = call("kernel_facts", {word(kernel), word(facts)})) return result(code);
+  if (const int code = call("kernel_facts", kernel, facts)) return result(code);
   const int most = limit ? std::min<int64_t>(limit, facts[4]) : facts[4];
   int sms = 0, best = 0;
   cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
@@ -304,7 +283,10 @@ CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz
                         unsigned by, unsigned bz, unsigned dynamic_smem, CUstream queue,
                         void** arguments, void** packed) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  auto launch = plain(gx, gy, gz, bx, by, bz, dynamic_smem, arguments, packed);
+  Launch launch{{gx, gy, gz}, {bx, by, bz}};
+  launch.dynamic_smem = dynamic_smem;
+  launch.arguments = arguments;
+  launch.packed = packed;
   launch.queue = word(queue);
   return result(b200::launch(kernel, launch));
 }
@@ -312,62 +294,42 @@ CUresult cuLaunchKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** arguments,
                           void** packed) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  auto launch = plain(config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
-                      config->blockDimY, config->blockDimZ, config->sharedMemBytes, arguments,
-                      packed);
-  launch.queue = word(config->hStream);
-  for (unsigned i = 0; i < config->numAttrs; ++i) {
-    const auto& attribute = config->attrs[i];
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
-      launch.cluster[0] = attribute.value.clusterDim.x;
-      launch.cluster[1] = attribute.value.clusterDim.y;
-      launch.cluster[2] = attribute.value.clusterDim.z;
-    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-      launch.cooperative = attribute.value.cooperative;
-    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
-      launch.dependent = attribute.value.programmaticStreamSerializationAllowed != 0;
-    }
-  }
+  auto launch = launch_of(*config);
+  launch.arguments = arguments;
+  launch.packed = packed;
   return result(b200::launch(kernel, launch));
 }
 
 // --- memory
 CUresult cuMemAlloc(CUdeviceptr* out, size_t nbytes) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  return result(call("allocate", {nbytes, word(out), word("cudaMalloc")}));
+  return ask("allocate", nbytes, out, "cudaMalloc");
 }
-CUresult cuMemFree(CUdeviceptr address) {
-  return result(call("release", {address, word("cuMemFree")}));
-}
+CUresult cuMemFree(CUdeviceptr address) { return ask("release", address, "cuMemFree"); }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t nbytes) {
-  return result(cudaMemcpy(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice));
+  return result(cudaMemcpy(at(to), from, nbytes, cudaMemcpyHostToDevice));
 }
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t nbytes) {
-  return result(cudaMemcpy(to, reinterpret_cast<void*>(from), nbytes, cudaMemcpyDeviceToHost));
+  return result(cudaMemcpy(to, at(from), nbytes, cudaMemcpyDeviceToHost));
 }
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t nbytes) {
-  return result(cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
-             cudaMemcpyDeviceToDevice));
+  return result(cudaMemcpy(at(to), at(from), nbytes, cudaMemcpyDeviceToDevice));
 }
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t nbytes, CUstream queue) {
-  return result(cudaMemcpyAsync(reinterpret_cast<void*>(to), from, nbytes, cudaMemcpyHostToDevice,
-                                queue));
+  return result(cudaMemcpyAsync(at(to), from, nbytes, cudaMemcpyHostToDevice, queue));
 }
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t nbytes, CUstream queue) {
-  return result(cudaMemcpyAsync(to, reinterpret_cast<void*>(from), nbytes, cudaMemcpyDeviceToHost,
-                                queue));
+  return result(cudaMemcpyAsync(to, at(from), nbytes, cudaMemcpyDeviceToHost, queue));
 }
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream queue) {
-  return result(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), nbytes,
-                                cudaMemcpyDeviceToDevice, queue));
+  return result(cudaMemcpyAsync(at(to), at(from), nbytes, cudaMemcpyDeviceToDevice, queue));
 }
 CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t count) {
-  return result(cudaMemset(reinterpret_cast<void*>(address), value, count));
+  return result(cudaMemset(at(address), value, count));
 }
 CUresult cuMemsetD32(CUdeviceptr address, unsigned value, size_t count) {
   const std::vector<unsigned> values(count, value);
-  return result(cudaMemcpy(reinterpret_cast<void*>(address), values.data(), 4 * count,
-                           cudaMemcpyHostToDevice));
+  return result(cudaMemcpy(at(address), values.data(), 4 * count, cudaMemcpyHostToDevice));
 }
 CUresult cuMemAllocHost(void** out, size_t nbytes) { return result(cudaMallocHost(out, nbytes)); }
 CUresult cuMemHostAlloc(void** out, size_t nbytes, unsigned) {

@@ -4,11 +4,12 @@
 #include <map>
 #include <mutex>
 
+#include "driver.h"
 #include "driver_graphs.h"
-#include "driver_result.h"
 #include "graph_words.h"
 
 using namespace b200;
+using namespace b200::driver;
 
 namespace {
 
@@ -39,23 +40,17 @@ CUresult tell(CUgraphNode node, CUgraphNodeType type, Parameters CUgraphNodePara
 struct Given {
   uint64_t words[9] = {};
 };
-CUresult ask(CUgraphNode node, CUgraphNodeType type, Given& out) {
-  return result(call("graph_parameters", {word(node), word(type), word(out.words)}));
-}
-
-template <typename... Words>
-CUresult add(const char* kind, CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-             Words... words) {
-  return result(call(kind, {word(out), word(graph), word(after), count, words...}));
+CUresult parameters_of(CUgraphNode node, CUgraphNodeType type, Given& out) {
+  return ask("graph_parameters", node, type, out.words);
 }
 
 CUresult add_event(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count, CUevent event,
                    CUgraphNodeType type) {
-  return add("graph_add_event", out, graph, after, count, word(type), word(event));
+  return ask("graph_add_event", out, graph, after, count, type, event);
 }
 CUresult event_of(CUgraphNode node, CUgraphNodeType type, CUevent* out) {
   Given of;
-  const auto error = ask(node, type, of);
+  const auto error = parameters_of(node, type, of);
   if (!error) *out = reinterpret_cast<CUevent>(of.words[0]);
   return error;
 }
@@ -73,12 +68,12 @@ extern "C" {
 CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_KERNEL_NODE_PARAMS* p) {
   const auto launch = launch_of(*p);
-  return add("graph_add_kernel", out, graph, after, count, kernel_of(*p), word(&launch));
+  return ask("graph_add_kernel", out, graph, after, count, kernel_of(*p), &launch);
 }
 CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMCPY3D* p, CUcontext context) {
   const auto copy = copy_of(*p);
-  const auto error = add("graph_add_copy", out, graph, after, count, word(&copy));
+  const auto error = ask("graph_add_copy", out, graph, after, count, &copy);
   if (!error) {
     CUDA_MEMCPY_NODE_PARAMS kept{};
     kept.copyCtx = context;
@@ -90,24 +85,24 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
 CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
   const auto fill = fill_of(*p);
-  return add("graph_add_fill", out, graph, after, count, word(&fill));
+  return ask("graph_add_fill", out, graph, after, count, &fill);
 }
 CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                             const CUDA_HOST_NODE_PARAMS* p) {
-  return add("graph_add_host", out, graph, after, count, word(p->fn), word(p->userData));
+  return ask("graph_add_host", out, graph, after, count, p->fn, p->userData);
 }
 CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count) {
-  return add("graph_add_empty", out, graph, after, count);
+  return ask("graph_add_empty", out, graph, after, count);
 }
 CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                   CUgraph child) {
-  if (const auto error = add("graph_add_child", out, graph, after, count, word(child))) return error;
+  if (const auto error = ask("graph_add_child", out, graph, after, count, child)) return error;
   CUgraph own = nullptr;
   if (const auto error = cuGraphChildGraphNodeGetGraph(*out, &own)) return error;
   return complete_copy(child, own);
 }
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
-  return result(call("graph_child_of", {word(node), word(out)}));
+  return ask("graph_child_of", node, out);
 }
 CUresult cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                    CUevent event) {
@@ -125,7 +120,7 @@ CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
 }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* p) {
-  const auto error = add("graph_add_allocation", out, graph, after, count, p->bytesize, word(&p->dptr));
+  const auto error = ask("graph_add_allocation", out, graph, after, count, p->bytesize, &p->dptr);
   if (!error) {
     CUDA_MEM_ALLOC_NODE_PARAMS_v2 kept{};
     std::memcpy(&kept, p, std::min(sizeof kept, sizeof *p));
@@ -137,7 +132,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
   CUDA_MEM_ALLOC_NODE_PARAMS_v2 kept{};
   if (tell(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &CUgraphNodeParams::alloc, &kept)) {  // captured
     Given of;
-    if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, of)) return error;
+    if (const auto error = parameters_of(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, of)) return error;
     kept.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     kept.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
     kept.dptr = of.words[0], kept.bytesize = of.words[1];
@@ -147,17 +142,17 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 }
 CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                CUdeviceptr address) {
-  return add("graph_add_free", out, graph, after, count, address);
+  return ask("graph_add_free", out, graph, after, count, address);
 }
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* out) {
   Given of;
-  const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEM_FREE, of);
+  const auto error = parameters_of(node, CU_GRAPH_NODE_TYPE_MEM_FREE, of);
   if (!error) *out = of.words[0];
   return error;
 }
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out) {
   Given of;
-  if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_KERNEL, of)) return error;
+  if (const auto error = parameters_of(node, CU_GRAPH_NODE_TYPE_KERNEL, of)) return error;
   const auto& w = of.words;
   std::memset(out, 0, sizeof *out);
   out->func = reinterpret_cast<CUfunction>(w[0]);
@@ -170,7 +165,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* o
 }
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* out) {
   Given of;
-  if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEMSET, of)) return error;
+  if (const auto error = parameters_of(node, CU_GRAPH_NODE_TYPE_MEMSET, of)) return error;
   const auto& w = of.words;
   std::memset(out, 0, sizeof *out);
   out->dst = w[0], out->value = w[1], out->elementSize = w[2];
@@ -181,7 +176,7 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* out) {
   CUDA_MEMCPY_NODE_PARAMS kept{};
   if (tell(node, CU_GRAPH_NODE_TYPE_MEMCPY, &CUgraphNodeParams::memcpy, &kept)) {  // captured
     Given of;
-    if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_MEMCPY, of)) return error;
+    if (const auto error = parameters_of(node, CU_GRAPH_NODE_TYPE_MEMCPY, of)) return error;
     auto& p = kept.copyParams;
     p.dstMemoryType = p.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     p.dstDevice = of.words[0], p.srcDevice = of.words[1];
@@ -193,7 +188,7 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* out) {
 }
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* out) {
   Given of;
-  if (const auto error = ask(node, CU_GRAPH_NODE_TYPE_HOST, of)) return error;
+  if (const auto error = parameters_of(node, CU_GRAPH_NODE_TYPE_HOST, of)) return error;
   std::memset(out, 0, sizeof *out);
   out->fn = reinterpret_cast<CUhostFn>(of.words[0]);
   out->userData = reinterpret_cast<void*>(of.words[1]);
@@ -221,16 +216,15 @@ CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* afte
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return cuGraphAddEventRecordNode(out, graph, after, count, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
-      const auto error = add("graph_add_allocation", out, graph, after, count, p->alloc.bytesize,
-                             word(&p->alloc.dptr));
+      const auto error = ask("graph_add_allocation", out, graph, after, count, p->alloc.bytesize, &p->alloc.dptr);
       if (!error) keep(*out, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &CUgraphNodeParams::alloc, p->alloc);
       return error;
     }
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return cuGraphAddMemFreeNode(out, graph, after, count, p->free.dptr);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-      return result(call("missing", {word("cuGraphAddNode of a conditional node")}));
-    default: return result(call("missing", {word("cuGraphAddNode of this type")}));
+      return ask("missing", "cuGraphAddNode of a conditional node");
+    default: return ask("missing", "cuGraphAddNode of this type");
   }
 }
 

@@ -6,10 +6,11 @@
 #include <cstdio>
 #include <vector>
 
+#include "driver.h"
 #include "driver_graphs.h"
-#include "driver_result.h"
 
 using namespace b200;
+using namespace b200::driver;
 
 namespace {
 
@@ -17,7 +18,7 @@ namespace {
 // those after it.
 CUresult neighbours(CUgraphNode node, CUgraphNode* out, CUgraphEdgeData* edges, size_t* count, int what) {
   const size_t room = *count;
-  if (const int code = call("graph_neighbours", {word(node), word(out), word(count), word(what)}))
+  if (const int code = call("graph_neighbours", node, out, count, what))
     return result(code);
   if (edges && out) std::memset(edges, 0, std::min(room, *count) * sizeof *edges);
   return CUDA_SUCCESS;
@@ -70,32 +71,32 @@ CUresult b200::complete_copy(CUgraph from, CUgraph to) {
 extern "C" {
 
 // --- graphs
-CUresult cuGraphCreate(CUgraph* graph, unsigned) { return result(call("graph_create", {word(graph)})); }
+CUresult cuGraphCreate(CUgraph* graph, unsigned) { return ask("graph_create", graph); }
 CUresult cuGraphDestroy(CUgraph graph) {
   const auto all = with_children(graph);
-  const auto error = result(call("graph_destroy", {word(graph)}));
+  const auto error = ask("graph_destroy", graph);
   if (!error) release_all(all);
   return error;
 }
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
-  return result(call("graph_nodes", {word(graph), word(nodes), word(count), 0}));
+  return ask("graph_nodes", graph, nodes, count, 0);
 }
 CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
-  const auto error = result(call("graph_instantiate", {word(out), word(graph), flags}));
+  const auto error = ask("graph_instantiate", out, graph, flags);
   if (!error) replace_objects(with_children(graph), word(*out));
   return error;
 }
 CUresult cuGraphExecDestroy(CUgraphExec graph) {
-  const auto error = result(call("graph_destroy_executable", {word(graph)}));
+  const auto error = ask("graph_destroy_executable", graph);
   if (!error) release_objects(word(graph));
   return error;
 }
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream queue) {
-  return result(call("graph_launch", {word(graph), word(queue)}));
+  return ask("graph_launch", graph, queue);
 }
 CUresult cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
 CUresult cuGraphClone(CUgraph* out, CUgraph graph) {
-  if (const int code = call("graph_clone", {word(out), word(graph)})) return result(code);
+  if (const int code = call("graph_clone", out, graph)) return result(code);
   return complete_copy(graph, *out);
 }
 CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* p) {
@@ -106,7 +107,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAP
 }
 CUresult cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
   uint64_t changed = CU_GRAPH_EXEC_UPDATE_ERROR;
-  const int code = call("graph_update", {word(executable), word(graph), word(&changed)});
+  const int code = call("graph_update", executable, graph, &changed);
   std::memset(info, 0, sizeof *info);
   info->result = code ? static_cast<CUgraphExecUpdateResult>(changed) : CU_GRAPH_EXEC_UPDATE_SUCCESS;
   if (!code) replace_objects(with_children(graph), word(executable));
@@ -133,17 +134,17 @@ CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, void* out) {
-  return result(call("graph_memory_attribute", {word(attribute), word(out)}));
+  return ask("graphmemory_attribute", attribute, out);
 }
 CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attribute, void*) {
-  return result(call("graph_reset_memory_attribute", {word(attribute)}));
+  return ask("graphmemory_reset", attribute);
 }
-CUresult cuDeviceGraphMemTrim(CUdevice) { return result(call("graph_trim_memory", {})); }
+CUresult cuDeviceGraphMemTrim(CUdevice) { return ask("graphmemory_trim"); }
 
 // --- edges
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges, size_t* count) {
   const size_t room = *count;
-  if (const int code = call("graph_edges", {word(graph), word(from), word(to), word(count)})) return result(code);
+  if (const int code = call("graph_edges", graph, from, to, count)) return result(code);
   if (edges && from) std::memset(edges, 0, std::min(room, *count) * sizeof *edges);
   return CUDA_SUCCESS;
 }
@@ -155,40 +156,38 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* out, CUgrap
 }
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                 const CUgraphEdgeData*, size_t count) {
-  return result(call("graph_add_dependencies", {word(graph), word(from), word(to), count}));
+  return ask("graph_add_dependencies", graph, from, to, count);
 }
 CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                    const CUgraphEdgeData*, size_t count) {
-  return result(call("graph_remove_dependencies", {word(graph), word(from), word(to), count}));
+  return ask("graph_remove_dependencies", graph, from, to, count);
 }
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
-  return result(call("graph_nodes", {word(graph), word(nodes), word(count), 1}));
+  return ask("graph_nodes", graph, nodes, count, 1);
 }
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
-  return result(call("graph_kind_of", {word(node), word(type)}));
+  return ask("graph_kind_of", node, type);
 }
 CUresult cuGraphDestroyNode(CUgraphNode node) {
   const auto all = is_of_graph(node) ? with_children(child_of(node)) : std::vector<uint64_t>{};
-  const auto error = result(call("graph_destroy_node", {word(node)}));
+  const auto error = ask("graph_destroy_node", node);
   if (!error) release_all(all);
   return error;
 }
 CUresult cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgraph clone) {
-  return result(call("graph_find_in_clone", {word(out), word(original), word(clone)}));
+  return ask("graph_find_in_clone", out, original, clone);
 }
 
 // --- captures
 CUresult cuStreamBeginCapture(CUstream queue, CUstreamCaptureMode) {
-  return result(call("graph_begin_capture", {word(queue)}));
+  return ask("graph_begin_capture", queue);
 }
-CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
-  return result(call("graph_end_capture", {word(graph)}));
-}
+CUresult cuStreamEndCapture(CUstream, CUgraph* graph) { return ask("graph_end_capture", graph); }
 CUresult cuStreamGetCaptureInfo(CUstream queue, CUstreamCaptureStatus* status, cuuint64_t* number,
                                 CUgraph* graph, const CUgraphNode** after, const CUgraphEdgeData** edges,
                                 size_t* count) {
   uint64_t facts[4];  // whether it is under capture, its graph, nodes that the next one comes after
-  if (const int code = call("graph_capture_info", {word(queue), word(facts)})) return result(code);
+  if (const int code = call("graph_capture_info", queue, facts)) return result(code);
   *status = facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   if (number) *number = facts[1];
   if (graph) *graph = reinterpret_cast<CUgraph>(facts[1]);
@@ -204,7 +203,7 @@ CUresult cuStreamGetCaptureInfo(CUstream queue, CUstreamCaptureStatus* status, c
 CUresult cuStreamUpdateCaptureDependencies(CUstream queue, CUgraphNode* nodes, const CUgraphEdgeData*,
                                            size_t count, unsigned flags) {
   const uint64_t is_set = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES;
-  return result(call("graph_capture_after", {word(queue), word(nodes), count, is_set}));
+  return ask("graph_capture_after", queue, nodes, count, is_set);
 }
 
 }  // extern "C"

@@ -10,10 +10,7 @@ namespace b200 {
 
 template <typename Parameters>
 Launch launch_of(const Parameters& p, dim3 grid, dim3 block) {
-  Launch launch{};
-  const uint32_t sizes[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
-  std::memcpy(launch.grid, sizes, 12);
-  std::memcpy(launch.block, sizes + 3, 12);
+  Launch launch{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}};
   launch.dynamic_smem = p.sharedMemBytes;
   launch.arguments = p.kernelParams;
   launch.packed = p.extra;
@@ -40,14 +37,14 @@ inline const char* at(const cudaPitchedPtr& memory, const cudaPos& pos) {
          memory.pitch * (pos.y + memory.ysize * pos.z);
 }
 inline Copy copy_of(const cudaMemcpy3DParms& p) {
-  if (p.srcArray || p.dstArray) call("missing", {word("cudaMemcpy3DParms with a cudaArray")});
+  if (p.srcArray || p.dstArray) call("missing", "cudaMemcpy3DParms with a cudaArray");
   return {{word(at(p.dstPtr, p.dstPos)), word(at(p.srcPtr, p.srcPos)), p.extent.width,
            p.extent.height, p.extent.depth, p.dstPtr.pitch, p.dstPtr.pitch * p.dstPtr.ysize,
            p.srcPtr.pitch, p.srcPtr.pitch * p.srcPtr.ysize}};
 }
 inline uint64_t place(CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y,
                size_t z, size_t pitch, size_t height) {
-  if (type == CU_MEMORYTYPE_ARRAY) call("missing", {word("CUDA_MEMCPY3D with a CUarray")});
+  if (type == CU_MEMORYTYPE_ARRAY) call("missing", "CUDA_MEMCPY3D with a CUarray");
   const uint64_t start = type == CU_MEMORYTYPE_HOST ? word(host) : device;
   return start + x + pitch * (y + height * z);
 }

@@ -2,17 +2,12 @@
 // hints without an effect. It is compiled for programs that call one of these functions (../stand_in.py).
 #include <cuda_runtime.h>
 
-#include "backend.h"
+#include "runtime.h"
 
-using b200::call;
-using b200::word;
+using namespace b200;
+using namespace b200::runtime;
 
 namespace {
-
-cudaError_t result(int code) {
-  if (code) call("note_error", {word(code)});
-  return static_cast<cudaError_t>(code);
-}
 
 constexpr size_t kPitch = 512;  // rows of a pitched allocation begin at multiples of it
 const cudaMemPool_t the_pool = reinterpret_cast<cudaMemPool_t>(0x20);
@@ -40,11 +35,9 @@ cudaError_t cudaMemset2D(void* address, size_t pitch, int value, size_t width, s
 
 // --- memory of the host that kernels may use: a device pointer is a host address
 cudaError_t cudaHostRegister(void* address, size_t nbytes, unsigned) {
-  return result(call("host_register", {word(address), nbytes}));
+  return ask("host_register", address, nbytes);
 }
-cudaError_t cudaHostUnregister(void* address) {
-  return result(call("host_unregister", {word(address)}));
-}
+cudaError_t cudaHostUnregister(void* address) { return ask("host_unregister", address); }
 cudaError_t cudaHostGetDevicePointer(void** out, void* address, unsigned) {
   *out = address;
   return cudaSuccess;

@@ -7,11 +7,10 @@
 #include <map>
 #include <mutex>
 
-#include "driver_result.h"
+#include "driver.h"
 
-using b200::call;
-using b200::result;
-using b200::word;
+using namespace b200;
+using namespace b200::driver;
 
 namespace {
 
@@ -93,7 +92,7 @@ CUresult cuMemGetMemPool(CUmemoryPool* out, CUmemLocation* location, CUmemAlloca
 
 CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-    return result(call("missing", {word("cuMemPoolCreate with a handle type: IpcMemory")}));
+    return ask("missing", "cuMemPoolCreate with a handle type: IpcMemory");
   if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && props->location.id)
     return CUDA_ERROR_INVALID_DEVICE;
   auto* pool = new Pool;
@@ -188,8 +187,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t nbytes, CUmemoryPool h
       return CUDA_ERROR_OUT_OF_MEMORY;
     function = function_of(*pool);
   }
-  const int code = function ? call("allocate", {nbytes, word(out), word(function)})
-                            : call("allocate_in_queue", {nbytes, word(out), word(queue)});
+  const int code = function ? call("allocate", nbytes, out, function)
+                            : call("allocate_in_queue", nbytes, out, queue);
   if (code) return result(code);
   std::lock_guard<std::mutex> lock(all.mutex);
   Pool* pool = all.find(handle);
@@ -212,8 +211,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream queue) {
     shared = block.pool && function_of(*block.pool);
     if (block.pool) block.pool->used -= block.nbytes;
   }
-  return result(shared ? call("release", {address, word("cuMemFreeAsync")})
-                       : call("release_in_queue", {address, word(queue)}));
+  return result(shared ? call("release", address, "cuMemFreeAsync")
+                       : call("release_in_queue", address, queue));
 }
 
 }  // extern "C"

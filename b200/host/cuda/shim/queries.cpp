@@ -11,11 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "driver_result.h"
+#include "driver.h"
 
-using b200::call;
-using b200::result;
-using b200::word;
+using namespace b200;
+using namespace b200::driver;
 
 namespace {
 
@@ -40,9 +39,7 @@ enum Kind : uint64_t { kNothing, kOfDevice, kOfHost, kManaged };
 struct Allocation {
   uint64_t kind = kNothing, first = 0, nbytes = 0, number = 0;
 };
-int find(CUdeviceptr address, Allocation& out) {
-  return call("facts_pointer", {address, word(&out)});
-}
+int find(CUdeviceptr address, Allocation& out) { return call("facts_pointer", address, &out); }
 
 // A fact about a pointer, 0 and null where nothing is known of it.
 CUresult fact(void* out, CUpointer_attribute attribute, CUdeviceptr address, const Allocation& of) {
@@ -70,7 +67,7 @@ CUresult fact(void* out, CUpointer_attribute attribute, CUdeviceptr address, con
       *static_cast<unsigned*>(out) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *static_cast<uint64_t*>(out) = 0; return CUDA_SUCCESS;
-    default: return result(call("missing", {word("this CUpointer_attribute")}));
+    default: return ask("missing", "this CUpointer_attribute");
   }
 }
 
@@ -82,7 +79,7 @@ CUresult fill(CUdeviceptr address, Element value, size_t count, CUstream queue) 
   if (same)
     return result(cudaMemsetAsync(reinterpret_cast<void*>(address), bytes[0], count * sizeof value, queue));
   const uint64_t words[6] = {address, value, sizeof value, count, 1, count * sizeof value};
-  return result(call("graph_fill", {word(words), word(queue)}));
+  return ask("graph_fill", words, queue);
 }
 
 }  // namespace
@@ -123,13 +120,13 @@ CUresult cuStreamGetDevice(CUstream, CUdevice* device) { return cuCtxGetDevice(d
 CUresult cuStreamQuery(CUstream queue) { return cuStreamSynchronize(queue); }
 CUresult cuStreamIsCapturing(CUstream queue, CUstreamCaptureStatus* out) {
   uint64_t facts[4];
-  const int code = call("graph_capture_info", {word(queue), word(facts)});
+  const int code = call("graph_capture_info", queue, facts);
   *out = !code && facts[0] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return result(code);
 }
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
 CUresult cuLaunchHostFunc(CUstream queue, CUhostFn function, void* data) {
-  return result(call("graph_call_host", {word(function), word(data), word(queue)}));
+  return ask("graph_call_host", function, data, queue);
 }
 CUresult cuEventRecordWithFlags(CUevent event, CUstream queue, unsigned) {
   return cuEventRecord(event, queue);
@@ -201,11 +198,9 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* out, void* address, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemHostRegister(void* address, size_t nbytes, unsigned) {
-  return result(call("host_register", {word(address), nbytes}));
+  return ask("host_register", address, nbytes);
 }
-CUresult cuMemHostUnregister(void* address) {
-  return result(call("host_unregister", {word(address)}));
-}
+CUresult cuMemHostUnregister(void* address) { return ask("host_unregister", address); }
 
 // --- copies and fills; hints of where memory is to be
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream queue) {
@@ -237,7 +232,7 @@ CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation) { retu
 
 // --- kernels
 CUresult cuFuncGetAttribute(int* out, CUfunction_attribute attribute, CUfunction kernel) {
-  return result(call("facts_attribute", {word(kernel), word(attribute), word(out)}));
+  return ask("facts_attribute", kernel, attribute, out);
 }
 CUresult cuKernelGetAttribute(int* out, CUfunction_attribute attribute, CUkernel kernel, CUdevice) {
   return cuFuncGetAttribute(out, attribute, reinterpret_cast<CUfunction>(kernel));
@@ -245,13 +240,13 @@ CUresult cuKernelGetAttribute(int* out, CUfunction_attribute attribute, CUkernel
 CUresult cuFuncGetParamInfo(CUfunction kernel, size_t index, size_t* offset, size_t* nbytes) {
   CUdevice device;
   if (const auto error = cuCtxGetDevice(&device)) return error;
-  return result(call("facts_parameter", {word(kernel), index, word(offset), word(nbytes)}));
+  return ask("facts_parameter", kernel, index, offset, nbytes);
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* nbytes) {
   return cuFuncGetParamInfo(reinterpret_cast<CUfunction>(kernel), index, offset, nbytes);
 }
 CUresult cuKernelGetLibrary(CUlibrary* out, CUkernel kernel) {
-  return result(call("facts_module_of", {word(kernel), word(out)}));
+  return ask("facts_module_of", kernel, out);
 }
 CUresult cuLibraryGetModule(CUmodule* out, CUlibrary library) {
   *out = reinterpret_cast<CUmodule>(library);
@@ -261,16 +256,16 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* nbytes, CUlibrary libr
   return cuModuleGetGlobal(address, nbytes, reinterpret_cast<CUmodule>(library), name);
 }
 CUresult cuLibraryGetKernelCount(unsigned* count, CUlibrary library) {
-  return result(call("facts_kernel_count", {word(library), word(count)}));
+  return ask("facts_kernel_count", library, count);
 }
 CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule module) {
   return cuLibraryGetKernelCount(count, reinterpret_cast<CUlibrary>(module));
 }
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned most, CUlibrary library) {
-  return result(call("facts_kernels", {word(library), word(kernels), most}));
+  return ask("facts_kernels", library, kernels, most);
 }
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned most, CUmodule module) {
-  return result(call("facts_kernels", {word(module), word(functions), most}));
+  return ask("facts_kernels", module, functions, most);
 }
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options,
                                void** values, unsigned count, CUlibraryOption* more, void** others,
@@ -292,7 +287,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunc
 // The most bytes with which so many CTAs fit an SM, of all that a kernel may ask for.
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* out, CUfunction kernel, int blocks, int threads) {
   int64_t facts[6];  // the sixth is how many bytes a launch of it may ask for
-  if (const int code = call("kernel_facts", {word(kernel), word(facts)})) return result(code);
+  if (const int code = call("kernel_facts", kernel, facts)) return result(code);
   size_t least = 0, most = facts[5];
   while (least < most) {
     const size_t half = (least + most + 1) / 2;
@@ -305,19 +300,11 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* out, CUfunction kernel,
   return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction kernel, const CUlaunchConfig*) {
-  return result(call("largest_cluster", {word(kernel), word(size)}));
+  return ask("largest_cluster", kernel, size);
 }
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction kernel, const CUlaunchConfig* config) {
-  b200::Launch launch{};
-  const uint32_t sizes[6] = {config->gridDimX, config->gridDimY, config->gridDimZ,
-                             config->blockDimX, config->blockDimY, config->blockDimZ};
-  std::memcpy(launch.grid, sizes, 12);
-  std::memcpy(launch.block, sizes + 3, 12);
-  launch.dynamic_smem = config->sharedMemBytes;
-  for (unsigned i = 0; i < config->numAttrs; ++i)
-    if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-      std::memcpy(launch.cluster, &config->attrs[i].value.clusterDim, 12);
-  return result(call("occupancy_clusters", {word(kernel), word(&launch), word(clusters)}));
+  const auto launch = launch_of(*config);
+  return ask("occupancy_clusters", kernel, &launch, clusters);
 }
 CUresult cuLaunchCooperativeKernel(CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                                    unsigned by, unsigned bz, unsigned dynamic_smem, CUstream queue,

@@ -8,7 +8,6 @@
 #include "backend.h"
 
 using b200::try_call;
-using b200::word;
 
 namespace {
 struct Configuration {
@@ -23,27 +22,27 @@ extern "C" {
 
 void** __cudaRegisterFatBinary(void* wrapper) {
   auto** handle = new void*(nullptr);
-  try_call("register_module", {word(wrapper), word(handle)});
+  try_call("register_module", wrapper, handle);
   return handle;
 }
 
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
-char __cudaInitModule(void** module) { return try_call("use_module", {word(module)}), 1; }
+char __cudaInitModule(void** module) { return try_call("use_module", module), 1; }
 
 void __cudaRegisterFunction(void** module, const char* host, char*, const char* name, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
-  try_call("register_kernel", {word(module), word(host), word(name)});
+  try_call("register_kernel", module, host, name);
 }
 
 void __cudaRegisterVar(void** module, char* host, char*, const char* name, int, size_t size, int,
                        int) {
-  try_call("register_variable", {word(module), word(host), word(name), size});
+  try_call("register_variable", module, host, name, size);
 }
 
 void __cudaRegisterManagedVar(void** module, void** host, char*, const char* name, int, size_t size,
                               int, int) {
-  try_call("register_managed", {word(module), word(host), word(name), size});
+  try_call("register_managed", module, host, name, size);
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t dynamic_smem,

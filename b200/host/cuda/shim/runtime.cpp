@@ -4,25 +4,17 @@
 // nothing to wait for, and queues and events are names.
 #include <cuda_runtime.h>
 
-#include "backend.h"
+#include "runtime.h"
 
-using b200::call;
-using b200::word;
+using namespace b200;
+using namespace b200::runtime;
 
 namespace {
-
-// What a function returns; cudaGetLastError knows of it.
-cudaError_t result(int code) {
-  if (code) call("note_error", {word(code)});
-  return static_cast<cudaError_t>(code);
-}
 
 void read_attribute(b200::Launch& launch, const cudaLaunchAttribute& attribute) {
   switch (attribute.id) {
     case cudaLaunchAttributeClusterDimension:
-      launch.cluster[0] = attribute.val.clusterDim.x;
-      launch.cluster[1] = attribute.val.clusterDim.y;
-      launch.cluster[2] = attribute.val.clusterDim.z;
+      std::memcpy(launch.cluster, &attribute.val.clusterDim, sizeof launch.cluster);
       break;
     case cudaLaunchAttributeCooperative:
       launch.cooperative = attribute.val.cooperative;
@@ -42,17 +34,14 @@ void read_attribute(b200::Launch& launch, const cudaLaunchAttribute& attribute) 
     case cudaLaunchAttributePreferredSharedMemoryCarveout:
       break;
     default:
-      call("unknown_launch_attribute", {word(attribute.id)});
+      call("unknown_launch_attribute", attribute.id);
   }
 }
 
 b200::Launch plain(dim3 grid, dim3 block, void** arguments, size_t dynamic_smem,
                    cudaStream_t queue) {
-  b200::Launch launch{};
+  Launch launch{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}};
   launch.queue = word(queue);
-  const uint32_t sizes[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
-  std::memcpy(launch.grid, sizes, 12);
-  std::memcpy(launch.block, sizes + 3, 12);
   launch.dynamic_smem = dynamic_smem;
   launch.arguments = arguments;
   return launch;
@@ -67,30 +56,23 @@ b200::Launch configured(const cudaLaunchConfig_t* config, void** arguments) {
 
 int device_attribute(int attribute) {
   int value = 0;
-  call("device_attribute", {word(attribute), word(&value)});
+  call("device_attribute", attribute, &value);
   return value;
 }
 
 // The address of a variable with room for `nbytes`.
 cudaError_t find_symbol(const void* symbol, size_t nbytes, char** address) {
   uint64_t size = 0;
-  return result(call("symbol", {word(symbol), word(address), word(&size), nbytes}));
+  return ask("symbol", symbol, address, &size, nbytes);
 }
 
-cudaError_t reserve(void** out, size_t nbytes, const char* by) {
-  return result(call("allocate", {nbytes, word(out), word(by)}));
-}
+// What a function without a queue returns: it waits.
+cudaError_t waited(cudaError_t error) { return error ? error : cudaStreamSynchronize(nullptr); }
 
-cudaError_t copy_in_queue(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind,
-                          cudaStream_t queue) {
-  return result(call("copy", {word(to), word(from), nbytes, word(kind), word(queue)}));
-}
-cudaError_t fill_in_queue(void* to, int value, size_t nbytes, cudaStream_t queue) {
-  return result(call("fill", {word(to), word(value), nbytes, word(queue)}));
-}
-
-cudaError_t release(void* address, const char* by) {
-  return result(call("release", {word(address), word(by)}));
+cudaError_t last_error(int take) {
+  uint64_t code = 0;
+  call("take_last_error", &code, take);
+  return static_cast<cudaError_t>(code);
 }
 
 }  // namespace
@@ -116,7 +98,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  return result(call("set_kernel_attribute", {word(kernel), word(attribute), word(static_cast<int64_t>(value))}));
+  return ask("set_kernel_attribute", kernel, attribute, value);
 }
 
 cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
@@ -124,7 +106,7 @@ cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSucc
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
   // registers, static shared bytes, constant bytes, local bytes, threads a CTA, dynamic limit
   int64_t facts[6];
-  call("kernel_facts", {word(kernel), word(facts)});
+  call("kernel_facts", kernel, facts);
   std::memset(out, 0, sizeof *out);
   out->numRegs = facts[0];
   out->sharedSizeBytes = facts[1];
@@ -139,7 +121,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel,
                                                                    int threads, size_t dynamic_smem,
                                                                    unsigned) {
-  return result(call("occupancy", {word(kernel), word(threads), dynamic_smem, word(blocks)}));
+  return ask("occupancy", kernel, threads, dynamic_smem, blocks);
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
@@ -151,99 +133,89 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
                                            const cudaLaunchConfig_t* config) {
   const auto launch = configured(config, nullptr);
-  return result(call("occupancy_clusters", {word(kernel), word(&launch), word(clusters)}));
+  return ask("occupancy_clusters", kernel, &launch, clusters);
 }
 
 cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
                                                  const cudaLaunchConfig_t*) {
-  return result(call("largest_cluster", {word(kernel), word(size)}));
+  return ask("largest_cluster", kernel, size);
 }
 
 // --- memory
-cudaError_t cudaMalloc(void** out, size_t nbytes) { return reserve(out, nbytes, "cudaMalloc"); }
+cudaError_t cudaMalloc(void** out, size_t nbytes) { return ask("allocate", nbytes, out, "cudaMalloc"); }
 cudaError_t cudaMallocAsync(void** out, size_t nbytes, cudaStream_t queue) {
-  return result(call("allocate_in_queue", {nbytes, word(out), word(queue)}));
+  return ask("allocate_in_queue", nbytes, out, queue);
 }
 cudaError_t cudaMallocManaged(void** out, size_t nbytes, unsigned) {
-  return reserve(out, nbytes, "cudaMallocManaged");
+  return ask("allocate", nbytes, out, "cudaMallocManaged");
 }
 cudaError_t cudaMallocHost(void** out, size_t nbytes) {
-  return reserve(out, nbytes, "cudaMallocHost");
+  return ask("allocate", nbytes, out, "cudaMallocHost");
 }
 cudaError_t cudaHostAlloc(void** out, size_t nbytes, unsigned) {
-  return reserve(out, nbytes, "cudaHostAlloc");
+  return ask("allocate", nbytes, out, "cudaHostAlloc");
 }
-cudaError_t cudaFree(void* address) { return release(address, "cudaFree"); }
+cudaError_t cudaFree(void* address) { return ask("release", address, "cudaFree"); }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t queue) {
-  return result(call("release_in_queue", {word(address), word(queue)}));
+  return ask("release_in_queue", address, queue);
 }
-cudaError_t cudaFreeHost(void* address) { return release(address, "cudaFreeHost"); }
+cudaError_t cudaFreeHost(void* address) { return ask("release", address, "cudaFreeHost"); }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind,
                             cudaStream_t queue) {
-  return copy_in_queue(to, from, nbytes, kind, queue);
+  return ask("copy", to, from, nbytes, kind, queue);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t nbytes, cudaMemcpyKind kind) {
-  if (const auto error = cudaMemcpyAsync(to, from, nbytes, kind, nullptr)) return error;
-  return cudaStreamSynchronize(nullptr);
-}
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                         size_t width, size_t height, cudaMemcpyKind kind) {
-  if (const auto error =
-          cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr))
-    return error;
-  return cudaStreamSynchronize(nullptr);
+  return waited(cudaMemcpyAsync(to, from, nbytes, kind, nullptr));
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t queue) {
   for (size_t row = 0; row < height; ++row)
     if (const auto error =
-            copy_in_queue(static_cast<char*>(to) + row * to_pitch,
-                          static_cast<const char*>(from) + row * from_pitch, width, kind, queue))
+            cudaMemcpyAsync(static_cast<char*>(to) + row * to_pitch,
+                            static_cast<const char*>(from) + row * from_pitch, width, kind, queue))
       return error;
   return cudaSuccess;
 }
-cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
-  return fill_in_queue(address, value, nbytes, nullptr);
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  return waited(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr));
 }
 cudaError_t cudaMemsetAsync(void* address, int value, size_t nbytes, cudaStream_t queue) {
-  return fill_in_queue(address, value, nbytes, queue);
+  return ask("fill", address, value, nbytes, queue);
+}
+cudaError_t cudaMemset(void* address, int value, size_t nbytes) {
+  return cudaMemsetAsync(address, value, nbytes, nullptr);
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t nbytes,
                                     size_t offset, cudaMemcpyKind kind, cudaStream_t queue) {
   char* address = nullptr;
   if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
-  return copy_in_queue(address + offset, from, nbytes, kind, queue);
+  return cudaMemcpyAsync(address + offset, from, nbytes, kind, queue);
 }
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t nbytes, size_t offset,
                                cudaMemcpyKind kind) {
-  if (const auto error = cudaMemcpyToSymbolAsync(symbol, from, nbytes, offset, kind, nullptr))
-    return error;
-  return cudaStreamSynchronize(nullptr);
+  return waited(cudaMemcpyToSymbolAsync(symbol, from, nbytes, offset, kind, nullptr));
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t nbytes, size_t offset,
                                       cudaMemcpyKind kind, cudaStream_t queue) {
   char* address = nullptr;
   if (const auto error = find_symbol(symbol, offset + nbytes, &address)) return error;
-  return copy_in_queue(to, address + offset, nbytes, kind, queue);
+  return cudaMemcpyAsync(to, address + offset, nbytes, kind, queue);
 }
 cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t nbytes, size_t offset,
                                  cudaMemcpyKind kind) {
-  if (const auto error = cudaMemcpyFromSymbolAsync(to, symbol, nbytes, offset, kind, nullptr))
-    return error;
-  return cudaStreamSynchronize(nullptr);
+  return waited(cudaMemcpyFromSymbolAsync(to, symbol, nbytes, offset, kind, nullptr));
 }
 cudaError_t cudaGetSymbolAddress(void** out, const void* symbol) {
   return find_symbol(symbol, 0, reinterpret_cast<char**>(out));
 }
 cudaError_t cudaGetSymbolSize(size_t* out, const void* symbol) {
   uint64_t address = 0;
-  return result(call("symbol", {word(symbol), word(&address), word(out), 0}));
+  return ask("symbol", symbol, &address, out, 0);
 }
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  return result(call("memory_info", {word(free), word(total)}));
-}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return ask("memory_info", free, total); }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) {
   std::memset(out, 0, sizeof *out);
   out->type = cudaMemoryTypeDevice;
@@ -252,16 +224,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* add
 }
 
 // --- errors: the last one of what was refused; one of a kernel stays (../driver.py)
-cudaError_t cudaPeekAtLastError() {
-  uint64_t code = 0;
-  call("take_last_error", {word(&code), 0});
-  return static_cast<cudaError_t>(code);
-}
-cudaError_t cudaGetLastError() {
-  uint64_t code = 0;
-  call("take_last_error", {word(&code), 1});
-  return static_cast<cudaError_t>(code);
-}
+cudaError_t cudaPeekAtLastError() { return last_error(0); }
+cudaError_t cudaGetLastError() { return last_error(1); }
 const char* cudaGetErrorString(cudaError_t error) {
   static thread_local b200::Text text;
   return b200::text_of("error_text", error, text);
@@ -280,22 +244,20 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) {
-  return result(call("set_device", {word(static_cast<int64_t>(device))}));
-}
+cudaError_t cudaSetDevice(int device) { return ask("set_device", device); }
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return result(call("wait", {})); }
-cudaError_t cudaDeviceReset() { return result(call("device_reset", {})); }
+cudaError_t cudaDeviceSynchronize() { return ask("wait"); }
+cudaError_t cudaDeviceReset() { return ask("device_reset"); }
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
-  return result(call("set_limit", {word(limit), value}));
+  return ask("set_limit", limit, value);
 }
 cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
-  return result(call("limit", {word(limit), word(value)}));
+  return ask("limit", limit, value);
 }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  return result(call("device_attribute", {word(attribute), word(value)}));
+  return ask("device_attribute", attribute, value);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
@@ -310,8 +272,8 @@ cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(ve
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
   std::memset(out, 0, sizeof *out);
   size_t free = 0;
-  call("memory_info", {word(&free), word(&out->totalGlobalMem)});
-  call("device_name", {word(out->name), sizeof out->name});
+  call("memory_info", &free, &out->totalGlobalMem);
+  call("device_name", out->name, sizeof out->name);
   out->major = device_attribute(cudaDevAttrComputeCapabilityMajor);
   out->minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
   out->multiProcessorCount = device_attribute(cudaDevAttrMultiProcessorCount);
@@ -357,34 +319,32 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int) {
 
 // --- queues and events
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) {
-  return result(call("make_queue", {flags, word(out)}));
+  return ask("make_queue", flags, out);
 }
 cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithFlags(out, 0); }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) {
   return cudaStreamCreateWithFlags(out, flags);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t queue) {
-  return result(call("wait_for_queue", {word(queue)}));
-}
+cudaError_t cudaStreamSynchronize(cudaStream_t queue) { return ask("wait_for_queue", queue); }
 // What is in the queue before the callback is done when it is called.
 cudaError_t cudaStreamAddCallback(cudaStream_t queue, cudaStreamCallback_t function, void* data,
                                   unsigned) {
-  call("in_queue", {1});
+  call("in_queue", 1);
   function(queue, cudaSuccess, data);
-  call("in_queue", {0});
+  call("in_queue", 0);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t queue) { return cudaStreamSynchronize(queue); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t queue, cudaEvent_t event, unsigned) {
-  return result(call("queue_waits", {word(queue), word(event)}));
+  return ask("queue_waits", queue, event);
 }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* out) {
   uint64_t recording = 0;
-  call("recording", {word(&recording)});
+  call("recording", &recording);
   *out = recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
@@ -394,34 +354,32 @@ cudaError_t cudaEventCreate(cudaEvent_t* out) {
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   const auto error = cudaEventCreate(out);
-  if (!error && flags & cudaEventDisableTiming) call("event_without_time", {word(*out)});
+  if (!error && flags & cudaEventDisableTiming) call("event_without_time", *out);
   return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t queue) {
-  return result(call("record_event", {word(event), word(queue)}));
+  return ask("record_event", event, queue);
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t queue, unsigned) {
   return cudaEventRecord(event, queue);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return result(call("wait_for_event", {word(event)}));
-}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return ask("wait_for_event", event); }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  call("forget_event", {word(event)});
+  call("forget_event", event);
   delete reinterpret_cast<char*>(event);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  return result(call("elapsed", {word(start), word(end), word(milliseconds)}));
+  return ask("elapsed", start, end, milliseconds);
 }
 
 // PyTorch's current queue (../include/c10/cuda/CUDAStream.h)
 cudaStream_t b200_current_queue() {
   cudaStream_t queue = nullptr;
-  call("current_queue", {word(&queue)});
+  call("current_queue", &queue);
   return queue;
 }
-void b200_set_current_queue(cudaStream_t queue) { call("set_current_queue", {word(queue)}); }
+void b200_set_current_queue(cudaStream_t queue) { call("set_current_queue", queue); }
 
 }  // extern "C"

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from b200.host.cuda.linker import Linker
+from b200.host.cuda.driver import Driver
 from b200.host.refusals import INVALID_PTX, Refused
 
 HEAD = ".version 9.0\n.target sm_100a\n.address_size 64\n"
@@ -39,6 +39,6 @@ def test_an_undefined_function_is_said_of_the_module_that_calls_it():
     texts, kept = words([NAMES_IT, CALLS_IT])
     names, kept_too = words(["first", "second"])
     with pytest.raises(Refused, match="Undefined reference to 'other' in 'second'") as refused:
-        Linker().ptx(texts, names, 2, 0)
+        Driver.link_ptx(None, texts, names, 2, 0)  # type: ignore[arg-type]
     assert refused.value.code == INVALID_PTX
     del kept, kept_too

@@ -396,7 +396,7 @@ def test_the_stand_in_is_compiled_once_for_each_content_and_compiler(tmp_path, m
     toolkit = find_toolkit()
 
     def made(toolkit: Toolkit) -> str:
-        return stand_in.compiled("part.cpp", toolkit, tmp_path)
+        return stand_in.compiled("part.cpp", toolkit)
 
     first = made(toolkit)
     kept = Path(first).stat()

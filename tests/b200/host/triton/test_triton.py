@@ -15,8 +15,9 @@ import torch
 triton = pytest.importorskip("triton")
 
 import b200  # noqa: E402
+from b200.host.cuda.fatbin import FRAME_SIZE, REGCOUNT, resources  # noqa: E402
 from b200.host.runtime import Runtime  # noqa: E402
-from b200.host.triton.backend import ptx_of, resources, with_ptx  # noqa: E402
+from b200.host.triton.backend import ptx_of, with_ptx  # noqa: E402
 
 BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
@@ -304,7 +305,8 @@ def test_registers_are_those_that_cuobjdump_tells(kernels, tmp_path):
     command = [str(BIN / "cuobjdump"), "-res-usage", str(file)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()
-    assert resources(code) == (int(registers), int(stack))
+    (found,) = resources(code).values()
+    assert found == {REGCOUNT: int(registers), FRAME_SIZE: int(stack)}
 
 
 # --- times
@@ -313,7 +315,7 @@ def test_registers_are_those_that_cuobjdump_tells(kernels, tmp_path):
 def test_autotuning_without_times_takes_the_first(kernels, gpu, capsys):
     from b200.host.triton import benchmark
 
-    benchmark._said.clear()
+    benchmark._say.cache_clear()
     kernels.tuned.cache.clear()
     x = torch.empty(300, device="cuda")
     before = len(gpu.launches)
@@ -353,7 +355,7 @@ def test_do_bench(kernels):
 def test_a_sweep_is_passed_over_without_times(capsys):
     from b200.host.triton import benchmark
 
-    benchmark._said.clear()
+    benchmark._say.cache_clear()
     triton.testing.perf_report([])(lambda: None).run(print_data=True)
     assert "passed over" in capsys.readouterr().err
 
