@@ -273,6 +273,19 @@ def clone_data(data: Any) -> Any:
     return data
 
 
+def tensors_of(data: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples and lists, in order."""
+    if isinstance(data, (list, tuple)):
+        return [found for item in data for found in tensors_of(item)]
+    return [data] if isinstance(data, torch.Tensor) else []
+
+
+def bits_of(x: torch.Tensor) -> torch.Tensor:
+    """A tensor's elements as integers: of every dtype, with all that torch does for those."""
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return x.view(kinds[x.element_size()])
+
+
 def outputs_of(data: tuple) -> list[torch.Tensor]:
     """The tensors c of a case's data, one a group."""
     return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]

@@ -24,8 +24,15 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with the arguments; takes no part of an option for it."""
 
-    def __init__(self, prog: str, description: str | None = None):
+    def __init__(
+        self,
+        prog: str,
+        description: str | None = None,
+        error: Callable[[str], Exception] | None = None,
+    ):
+        """error: makes what is raised in place of the line and an exit."""
         raw = argparse.RawDescriptionHelpFormatter
+        self._error = error
         self._with_value: set[str] = set()
         super().__init__(prog, description=description, formatter_class=raw, allow_abbrev=False)
 
@@ -36,6 +43,8 @@ class Parser(argparse.ArgumentParser):
         return action
 
     def error(self, message: str) -> NoReturn:
+        if self._error:
+            raise self._error(message)
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
     def parse_own(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -43,15 +43,12 @@ def fact(block: Block, facts: LaunchFacts, map_: str, which: int) -> str:
         raise HopperError("unsupported", "tensor copies, and no tensormap among the parameters")
     if len(steps) == 1:
         return str(steps[0][1])
-    base, wide, offset, found = (block.register(k) for k in ("b64", "b64", "b32", "b32"))
-    block.emit(f"mov.b64 {base}, {facts.first}")
+    base = block.made("mov.b64", facts.first, kind="b64")
     block.emit(f"cvta.param.u64 {base}, {base}")
-    block.emit(f"sub.s64 {wide}, {map_}, {base}")
-    block.emit(f"cvt.u32.u64 {offset}, {wide}")
-    block.emit(f"mov.b32 {found}, {steps[0][1]}")
+    offset = block.made("cvt.u32.u64", block.made("sub.s64", map_, base, kind="b64"))
+    found = block.made("mov.b32", steps[0][1])
     for at, value in steps[1:]:
-        behind = block.register("pred")
-        block.emit(f"setp.ge.u32 {behind}, {offset}, {at}")
+        behind = block.made("setp.ge.u32", offset, at, kind="pred")
         block.emit(f"selp.b32 {found}, {value}, {found}, {behind}")
     return found
 
@@ -69,18 +66,14 @@ def write(
     statement, for its label.
     """
     nbytes = fact(block, facts, map_, 2)
-    barrier, parity = block.address(operands[2]), block.register("b32")
-    other = block.register("pred")  # the barrier is the other CTA's
-    block.emit(f"xor.b32 {parity}, {barrier}, hopper_rank_bit")
+    barrier = block.address(operands[2])
+    parity = block.made("xor.b32", barrier, "hopper_rank_bit")
     block.emit(f"and.b32 {parity}, {parity}, {1 << RANK_BIT}")
-    block.emit(f"setp.ne.u32 {other}, {parity}, 0")
-    signalled = block.register("b32")
+    other = block.made("setp.ne.u32", parity, 0, kind="pred")  # the barrier is the other CTA's
     if s.has("multicast::cluster"):
-        here = block.register("b32")  # the place of the barrier on this CTA's side
-        block.emit(f"xor.b32 {here}, {barrier}, {parity}")
-        mask = block.as_32(operands[3])
-        both, far, others = _sides(block, mask, barrier)
-        block.emit(f"selp.b32 {signalled}, {here}, hopper_own, {both}")
+        here = block.made("xor.b32", barrier, parity)  # the place of the barrier on this CTA's side
+        both, far, others = _sides(block, block.as_32(operands[3]), barrier)
+        signalled = block.made("selp.b32", here, "hopper_own", both)
         block.emit(f"setp.eq.u32 {other}, {others}, 0")
         block.emit(f"@{other} bra HOPPER_TOLD_{number}")
         _tell_pairs(block, facts.cluster, far, others, here, signalled, nbytes)
@@ -88,7 +81,7 @@ def write(
         _note(block, facts.cluster, far, here, f"HOPPER_TOLD_{number}")
         block.lines.append(f"HOPPER_TOLD_{number}:")
     else:
-        block.emit(f"selp.b32 {signalled}, hopper_own, {barrier}, {other}")
+        signalled = block.made("selp.b32", "hopper_own", barrier, other)
         block.emit(f"@{other} {_EXPECT.format('cta.shared::cta')} [hopper_own], {nbytes}")
         block.emit(f"@{other} {_COMPLETE} [{barrier}], {nbytes}")
     block.emit(f"{opcode} {', '.join([*operands[:2], f'[{signalled}]', *operands[3:]])}")
@@ -98,14 +91,11 @@ def _sides(block: Block, mask: str, barrier: str) -> tuple[str, str, str]:
     """(whether CTAs of a mask are on the side of their pairs that the barrier is on; the other
     side's rank in a pair; the CTAs of the mask on that side, two bits a pair).
     """
-    both, far, others, same = (block.register(k) for k in ("pred", "b32", "b32", "b32"))
-    block.emit(f"shr.u32 {far}, {barrier}, {RANK_BIT}")
+    far = block.made("shr.u32", barrier, RANK_BIT)
     block.emit(f"not.b32 {far}, {far}")
     block.emit(f"and.b32 {far}, {far}, 1")
-    block.emit(f"shl.b32 {others}, {EVEN_RANKS}, {far}")
-    block.emit(f"and.b32 {others}, {mask}, {others}")
-    block.emit(f"xor.b32 {same}, {mask}, {others}")
-    block.emit(f"setp.ne.u32 {both}, {same}, 0")
+    others = block.made("and.b32", mask, block.made("shl.b32", EVEN_RANKS, far))
+    both = block.made("setp.ne.u32", block.made("xor.b32", mask, others), 0, kind="pred")
     block.emit(f"shr.u32 {others}, {others}, {far}")
     return both, far, others
 
@@ -125,11 +115,9 @@ def _tell_pairs(
     """For each CTA that a multicast writes to, and which waits by its pair's other CTA: that one's
     barrier is told the bytes, and what the copy signals is to expect them.
     """
-    bit, there, told, near = (block.register("b32") for _ in range(4))
-    chosen = block.register("pred")
-    block.emit(f"xor.b32 {near}, {far}, 1")
-    block.emit(f"mapa.shared::cluster.u32 {there}, {signalled}, {far}")
-    block.emit(f"mapa.shared::cluster.u32 {told}, {here}, {near}")
+    bit, chosen = block.register("b32"), block.register("pred")
+    there = block.made("mapa.shared::cluster.u32", signalled, far)
+    told = block.made("mapa.shared::cluster.u32", here, block.made("xor.b32", far, 1))
     for pair in _pairs(block, cluster, there, told):
         block.emit(f"and.b32 {bit}, {others}, {1 << 2 * pair}")
         block.emit(f"setp.ne.u32 {chosen}, {bit}, 0")
@@ -141,19 +129,14 @@ def _note(block: Block, cluster: int, far: str, here: str, done: str) -> None:
     """Where a thread uses a barrier for the first time, its place in the CTAs of the other side,
     whatever the mask. done: a label.
     """
-    note, bit, place, at = (block.register("b32") for _ in range(4))
-    again = block.register("pred")
-    block.emit(f"shr.u32 {note}, {here}, 3")
-    block.emit(f"and.b32 {note}, {note}, {NOTED - 1}")
-    block.emit(f"shl.b32 {bit}, 1, {note}")
-    block.emit(f"and.b32 {at}, hopper_noted, {bit}")
-    block.emit(f"setp.ne.u32 {again}, {at}, 0")
+    note = block.made("and.b32", block.made("shr.u32", here, 3), NOTED - 1)
+    bit = block.made("shl.b32", 1, note)
+    again = block.made("setp.ne.u32", block.made("and.b32", "hopper_noted", bit), 0, kind="pred")
     block.emit(f"@{again} bra {done}")
     block.emit(f"or.b32 hopper_noted, hopper_noted, {bit}")
-    block.emit(f"shl.b32 {note}, {note}, 2")
-    block.emit(f"add.u32 {note}, {note}, hopper_own")
-    block.emit(f"mapa.shared::cluster.u32 {place}, {here}, {far}")
-    block.emit(f"mapa.shared::cluster.u32 {at}, {note}, {far}")
+    note = block.made("add.u32", block.made("shl.b32", note, 2), "hopper_own")
+    place = block.made("mapa.shared::cluster.u32", here, far)
+    at = block.made("mapa.shared::cluster.u32", note, far)
     for _ in _pairs(block, cluster, place, at):
         block.emit(f"st.relaxed.cluster.shared::cluster.b32 [{at}+{NOTES}], {place}")
 

@@ -216,10 +216,8 @@ def _packed_floats(module: _Module, s: Statement, block: Block) -> None:
         pair = [block.register("f32") for _ in range(2)]
         block.emit(f"mov.b64 {{{', '.join(pair)}}}, {source}")
         halves.append(pair)
-    results = [block.register("f32") for _ in range(2)]
     opcode = s.opcode.replace(".f32x2", ".f32")
-    for i, result in enumerate(results):
-        block.emit(f"{opcode} {', '.join([result, *(pair[i] for pair in halves)])}")
+    results = [block.made(opcode, *(pair[i] for pair in halves), kind="f32") for i in range(2)]
     block.emit(f"mov.b64 {target}, {{{', '.join(results)}}}")
 
 
@@ -246,33 +244,29 @@ def _wide_access(module: _Module, s: Statement, block: Block) -> None:
 def _three_operands(module: _Module, s: Statement, block: Block) -> None:
     """min or max of three f32."""
     target, a, b, c = s.operands
-    first = block.register("f32")
-    block.emit(f"{s.opcode} {first}, {a}, {b}")
-    block.emit(f"{s.opcode} {target}, {first}, {c}")
+    block.emit(f"{s.opcode} {target}, {block.made(s.opcode, a, b, kind='f32')}, {c}")
 
 
 def _tensor_copy(module: _Module, s: Statement, block: Block) -> None:
     """A tensor TMA operation: coordinate 0 scaled as the tensormap is marked. A mark is a load from
     the parameters that every CTA waits for, 250 clk the first time (docs/lab/hopper.md)."""
     if any(m in s.opcode for m in ("gather4", "scatter4", "im2col")):
-        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+        raise s.unsupported()
     place = next(i for i, o in enumerate(s.operands) if re.match(r"\[[^\]]*,\s*\{", o))
     found = re.fullmatch(r"\[\s*([^,\]]+),\s*(\{[^}]*\})\s*\]", s.operands[place])
     if found is None:
-        raise HopperError("unsupported", f"{s.source}: operand {s.operands[place]}")
+        raise s.unsupported(f"operand {s.operands[place]}")
     pointer, vector = found.groups()
     first, *others = elements(vector)
     map_ = block.address(f"[{pointer}]", "b64")
-    coordinate = block.register("b32")
-    block.emit(f"mov.b32 {coordinate}, {first}")
+    coordinate = block.made("mov.b32", first)
     kinds = module.kinds.get(pointer, {True, False})
     if len(kinds) == 2 and module.facts is not None:
         halved = pair_loads.fact(block, module.facts, map_, 1)
         block.emit(f"shr.s32 {coordinate}, {coordinate}, {halved}")
     elif len(kinds) == 2:
-        mark, four_bit = block.register("b32"), block.register("pred")
-        block.emit(f"ld.b32 {mark}, [{map_}+{MARK_OFFSET}]")
-        block.emit(f"setp.eq.u32 {four_bit}, {mark}, {MARK:#x}")
+        mark = block.made("ld.b32", f"[{map_}+{MARK_OFFSET}]")
+        four_bit = block.made("setp.eq.u32", mark, f"{MARK:#x}", kind="pred")
         block.emit(f"@{four_bit} shr.s32 {coordinate}, {coordinate}, 1")
     elif True in kinds:
         block.emit(f"shr.s32 {coordinate}, {coordinate}, 1")
@@ -290,20 +284,17 @@ def _pair_load(
 ) -> None:
     """A load whose barrier may be in the peer CTA."""
     if module.dynamic is None:
-        raise HopperError(
-            "unsupported", f"{s.source}: .cta_group::2 in a kernel without dynamic shared memory"
-        )
+        raise s.unsupported(".cta_group::2 in a kernel without dynamic shared memory")
     module.private = True
     if module.facts is not None:
         pair_loads.write(s, block, opcode, operands, module.facts, map_, module.number)
         return
     destination, barrier = block.address(operands[0]), block.address(operands[2])
-    base, mask = block.register("b32"), "0"
-    rest = operands[3:]
+    rest, mask = operands[3:], "0"
     if s.has("multicast::cluster"):
         mask = block.as_32(rest.pop(0))
         opcode = opcode.replace(".multicast::cluster", "")
-    block.emit(f"mov.u32 {base}, {module.dynamic}")
+    base = block.made("mov.u32", module.dynamic)
     own = block.call("hopper_pair_begin", ("b64", map_), ("b32", base), result="b32")
     block.emit(f"{opcode} {', '.join([f'[{destination}]', operands[1], f'[{own}]', *rest])}")
     block.call(
@@ -319,10 +310,9 @@ def _pair_load(
 def _try_cancel(module: _Module, s: Statement, block: Block) -> None:
     """A refused request: sixteen zero bytes and their count on the barrier."""
     if s.has("multicast::cluster::all"):
-        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+        raise s.unsupported()
     response, barrier = (block.shared(s, o) for o in s.operands)
-    zero = block.register("b64")
-    block.emit(f"mov.b64 {zero}, 0")
+    zero = block.made("mov.b64", 0, kind="b64")
     block.emit(f"st.shared.v2.b64 [{response}], {{{zero}, {zero}}}")
     block.emit("fence.acq_rel.cta")
     block.emit(f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [{barrier}], 16")
@@ -340,9 +330,7 @@ def _query_cancel(module: _Module, s: Statement, block: Block) -> None:
 
 def _replace_field(module: _Module, s: Statement, block: Block) -> None:
     if s.has("elemtype") and int(s.operands[-1], 0) >= 13:
-        raise HopperError(
-            "unsupported", f"{s.source}: a 4- or 6-bit element type is set on the device"
-        )
+        raise s.unsupported("a 4- or 6-bit element type is set on the device")
     block.emit(f"{s.opcode} {', '.join(s.operands)}")
 
 

@@ -41,6 +41,9 @@ class Statement:
     def has(self, *mods: str) -> bool:
         return all(mod in self.mods for mod in mods)
 
+    def unsupported(self, why: str = "not carried over to Hopper") -> HopperError:
+        return HopperError("unsupported", f"{self.source}: {why}")
+
 
 def finder(prefixes: list[str]) -> re.Pattern:
     """A pattern for statements whose opcode starts with one of `prefixes` (regular expressions)."""
@@ -83,13 +86,15 @@ class Block:
     def emit(self, line: str) -> None:
         self.lines.append(line + ";")
 
+    def made(self, opcode: str, *operands: object, kind: str = "b32") -> str:
+        """A new register with what an instruction makes of its operands."""
+        found = self.register(kind)
+        self.emit(f"{opcode} {', '.join(map(str, (found, *operands)))}")
+        return found
+
     def narrow(self, value: str) -> str:
         """A 32-bit register or immediate with the low half of `value`."""
-        if not wide(value):
-            return value
-        low = self.register("b32")
-        self.emit(f"cvt.u32.u64 {low}, {value}")
-        return low
+        return self.made("cvt.u32.u64", value) if wide(value) else value
 
     def address(self, token: str, kind: str = "b32") -> str:
         """A register with the address that `[base+offset]` names."""
@@ -98,44 +103,29 @@ class Block:
             raise HopperError("unsupported", f"address {token}")
         base, sign, offset = match.groups()
         if not base.startswith("%") and not base.startswith("hopper_"):
-            symbol = self.register(kind)
-            self.emit(f"mov.{kind} {symbol}, {base}")
-            base = symbol
+            base = self.made(f"mov.{kind}", base, kind=kind)
         elif kind == "b32":
             base = self.narrow(base)
         if offset is None:
             return base
-        found = self.register(kind)
-        self.emit(f"add.s{kind[1:]} {found}, {base}, {'-' if sign == '-' else ''}{offset}")
-        return found
+        by = f"{'-' if sign == '-' else ''}{offset}"
+        return self.made(f"add.s{kind[1:]}", base, by, kind=kind)
 
     def shared(self, statement: Statement, token: str) -> str:
         """A 32-bit shared address; a generic one is converted if the opcode has no state space."""
         if any(m.startswith("shared") for m in statement.mods):
             return self.address(token)
-        generic, found = self.address(token, "b64"), self.register("b64")
-        self.emit(f"cvta.to.shared.u64 {found}, {generic}")
-        return self.narrow_64(found)
-
-    def narrow_64(self, value: str) -> str:
-        low = self.register("b32")
-        self.emit(f"cvt.u32.u64 {low}, {value}")
-        return low
+        generic = self.address(token, "b64")
+        return self.made("cvt.u32.u64", self.made("cvta.to.shared.u64", generic, kind="b64"))
 
     def as_32(self, value: str) -> str:
         """A 16-bit register as 32 bits."""
-        found = self.register("b32")
-        self.emit(f"cvt.u32.u16 {found}, {value}")
-        return found
+        return self.made("cvt.u32.u16", value)
 
     def flag(self, predicate: str, bit: int = 1) -> str:
         """A 32-bit register: `bit` where the predicate holds, else 0."""
-        found = self.register("b32")
-        if predicate.startswith("!"):
-            self.emit(f"selp.b32 {found}, 0, {bit}, {predicate[1:].strip()}")
-        else:
-            self.emit(f"selp.b32 {found}, {bit}, 0, {predicate}")
-        return found
+        chosen = (0, bit) if predicate.startswith("!") else (bit, 0)
+        return self.made("selp.b32", *chosen, predicate.lstrip("! "))
 
     def call(self, function: str, *arguments: tuple[str, str], result: str = "") -> str:
         """Call a device function; arguments are (type, value). Returns the result's register."""

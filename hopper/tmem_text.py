@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hopper.errors import HopperError
 from hopper.statements import Block, Statement, elements
 
 CELL_BYTES, LANE_BYTES = 4, 2048  # of tensor memory in global memory: 512 columns a lane
@@ -37,7 +36,7 @@ def replace(s: Statement, block: Block) -> None:
         "fence::after_thread_sync": _fence,
     }
     if action not in writers:
-        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+        raise s.unsupported()
     writers[action](s, block)
 
 
@@ -61,7 +60,7 @@ def _dealloc(s: Statement, block: Block) -> None:
 def _copy(s: Statement, block: Block) -> None:
     shape = next((code for name, code in COPY_SHAPES.items() if s.opcode.endswith(name)), None)
     if shape is None:
-        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+        raise s.unsupported()
     taddr = block.address(s.operands[0])
     block.call(
         "hopper_cp",
@@ -87,7 +86,7 @@ def _cells(s: Statement, block: Block, taddr: str, split: str, count: int, packe
     """The register with the address of register 0's cell, and the others' byte offsets."""
     shape = next((m for m in s.mods if m in LANE_SHAPES), None)
     if shape is None:
-        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+        raise s.unsupported()
     code = LANE_SHAPES.index(shape)
     base = block.call(
         "hopper_lane",
@@ -104,7 +103,7 @@ def _cells(s: Statement, block: Block, taddr: str, split: str, count: int, packe
 
 def _load(s: Statement, block: Block) -> None:
     if s.has("red"):
-        raise HopperError("unsupported", f"{s.source}: not carried over to Hopper")
+        raise s.unsupported()
     packed = s.has("pack::16b")
     target, address, *rest = s.operands
     registers, split = elements(target), rest[0] if rest else "0"
@@ -138,10 +137,7 @@ def _store(s: Statement, block: Block) -> None:
 def _mma(s: Statement, block: Block) -> None:
     kind = next((m[6:] for m in s.mods if m.startswith("kind::")), "none")
     if kind not in ("mxf4", "mxf4nvf4") or s.has("sp"):
-        raise HopperError(
-            "unsupported",
-            f"{s.source}: only dense kind::mxf4 and mxf4nvf4 are carried over to Hopper",
-        )
+        raise s.unsupported("only dense kind::mxf4 and mxf4nvf4 are carried over to Hopper")
     d, a, b, idesc, sfa, sfb, enable = s.operands
     in_tmem = a.startswith("[")
     block32 = s.has("block32") or s.has("scale_vec::2X") or kind == "mxf4"
@@ -149,8 +145,7 @@ def _mma(s: Statement, block: Block) -> None:
     accumulate = block.flag(enable)
     block.emit(f"or.b32 {accumulate}, {accumulate}, {flags}")
     if in_tmem:
-        a_address, a = block.address(a), block.register("b64")
-        block.emit(f"cvt.u64.u32 {a}, {a_address}")
+        a = block.made("cvt.u64.u32", block.address(a), kind="b64")
     block.call(
         "hopper_mma_fp4",
         ("b32", block.address(d)),
@@ -186,9 +181,7 @@ def leave_out(
     if action == "alloc":
         block.emit(f"st.shared.b32 [{block.shared(s, s.operands[0])}], 0")
     elif action == "ld":
-        seed = block.register("b32") if values else ""
-        if values:
-            block.emit(f"mov.u32 {seed}, %laneid")
+        seed = block.made("mov.u32", "%laneid") if values else ""
         for i, register in enumerate(elements(s.operands[0])):
             block.emit(f"xor.b32 {register}, {seed}, {i}" if values else f"mov.b32 {register}, 0")
     elif action == "commit":

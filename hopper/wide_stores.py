@@ -28,19 +28,16 @@ def write(
     32 bits or four of 64. number: of the statement, for its labels.
     """
     base, words = block.address(address, "b64"), _words(block, values)
-    all_, odd = block.register("pred"), block.register("pred")
-    mask, lane, half = (block.register("b32") for _ in range(3))
-    block.emit(f"activemask.b32 {mask}")
-    block.emit(f"setp.ne.u32 {all_}, {mask}, {ALL}")
-    block.emit(f"@{all_} bra HOPPER_HALVES_{number}")
-    block.emit(f"mov.u32 {lane}, %laneid")
-    block.emit(f"and.b32 {half}, {lane}, 1")
-    block.emit(f"setp.ne.u32 {odd}, {half}, 0")
+    some = block.made("setp.ne.u32", block.made("activemask.b32"), ALL, kind="pred")
+    block.emit(f"@{some} bra HOPPER_HALVES_{number}")
+    lane = block.made("mov.u32", "%laneid")
+    half = block.made("and.b32", lane, 1)
+    odd = block.made("setp.ne.u32", half, 0, kind="pred")
     block.emit(f"shr.u32 {lane}, {lane}, 1")
     low, high = words[:4], words[4:]
     for _ in range(2):
         theirs = [
-            _choice(block, odd, _of(block, lane, b), _of(block, lane, a))
+            block.made("selp.b32", _of(block, lane, b), _of(block, lane, a), odd)
             for a, b in zip(low, high, strict=True)
         ]
         _store(block, opcode, _address_of(block, lane, base, half), theirs, rest)
@@ -63,29 +60,19 @@ def _words(block: Block, values: Sequence[str]) -> list[str]:
     return words
 
 
-def _choice(block: Block, predicate: str, yes: str, no: str) -> str:
-    found = block.register("b32")
-    block.emit(f"selp.b32 {found}, {yes}, {no}, {predicate}")
-    return found
-
-
 def _of(block: Block, lane: str, value: str) -> str:
     """Another lane's value."""
-    found = block.register("b32")
-    block.emit(f"shfl.sync.idx.b32 {found}, {value}, {lane}, 31, {ALL}")
-    return found
+    return block.made("shfl.sync.idx.b32", value, lane, 31, ALL)
 
 
 def _address_of(block: Block, lane: str, base: str, half: str) -> str:
     """The address of the first or the second half of another lane's sector."""
     parts = [block.register("b32") for _ in range(2)]
-    place = block.register("b64")
     block.emit(f"mov.b64 {{{', '.join(parts)}}}, {base}")
-    block.emit(f"mov.b64 {place}, {{{', '.join(_of(block, lane, part) for part in parts)}}}")
-    behind = block.register("b64")
-    block.emit(f"mul.wide.u32 {behind}, {half}, 16")
-    block.emit(f"add.s64 {place}, {place}, {behind}")
-    return place
+    theirs = f"{{{', '.join(_of(block, lane, part) for part in parts)}}}"
+    place = block.made("mov.b64", theirs, kind="b64")
+    behind = block.made("mul.wide.u32", half, 16, kind="b64")
+    return block.made("add.s64", place, behind, kind="b64")
 
 
 def _store(block: Block, opcode: str, at: str, words: Sequence[str], rest: Sequence[str]) -> None:

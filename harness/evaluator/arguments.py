@@ -6,10 +6,9 @@ import argparse
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from b200 import pictures
-from b200.command_line import unwritable
+from b200.command_line import Parser, unwritable
 from harness.evaluator import devices
 from task import INPUT_KINDS, PROBLEMS
 
@@ -31,13 +30,6 @@ SUBMISSION = Path(__file__).resolve().parents[2] / "submission.py"
 
 class UsageError(Exception):
     """Arguments that make no sense; str() is one line."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 def parse(argv: Sequence[str], description: str | None) -> argparse.Namespace:
@@ -88,7 +80,7 @@ def _without_command(name: str) -> str:
     return ""
 
 
-def _check_files(parser: _Parser, arguments: argparse.Namespace) -> None:
+def _check_files(parser: Parser, arguments: argparse.Namespace) -> None:
     """What is written at the end must be writable at the beginning."""
     if arguments.trace and arguments.mode != "profile":
         parser.error("--trace goes with profile")
@@ -106,13 +98,8 @@ def _check_files(parser: _Parser, arguments: argparse.Namespace) -> None:
             parser.error(f"--plot: {error}")
 
 
-def _parser(description: str | None) -> _Parser:
-    parser = _Parser(
-        prog="eval.py",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser(description: str | None) -> Parser:
+    parser = Parser("eval.py", description, UsageError)
     parser.add_argument(
         "mode",
         nargs="?",

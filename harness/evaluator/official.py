@@ -23,8 +23,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from b200.command_line import Parser
 from harness.lint import command as lint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,11 +35,6 @@ SUBMISSION = "@SUBMISSION@"  # in task.yml: the submitted file
 
 class OfficialError(Exception):
     """The folder cannot be run; str() is one line."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise OfficialError(message)
 
 
 @dataclass(frozen=True)
@@ -155,11 +151,7 @@ def _end(process: subprocess.Popen) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """The command."""
-    parser = _Parser(
-        prog="eval.py official",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("eval.py official", __doc__, OfficialError)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the problem's folder")
     parser.add_argument(
         "mode", nargs="?", choices=MODES, default="test", help="what to run (default test)"

@@ -15,8 +15,9 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TextIO
 
+from b200.command_line import Parser
 from harness.lint import boards
 from harness.lint.rules import RULES, Remark, remarks
 from harness.lint.submission import read
@@ -28,11 +29,6 @@ SHOWN = 3  # lines of a file that a remark names
 
 class LintError(Exception):
     """There is nothing to look at; str() is one line."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise LintError(f"{message}; usage: eval.py lint FILE [PROBLEM]")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,11 +46,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(
-        prog="eval.py lint",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "; usage: eval.py lint FILE [PROBLEM]"
+    parser = Parser("eval.py lint", __doc__, lambda message: LintError(message + usage))
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the submission")
     parser.add_argument("problem", nargs="?", metavar="PROBLEM", help="the board it is for")
     parser.add_argument("--rules", action="store_true", help="list the rules and their sources")

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from utils import bits_of
+
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # rows or columns of a slip, of a tile
 # Powers of two; the largest e2m1 and e4m3 numbers; the bases of exp and exp2.
 FACTORS = (2, 4, 8, 16, 32, 6, 448, 6 * 448, math.log2(math.e))
@@ -156,11 +158,10 @@ def _axes(x: torch.Tensor) -> list[tuple[int, str]]:
 
 def _at(x: torch.Tensor, axis: int, index: torch.Tensor) -> torch.Tensor:
     """x.index_select, for dtypes that torch copies only."""
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-    return x.view(bits).index_select(axis, index).view(x.dtype)
+    return bits_of(x).index_select(axis, index).view(x.dtype)
 
 
 def _times(x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     """x where it is kept, else zero."""
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-    return torch.where(kept, x.view(bits), torch.zeros((), dtype=bits)).view(x.dtype)
+    bits = bits_of(x)
+    return torch.where(kept, bits, torch.zeros((), dtype=bits.dtype)).view(x.dtype)

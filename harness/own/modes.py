@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.evaluator.case import emulated
-from harness.evaluator.case.findings import incomplete, verdict
 from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.case.launches import launching, no_launch
 from harness.evaluator.case.loading import load_kernel
 from harness.evaluator.case.modelled import UNCHECKED, model
-from harness.evaluator.case.timing import SEED_STEP_REPEATS, Bench, CudaClock, WrongResult, plan
+from harness.evaluator.case.modes.benchmark import measure
+from harness.evaluator.case.timing import SEED_STEP_REPEATS, WrongResult
 from harness.evaluator.cases import format_args
 from harness.own.explain import explain
 from harness.own.problem import Truth
@@ -54,26 +54,16 @@ def _twice(job: Job, truth: Truth, kernel: Callable[[Any], Any], wait: Callable[
 
 def diff(job: Job) -> Outcome:
     """Where outputs differ, and what reproduces them."""
-    from b200.checker import Checker
-
     truth, kernel = Truth(Path(job.own)), load_kernel(Path(job.submission))
-    launches: list[Any] = []
+    launches: list[Any] | None = None
     if job.device == "emulator":
-        gpu, kernel = emulated.start(job, kernel)
-        if (checker := gpu.machine.watcher(Checker)) is not None:
-            checker.keep_stores = True
-        launches = gpu.launches
+        launches, kernel = emulated.keeping_stores(job, kernel)
     data = truth.inputs(job.args)
     output = _on_cpu(kernel(_given(job, data)))
     picture = Path(job.plot) if job.plot else None
     what = f"{job.problem} {format_args(job.args)}"
-    right, report = explain(truth, data, output, launches, picture, what)
-    missing = [no_launch(job)] if job.device == "emulator" and not launches else []
-    failed, found = verdict(launches, job.strict, job.all_findings, not right)
-    left_out = incomplete(launches) if launches else None
-    message = "\n".join(filter(None, [*missing, found]))
-    passed = right and not failed and not missing
-    return Outcome("pass" if passed else "fail", message, report=report, incomplete=left_out)
+    right, report = explain(truth, data, output, launches or (), picture, what)
+    return emulated.explained(job, launches, right, report)
 
 
 def timed(job: Job) -> Outcome:
@@ -111,12 +101,7 @@ def _measured(job: Job) -> Outcome:
     def check(data: tuple, output: Any) -> tuple[bool, str]:
         return truth.check(_on_cpu(data), _on_cpu(output))
 
-    bench = Bench(
-        kernel, lambda seed: _given(job, truth.inputs(job.args, seed)), check, CudaClock()
-    )
-    bench.measure(plan(job.problem, job.mode, warmup=True), job.seed)
-    stats = bench.measure(plan(job.problem, job.mode), job.seed)
-    return Outcome("pass", bench.note, stats=stats.as_dict())
+    return measure(job, kernel, lambda seed: _given(job, truth.inputs(job.args, seed)), check)
 
 
 def _given(job: Job, data: tuple) -> tuple:

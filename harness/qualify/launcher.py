@@ -29,6 +29,7 @@ from harness.evaluator.case import loading
 from harness.qualify.probe import VARIABLE, Probe, loadable, maps_of
 from harness.qualify.submission import Submission
 from task import GROUP
+from utils import tensors_of
 
 LOAD, LOAD_ARGUMENTS = "_cudaLibraryLoadData", 8
 LEAST_CAPABILITY = 9  # clusters, tensormaps
@@ -128,13 +129,6 @@ def seen_by(probe: Probe, library: int) -> bytes:
     return seen.raw
 
 
-def tensors_of(data: Any) -> list[Any]:
-    """The tensors in nested tuples and lists that are on the GPU."""
-    if isinstance(data, (tuple, list)):
-        return [found for item in data for found in tensors_of(item)]
-    return [data] if getattr(data, "is_cuda", False) else []
-
-
 def misplaced(probe: Probe, params: bytes, data: Any) -> list[str]:
     """What of the parameters is not as the tensors of the call are."""
     groups = len(data[0])
@@ -179,7 +173,7 @@ def questions(submission: Submission, takeover: Takeover, data: Any) -> Iterator
     takeover.make = lambda kernel: Probe(kernel, loadable(maps, capability))
     submission.forget_choices(compiled=True)
     ahead = torch.empty(AHEAD_BYTES, dtype=torch.uint8, device="cuda")
-    tensors = tensors_of(data)
+    tensors = [t for t in tensors_of(data) if t.is_cuda]
     values = {tensor.data_ptr(): 1 + i % 100 for i, tensor in enumerate(tensors)}
     ahead.fill_(1)
     for tensor in tensors:

@@ -13,6 +13,7 @@ from harness.evaluator.cases import Case
 from hopper.pack import Pack, Recorder, record
 from reference import generate_input
 from task import DUAL, GROUP
+from utils import outputs_of
 
 
 class NoLaunch(Exception):
@@ -37,17 +38,12 @@ class Packer:
         return found
 
 
-def results_of(data: Any) -> list:
-    """The tensors c in the data of a case."""
-    return [c for _, _, c in data[0]] if isinstance(data[0], list) else [data[-1]]
-
-
 def make_data(case: dict[str, Any]) -> Any:
     """The data of a case on the CPU; what a call shall write is NaN, since what it starts as is not
     alike on all machines.
     """
     data = generate_input(**case)
-    for c in results_of(data):
+    for c in outputs_of(data):
         c.fill_(float("nan"))
     return data
 

@@ -18,12 +18,12 @@ from harness.evaluator import cases
 from harness.evaluator.case import loading
 from reference import generate_input
 from task import PROBLEMS, find_problem
+from utils import tensors_of
 
 
 def digest(output: Any) -> str:
     """SHA-256 of the bits of a result."""
-    results = output if isinstance(output, (list, tuple)) else [output]
-    parts = [t.detach().cpu().contiguous().numpy().tobytes() for t in results]
+    parts = [t.detach().cpu().contiguous().numpy().tobytes() for t in tensors_of(output)]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

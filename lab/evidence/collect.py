@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from harness.evaluator.cases import Case
-from harness.qualify.packing import results_of
 from harness.qualify.submission import Submission
 from lab.evidence import kernels
 from lab.evidence.kernels import Wanted
 from lab.evidence.watch import Checking, Watching
 from reference import ATOL, RTOL, generate_input, ref_kernel
+from utils import outputs_of, tensors_of
 
 
 @functools.lru_cache(maxsize=4)
@@ -66,17 +66,17 @@ def other_picks(submission: Submission) -> Iterator[Wanted]:
 
 def wrong(submission: Submission, gpu: Checking, item: Wanted, data: Any) -> list[str]:
     """What is wrong with a few clusters of it, a line each."""
-    for c in results_of(data):
+    for c in outputs_of(data):
         c.fill_(float("nan"))
     submission.reckon_with(item.table)
     submission.run(data, item.config)
     submission.reckon_with(None)
     found = [str(f) for f in gpu.launches[-1].findings or () if f.severity == "error"]
     expected = ref_kernel(data)
-    for c, right in zip(results_of(data), expected if isinstance(expected, list) else [expected]):
+    for c, right in zip(outputs_of(data), tensors_of(expected)):
         written = ~c.isnan()
         if not torch.allclose(c[written].float(), right[written].float(), rtol=RTOL, atol=ATOL):
             found.append("what was written is not what the reference says")
-    if all(c.isnan().all() for c in results_of(data)):
+    if all(c.isnan().all() for c in outputs_of(data)):
         found.append("nothing was written")
     return found

@@ -36,6 +36,7 @@ from hopper.byte_tensormaps import maps_in
 from hopper.pack import Recorder
 from reference import generate_input
 from task import find_problem
+from utils import tensors_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = "spverify.kernel-input/v1"
@@ -257,14 +258,8 @@ def record(submission: Submission, recorder: Recorder, asked: Asked) -> Recorded
     if not recorder.recorded:
         return None
     program, kernel, grid, block, cluster, smem, params = recorder.recorded[-1]
-    objects = {t.data_ptr(): f"tensor{i}" for i, t in enumerate(_tensors(data))}
+    objects = {t.data_ptr(): f"tensor{i}" for i, t in enumerate(tensors_of(data))}
     return Recorded(program.text, kernel, grid, block, cluster, smem, params, objects)
-
-
-def _tensors(data: Any) -> list[Any]:
-    if isinstance(data, (tuple, list)):
-        return [found for item in data for found in _tensors(item)]
-    return [data] if hasattr(data, "data_ptr") else []
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,16 +3,15 @@
 The names: chain, clusters, dependent, depth, ingest, launch, memory, mixed, sharing, stores,
 written; code_cost, fence_cost, issue_cost, load_cost.
 
-A rig is a module. `measure_all` gives its results, dataclasses; COLUMNS and `rows` make a table of
-them; its docstring says what they are.
+A rig is a module. `results` measures and gives a row after the other; its docstring says what they
+are.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from b200.command_line import USAGE, Parser
 from hopper.errors import HopperError
 from hopper.run import require_gpu
 from hopper.this_gpu import describe, made_by
-from lab.tables import markdown
 
 RIGS = (
     *("chain", "clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "sharing"),
@@ -30,39 +28,43 @@ RIGS = (
 )
 
 
-def run(rig: Any, argv: Sequence[str]) -> int:
-    """Measure, print the results as a table, write them with --out. Exit status."""
-    parser = Parser("python -m lab h200", (rig.__doc__ or "").partition("\n")[0])
+def told(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each printed as it comes, below their names."""
+    kept: list[dict[str, Any]] = []
+    for row in rows:
+        if not kept:
+            print(*row, sep=" | ")
+        print(*map(_cell, row.values()), sep=" | ", flush=True)
+        kept.append(row)
+    return kept
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(each)}" for key, each in value.items())
+    return ", ".join(map(_cell, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print the results as they come, write them with --out. Returns the exit status."""
+    parser = Parser("python -m lab h200", __doc__)
+    parser.add_argument("rig", choices=RIGS, metavar="NAME", help="what to measure")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the results here")
     options = parser.parse_args(argv)
     try:
-        name = require_gpu()
-        results = rig.measure_all()
+        print(f"measured on {require_gpu()}")
+        results = told(importlib.import_module(f"lab.h200.{options.rig}").results())
     except HopperError as error:
         print(error, file=sys.stderr)
         return USAGE
-    if not results:
-        print("nothing was measured", file=sys.stderr)
-        return 1
-    print(f"measured on {name}, cycles\n{markdown.table(rig.COLUMNS, rig.rows(results))}")
     if options.out:
         machine = describe()
-        found = {"made_by": made_by(machine), "machine": machine}
-        records.write(options.out, found | {"results": [asdict(r) for r in results]})
+        found = {"made_by": made_by(machine), "machine": machine, "results": results}
+        records.write(options.out, found)
     return 0
 
 
-def main() -> int:
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name in RIGS:
-        return run(importlib.import_module(f"lab.h200.{name}"), sys.argv[2:])
-    if name in ("-h", "--help"):
-        print(__doc__ or "")
-        return 0
-    known = ", ".join(RIGS)
-    print(f"python -m lab h200: no rig is called {name}: there are {known}", file=sys.stderr)
-    return USAGE
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -17,56 +17,51 @@ and largest.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
-from b200.chip.launch import Shape
+import torch
+
 from harness.measure import published
+from harness.measure.kernels import RENDEZVOUS
 from hopper.rewrite import TARGET
+from lab.h200 import rig
 from lab.h200.memory import Runner
-from lab.h200.probe import launch
 
 ROUNDS = 64
 FEW = (4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112)  # CTAs
 WORK = 6000  # cycles of a CTA, where CTAs follow each other on an SM
 HEIGHT, STAGES = 64, 4
-WAIT = """{name}: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p2, [{barrier}], {parity};
-@!%p2 bra {name};"""
-HEAD = """.version 8.8
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u64 data)
-{{
-    .reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<16>;
-    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+PUSHED = ((128, 1), (1024, 1), (4096, 1), (4096, 4), (16384, 1), (4096, 8), (32768, 1))
+WAIT = f"""{{name}}: {rig.TRY} %p2, [{{barrier}}], {{parity}};
+@!%p2 bra {{name}};"""
+MEET = "barrier.cluster.arrive; barrier.cluster.wait;"
+
+
+def kernel(body: str, target: str = TARGET) -> str:
+    """PTX. Parameters: out, data; the body finds %r1 to %r6, %rd1 and %p1 filled."""
+    return rig.ptx(
+        f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %cluster_ctarank;
     mov.u32 %r4, %cluster_nctarank; mov.u32 %r5, %smid; mov.b32 %r6, dyn;
     mul.wide.u32 %rd3, %r2, 8; add.u64 %rd1, %rd1, %rd3;
     setp.eq.u32 %p1, %r1, 0;
-    {body}
-    ret;
-}}
-"""
-COLUMNS = ("kind", "what", "value")
+    {body}""",
+        target=target,
+    )
 
 
-@dataclass(frozen=True)
-class ClusterFigure:
-    kind: str
-    what: tuple
-    value: object
-
-
-def _run(body: str, ctas: int, cluster: int, threads: int = 32, words: int = 1):
+def _run(body: str, ctas: int, cluster: int, threads: int = 32, words: int = 1) -> torch.Tensor:
     """What each CTA writes, so many u64."""
-    import torch
-
-    out = torch.zeros(ctas * words, dtype=torch.int64, device="cuda")
-    data = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
-    launch(HEAD.format(target=TARGET, body=body), ctas, threads, cluster, out, data)
+    out, shape = rig.zeros(ctas * words), rig.row(ctas, threads, cluster, rig.SMEM)
+    rig.launch(kernel(body), shape, out, rig.room(1 << 20))
     return out
+
+
+def _mean(body: str, ctas: int, cluster: int, threads: int = 32) -> float:
+    """Cycles a round, of whole clusters."""
+    return _run(body, ctas // cluster * cluster, cluster, threads).double().mean().item() / ROUNDS
 
 
 def places(ctas: int, cluster: int) -> list[list[int]]:
@@ -90,8 +85,6 @@ def gpcs(ctas: int) -> list[list[int]]:
 
 def sharing(tile_of: dict[int, int]) -> float:
     """Cycles a load of an SM; tile_of: the tile that an SM loads."""
-    import torch
-
     ctas = len(tile_of)
     loads, warm = 120, 40
     text = published.bandwidth_kernel(HEIGHT, STAGES, loads, warm, ctas, 0, 1)
@@ -109,10 +102,9 @@ def sharing(tile_of: dict[int, int]) -> float:
         table[1024 + sm] = tile
     run.out = table.cuda()
     run.params = struct.pack("<Q", run.out.data_ptr()) + run.params[8:]
-    shape = Shape((ctas, 1, 1), (32, 1, 1), (1, 1, 1), STAGES * published.WIDTH * 4 * HEIGHT + 1024)
     for _ in range(3):
-        run.launch(shape)
-    return run.out[:ctas].double().mean().item() / (loads - 1 - warm)
+        run.launch(rig.row(ctas, 32, 1, STAGES * published.WIDTH * 4 * HEIGHT + 1024))
+    return run.cycles(ctas, loads - 1 - warm)
 
 
 def groupings(found: list[list[int]]) -> dict[str, dict[int, int]]:
@@ -161,13 +153,12 @@ def arrive(ctas: int, cluster: int) -> float:
     """Cycles of an arrive at another CTA: CTA after CTA of a cluster hands on a turn."""
     body = f"""@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
     fence.mbarrier_init.release.cluster;
-    barrier.cluster.arrive; barrier.cluster.wait;
+    {MEET}
     add.u32 %r7, %r3, 1; rem.u32 %r7, %r7, %r4; mapa.shared::cluster.u32 %r8, %r6, %r7;
     setp.ne.u32 %p3, %r3, 0;
     {turns("@%p1 mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r8];")}
-    barrier.cluster.arrive; barrier.cluster.wait;"""
-    out = _run(body, ctas // cluster * cluster, cluster)
-    return out.double().mean().item() / ROUNDS / cluster
+    {MEET}"""
+    return _mean(body, ctas, cluster) / cluster
 
 
 def hand_over(lanes: str) -> float:
@@ -186,7 +177,7 @@ def hand_over(lanes: str) -> float:
     {"@!%p5 bra OUT;" if lanes == "first" else ""}
     {turns(send)}
     OUT: bar.warp.sync -1; bar.sync 0;"""
-    return _run(body, 1, 1, 64).double().mean().item() / ROUNDS / 2
+    return _mean(body, 1, 1, 64) / 2
 
 
 def signal(ctas: int, ranks: int, how: str) -> float:
@@ -207,7 +198,7 @@ def signal(ctas: int, ranks: int, how: str) -> float:
     body = f"""@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
     add.u32 %r7, %r6, 8; @%p1 mbarrier.init.shared::cta.b64 [%r7], {1 << 19};
     fence.mbarrier_init.release.cluster;
-    barrier.cluster.arrive; barrier.cluster.wait;
+    {MEET}
     ld.global.u32 %r12, [%rd2]; not.b32 %r12, %r12; mov.b32 %r9, 0;
     mov.u64 %rd5, %clock64;
     ROUND: and.b32 %r10, %r9, 1;
@@ -217,8 +208,8 @@ def signal(ctas: int, ranks: int, how: str) -> float:
     add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, {ROUNDS}; @%p4 bra ROUND;
     mov.u64 %rd6, %clock64; sub.u64 %rd6, %rd6, %rd5;
     @%p1 st.global.u64 [%rd1], %rd6;
-    barrier.cluster.arrive; barrier.cluster.wait;"""
-    return _run(body, ctas // 4 * 4, 4).double().mean().item() / ROUNDS
+    {MEET}"""
+    return _mean(body, ctas, 4)
 
 
 def push(ctas: int, cluster: int, nbytes: int, count: int) -> float:
@@ -230,28 +221,28 @@ def push(ctas: int, cluster: int, nbytes: int, count: int) -> float:
     )
     body = f"""@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
     fence.mbarrier_init.release.cluster;
-    barrier.cluster.arrive; barrier.cluster.wait;
+    {MEET}
     add.u32 %r7, %r3, 1; rem.u32 %r7, %r7, %r4; mapa.shared::cluster.u32 %r8, %r6, %r7;
     add.u32 %r12, %r6, 1024; add.u32 %r13, %r6, {1024 + 65536};
     mapa.shared::cluster.u32 %r11, %r13, %r7; mov.b32 %r9, 0; mov.b64 %rd7, 0;
     ROUND: and.b32 %r10, %r9, 1;
     @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], {nbytes * count};
-    barrier.cluster.arrive.relaxed; barrier.cluster.wait;
+    {RENDEZVOUS}
     mov.u64 %rd5, %clock64;
     {copies}
     {WAIT.format(name="ALL", barrier="%r6", parity="%r10")}
     mov.u64 %rd6, %clock64; sub.u64 %rd6, %rd6, %rd5; add.u64 %rd7, %rd7, %rd6;
     add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, {ROUNDS}; @%p4 bra ROUND;
     @%p1 st.global.u64 [%rd1], %rd7;
-    barrier.cluster.arrive; barrier.cluster.wait;"""
-    return _run(body, ctas // cluster * cluster, cluster).double().mean().item() / ROUNDS
+    {MEET}"""
+    return _mean(body, ctas, cluster)
 
 
 def turnover(ctas: int, cluster: int, apart: int) -> list[float]:
     """[median, largest] of the cycles from the end of a CTA, which fills its SM, to the start of
     the next one there. apart: cycles by which each cluster works longer than the one before.
     """
-    meets = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;" if cluster > 1 else ""
+    meets = RENDEZVOUS if cluster > 1 else ""
     body = f"""mov.u64 %rd5, %clock64;
     mul.wide.u32 %rd4, %r2, 16; add.u64 %rd1, %rd1, %rd4;
     {meets}
@@ -263,10 +254,9 @@ def turnover(ctas: int, cluster: int, apart: int) -> list[float]:
     @%p1 st.global.u64 [%rd1], %rd4;
     @%p1 st.global.u64 [%rd1+8], %rd5;
     @%p1 st.global.u64 [%rd1+16], %rd6;"""
+    found = _run(body, ctas // cluster * cluster, cluster, 192, 3).view(-1, 3).tolist()
     on: dict[int, list[tuple[int, int]]] = {}
-    for sm, start, end in (
-        _run(body, ctas // cluster * cluster, cluster, 192, 3).view(-1, 3).tolist()
-    ):
+    for sm, start, end in found:
         on.setdefault(sm, []).append((start, end))
     gaps = [
         after[0] - before[1] for spans in on.values() for before, after in pairwise(sorted(spans))
@@ -274,46 +264,32 @@ def turnover(ctas: int, cluster: int, apart: int) -> list[float]:
     return [median(gaps), max(gaps)]
 
 
-def measure_all() -> list[ClusterFigure]:
-    import torch
-
-    ctas = torch.cuda.get_device_properties(0).multi_processor_count
+def results() -> rig.Results:
+    ctas = rig.sms()
     found = gpcs(ctas)
-    results = [ClusterFigure("gpcs", tuple(map(len, found)), found)]
-    results.append(ClusterFigure("order", (1,), [sm for (sm,) in places(ctas, 1)]))
-    results.append(ClusterFigure("order", (2,), places(ctas, 2)))
-    results.append(ClusterFigure("order", (4,), places(120, 4)))
+
+    def of(kind: str, value: Any, *what: Any) -> rig.Row:
+        value = round(value, 1) if isinstance(value, float) else value
+        return {"kind": kind, "what": what, "value": value}
+
+    yield of("gpcs", found, *map(len, found))
+    yield of("order", [sm for (sm,) in places(ctas, 1)], 1)
+    yield of("order", places(ctas, 2), 2)
+    yield of("order", places(120, 4), 4)
     for n in FEW:
-        results.append(ClusterFigure("few", (n,), [sm for (sm,) in places(n, 1)]))
+        yield of("few", [sm for (sm,) in places(n, 1)], n)
     for name, tiles in groupings(found).items():
-        results.append(ClusterFigure("sharing", (name,), round(sharing(tiles), 1)))
+        yield of("sharing", sharing(tiles), name)
     for lanes in ("all", "first", "by turns"):
-        results.append(ClusterFigure("hand over", (lanes,), round(hand_over(lanes), 1)))
+        yield of("hand over", hand_over(lanes), lanes)
     for ranks in (1, 2, 4):
         for how in ("by predicate", "after a branch"):
-            results.append(ClusterFigure("signal", (ranks, how), round(signal(120, ranks, how), 1)))
+            yield of("signal", signal(120, ranks, how), ranks, how)
     for cluster in (1, 2, 4, 8):
         for apart in (0, 100):
-            found = turnover(3 * ctas, cluster, apart)
-            results.append(ClusterFigure("turnover", (cluster, apart), found))
+            yield of("turnover", turnover(3 * ctas, cluster, apart), cluster, apart)
     for cluster in (2, 4, 8):
-        results.append(ClusterFigure("arrive", (cluster,), round(arrive(120, cluster), 1)))
-        results.append(
-            ClusterFigure("arrive alone", (cluster,), round(arrive(cluster, cluster), 1))
-        )
-        for nbytes, count in (
-            (128, 1),
-            (1024, 1),
-            (4096, 1),
-            (4096, 4),
-            (16384, 1),
-            (4096, 8),
-            (32768, 1),
-        ):
-            value = round(push(120, cluster, nbytes, count), 1)
-            results.append(ClusterFigure("push", (cluster, nbytes, count), value))
-    return results
-
-
-def rows(results: list[ClusterFigure]) -> list[tuple]:
-    return [(r.kind, r.what, r.value) for r in results]
+        yield of("arrive", arrive(120, cluster), cluster)
+        yield of("arrive alone", arrive(cluster, cluster), cluster)
+        for nbytes, count in PUSHED:
+            yield of("push", push(120, cluster, nbytes, count), cluster, nbytes, count)

@@ -6,18 +6,16 @@ A CTA of 192 threads does `before` steps (a product and a sum, one after the oth
 griddepcontrol.wait, and does `work` steps. off: launched without the attribute. The others are with
 it: no trigger (griddepcontrol.launch_dependents), the trigger as the first instruction, just
 before the wait, or as the last one. us: a launch, of many in a queue.
-Each line is told as it is done.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 
-from hopper.rewrite import TARGET
+from hopper.timing import queue_us
+from lab.h200 import rig
 
 THREADS, CALLS, ROUNDS = 192, 200, 7  # 175 cells of 7 rounds, 10 to 15 ms each: 20 seconds
 TRIGGERS = ("none", "first", "before the wait", "last")  # by the kernel's parameter `early`
@@ -36,9 +34,6 @@ class Asked:
     smem_kb: int
     before: int
     work: int
-
-
-COLUMNS = ("cluster", "grid", "KB", "before", "work", *HOW)
 
 
 @dataclass(frozen=True)
@@ -63,15 +58,8 @@ def _trigger(number: int) -> str:
     return f"setp.eq.s32 %p1, %r2, {number}; @%p1 griddepcontrol.launch_dependents;"
 
 
-KERNEL = f""".version 8.6
-.target {TARGET}
-.address_size 64
-.extern .shared .align 16 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u32 work, .param .u32 early, .param .u32 before)
-    .reqntid {THREADS}, 1, 1
-{{
-    .reg .pred %p<3>; .reg .b32 %r<8>; .reg .f32 %f<3>; .reg .b64 %rd<3>;
-    ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [work]; ld.param.u32 %r2, [early];
+KERNEL = rig.ptx(
+    f"""ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [work]; ld.param.u32 %r2, [early];
     ld.param.u32 %r3, [before]; mov.u32 %r4, %tid.x; cvt.rn.f32.u32 %f1, %r4;
     {_trigger(1)}
     {_loop("BEFORE", "%r3")}
@@ -81,9 +69,10 @@ KERNEL = f""".version 8.6
     {_trigger(3)}
     setp.eq.f32 %p2, %f1, 0f4640E400; @!%p2 bra END;
     ld.shared.f32 %f2, [dyn]; add.f32 %f1, %f1, %f2; st.global.f32 [%rd1], %f1;
-    END: ret;
-}}
-"""
+    END:""",
+    THREADS,
+    (".u64 out", ".u32 work", ".u32 early", ".u32 before"),
+)
 
 
 def asked() -> Iterator[Asked]:
@@ -92,35 +81,13 @@ def asked() -> Iterator[Asked]:
             yield Asked(*place, *steps)
 
 
-def measure_all() -> list[DependentTime]:
-    import torch
-
-    from b200.chip.launch import Shape
-    from hopper.run import Image, places_of
-    from hopper.timing import queue_us
-
-    image = Image(KERNEL, "k", places_of(KERNEL, "k"))
-    out = torch.zeros(1, device="cuda")
-    found = []
+def results() -> rig.Results:
+    out, image = rig.zeros(1), rig.image_of(KERNEL)
     for of in asked():
-        block, cluster = (THREADS, 1, 1), (of.cluster, 1, 1)
         for how in HOW:
-            shape = Shape((of.grid, 1, 1), block, cluster, of.smem_kb << 10, how != "off")
+            shape = rig.row(of.grid, THREADS, of.cluster, of.smem_kb << 10, how != "off")
             image.prepare(shape)
             early = TRIGGERS.index(how) if how in TRIGGERS else 0
             params = struct.pack("<QIII", out.data_ptr(), of.work, early, of.before)
-            call = partial(image.enqueue, shape, params)
-            us = queue_us(lambda _, call=call: call(), CALLS, ROUNDS)
-            found.append(DependentTime(**asdict(of), how=how, us=us))
-        print(*next(rows(found[-len(HOW) :])), file=sys.stderr, flush=True)
-    return found
-
-
-def rows(results: list[DependentTime]) -> Iterator[tuple]:
-    return side_by_side(results, [f"{m.us:.2f}" for m in results])
-
-
-def side_by_side(results: list[DependentTime], cells: list[str]) -> Iterator[tuple]:
-    """A row for each kind of launch. cells: one for each result."""
-    for i in range(0, len(results), len(HOW)):
-        yield *list(asdict(results[i]).values())[:5], *cells[i : i + len(HOW)]
+            us = queue_us(lambda _: image.enqueue(shape, params), CALLS, ROUNDS)  # noqa: B023
+            yield asdict(DependentTime(**asdict(of), how=how, us=us))

@@ -9,53 +9,31 @@ the mean.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-from b200.chip.copies.tensormap import TensorMap
-from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
-from hopper.run import Image, places_of
-from lab.h200.ingest import BYTE, TENSOR, TRY, begin, release
-from lab.h200.memory import forget
+from lab.h200 import rig
+from lab.h200.ingest import TENSOR, begin, release
 
 ROWS, BOX, PITCH = 128, 128, 8192  # rows; bytes of each in a stage, and from row to row
 STAGE, LOADS = ROWS * BOX, PITCH // BOX
-SWIZZLE_128 = 3
 WORDS = 3  # that a CTA writes: start and end in ns, %smid
 CTAS = (24, 40, 56, 72, 96, 128)
 STAGES = (4, 5, 6, 8, 10, 13)
 LAUNCHES, WARM = 21, 1
 TURNS = 8  # launches until the same rows are read again
-COLUMNS = ("CTAs", "stages", "us", "first end", "mean end", "TB/s")
-
-
-@dataclass(frozen=True)
-class DepthTime:
-    ctas: int
-    stages: int
-    us: float
-    ends: dict[int, float]
 
 
 def kernel(stages: int, target: str = TARGET) -> str:
     """PTX. Parameters: out (WORDS u64 a CTA), map."""
     full = stages * STAGE
     empty = full + 8 * stages
-    return f""".version 8.6
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128]) .reqntid 64, 1, 1
-{{
-    .reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<12>;
-    ld.param.u64 %rd1, [out]; mov.b64 %rd2, map; cvta.param.u64 %rd2, %rd2;
+    body = f"""ld.param.u64 %rd1, [out]; mov.b64 %rd2, map; cvta.param.u64 %rd2, %rd2;
     mov.u64 %rd3, %globaltimer; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
     setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
     {begin(full, stages, 1, 1)}
     mul.lo.u32 %r3, %r2, {ROWS}; mov.b32 %r12, 1;
     LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
-    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    FREE: {rig.TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
     add.u32 %r22, %r22, {full}; mul.lo.u32 %r4, %r10, {BOX};
     elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {STAGE};
@@ -66,7 +44,7 @@ def kernel(stages: int, target: str = TARGET) -> str:
     bra END;
     CONSUME: mov.b32 %r12, 0;
     SEE: mad.lo.u32 %r32, %r11, 8, %r9;
-    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    THERE: {rig.TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
     elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
     {release(empty, 1)}
     RELEASED: add.u32 %r10, %r10, 1; add.u32 %r11, %r11, 1;
@@ -75,18 +53,17 @@ def kernel(stages: int, target: str = TARGET) -> str:
     mov.u64 %rd4, %globaltimer; mov.u32 %r5, %smid; cvt.u64.u32 %rd5, %r5;
     mad.wide.u32 %rd6, %r2, {8 * WORDS}, %rd1;
     st.global.u64 [%rd6], %rd3; st.global.u64 [%rd6+8], %rd4; st.global.u64 [%rd6+16], %rd5;
-    END: ret;
-}}
-"""
+    END:"""
+    return rig.ptx(body, 64, rig.OUT_AND_MAP, target)
 
 
-def shape_of(ctas: int, stages: int) -> Shape:
-    return Shape((ctas, 1, 1), (64, 1, 1), (1, 1, 1), stages * (STAGE + 16))
+def shape_of(ctas: int, stages: int) -> rig.Shape:
+    return rig.row(ctas, 64, 1, stages * (STAGE + 16))
 
 
 def parameters(ctas: int, data: int, out: int) -> bytes:
-    shape = (data, BYTE, (PITCH, ctas * ROWS), (PITCH,), (BOX, ROWS), (1, 1), SWIZZLE_128)
-    return struct.pack("<Q", out).ljust(64, b"\0") + TensorMap(*shape).encode()
+    boxes = rig.matrix(data, PITCH, ctas * ROWS, (BOX, ROWS))
+    return struct.pack("<Q", out).ljust(64, b"\0") + boxes
 
 
 def times(out) -> tuple[float, dict[int, float]]:
@@ -96,32 +73,19 @@ def times(out) -> tuple[float, dict[int, float]]:
     return max(ends), dict(zip(sms.tolist(), ends, strict=True))
 
 
-def measure(ctas: int, stages: int) -> DepthTime:
-    import torch
-
-    text = kernel(stages)
-    image, shape = Image(text, "k", places_of(text, "k")), shape_of(ctas, stages)
-    image.prepare(shape)
-    room = ctas * ROWS * PITCH
-    data = torch.zeros(TURNS * room, dtype=torch.uint8, device="cuda")
-    out = torch.zeros(ctas, WORDS, dtype=torch.int64, device="cuda")
+def measure(ctas: int, stages: int) -> rig.Row:
+    image, room = rig.image_of(kernel(stages), shape := shape_of(ctas, stages)), ctas * ROWS * PITCH
+    data, out = rig.room(TURNS * room), rig.zeros(ctas, WORDS)
     found = []
     for i in range(LAUNCHES):
-        forget()
+        rig.forget()
         image.enqueue(shape, parameters(ctas, data.data_ptr() + i % TURNS * room, out.data_ptr()))
         found.append(times(out.cpu()))
     us = sorted(us for us, _ in found[WARM:])
     sms = {sm: [ends[sm] for _, ends in found[WARM:] if sm in ends] for sm in found[-1][1]}
     ends = {sm: round(sum(each) / len(each), 2) for sm, each in sorted(sms.items())}
-    return DepthTime(ctas, stages, us[len(us) // 2], ends)
+    return {"ctas": ctas, "stages": stages, "us": us[len(us) // 2], "ends": ends}
 
 
-def measure_all() -> list[DepthTime]:
-    return [measure(ctas, stages) for ctas in CTAS for stages in STAGES]
-
-
-def rows(results: list[DepthTime]) -> Iterator[tuple]:
-    for r in results:
-        ends, rate = r.ends.values(), r.ctas * ROWS * PITCH / r.us / 1e6
-        figures = (r.us, min(ends), sum(ends) / len(ends), rate)
-        yield r.ctas, r.stages, *(f"{x:.2f}" for x in figures)
+def results() -> rig.Results:
+    return (measure(ctas, stages) for ctas in CTAS for stages in STAGES)

@@ -10,17 +10,15 @@ such a fence, too, are listed in b200/clock/membar.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from harness.measure.kernels import BULK, RENDEZVOUS
 from hopper.rewrite import TARGET
-from lab.h200.probe import launch
+from lab.h200 import rig
 
 ROUNDS, WARM_UP = 100, 10
 SIZES = (128, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10)
-BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-WAIT = """WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r10], %r11;
-    @!%p3 bra WAIT;"""
+WAIT = f"WAIT: {rig.TRY} %p3, [%r10], %r11; @!%p3 bra WAIT;"
 
 
 @dataclass(frozen=True)
@@ -42,21 +40,6 @@ class Case:
         return 64 if self.other else 32
 
 
-COLUMNS = ("access", "CTAs", "first fence", "next one", "peer")
-
-
-@dataclass(frozen=True)
-class FenceCost:
-    """Cycles of the first fence after the access and of the one after it; peer: of the first fence
-    in the CTAs that a multicast only writes to.
-    """
-
-    case: Case
-    first: float
-    second: float
-    peer: float | None
-
-
 def kernel(case: Case, target: str = TARGET) -> str:
     """PTX. Parameters: out (three u64 a CTA), data (a block of `nbytes` a CTA and round)."""
     expect = f"@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r10], {case.nbytes};"
@@ -76,25 +59,17 @@ def kernel(case: Case, target: str = TARGET) -> str:
         "st": lanes.format("st.global.v4.u32 [%rd5], {%r7, %r7, %r7, %r7};"),
     }[case.access]
     wait = WAIT if case.access in ("bulk", "multicast") else "xor.b32 %r25, %r24, 1;"
-    rendezvous = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
     before, after = ask + ("" if case.in_flight else wait), wait if case.in_flight else ""
     if case.other:
         before = f"@%p7 bra ASKED; {before} ASKED: bar.sync 0; @!%p7 bra FENCED;"
-    return f""".version 8.8
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u64 data) .reqntid {case.threads}, 1, 1
-{{
-    .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b32 %r<32>; .reg .b64 %rd<32>;
-    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+    body = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r9, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %cluster_ctarank;
     mov.b32 %r10, dyn; add.u32 %r12, %r10, 1024;
     setp.eq.u32 %p1, %r9, 0; setp.eq.u32 %p0, %r9, {case.threads - 32}; setp.ge.u32 %p7, %r9, 32;
     setp.eq.and.u32 %p2, %r2, 0, %p1;
     mov.b16 %rs1, {(1 << case.cluster) - 1};
     @%p1 mbarrier.init.shared::cta.b64 [%r10], 1;
-    fence.mbarrier_init.release.cluster; bar.sync 0; {rendezvous}
+    fence.mbarrier_init.release.cluster; bar.sync 0; {RENDEZVOUS}
     mov.b64 %rd10, 0; mov.b64 %rd11, 0; mov.b32 %r24, 0; mov.b32 %r7, 0;
     ROUND:
     mad.lo.u32 %r8, %r7, {case.ctas}, %r1;
@@ -111,18 +86,16 @@ def kernel(case: Case, target: str = TARGET) -> str:
     setp.ge.u32 %p5, %r7, {WARM_UP};
     sub.u64 %rd21, %rd21, %rd20; sub.u64 %rd22, %rd22, %rd20; sub.u64 %rd22, %rd22, %rd21;
     @%p5 add.u64 %rd10, %rd10, %rd21; @%p5 add.u64 %rd11, %rd11, %rd22;
-    FENCED: {rendezvous}
+    FENCED: {RENDEZVOUS}
     add.u32 %r7, %r7, 1; setp.lt.u32 %p6, %r7, {ROUNDS}; @%p6 bra ROUND;
     mul.wide.u32 %rd12, %r1, 24; add.u64 %rd13, %rd1, %rd12; cvt.u64.u32 %rd14, %r24;
     @%p0 st.global.u64 [%rd13], %rd10; @%p0 st.global.u64 [%rd13+8], %rd11;
-    @%p0 st.global.u64 [%rd13+16], %rd14;
-    ret;
-}}
-"""
+    @%p0 st.global.u64 [%rd13+16], %rd14;"""
+    return rig.ptx(body, case.threads, target=target)
 
 
 def cases(sms: int) -> list[Case]:
-    """What main measures: few CTAs, where nothing queues, and one on every SM."""
+    """What is measured: few CTAs, where nothing queues, and one on every SM."""
     whole = sms // 4 * 4
     found = [Case("none", ctas=n) for n in (4, whole)]
     found += [Case("bulk", size, n) for n in (4, whole) for size in SIZES]
@@ -133,28 +106,18 @@ def cases(sms: int) -> list[Case]:
     return found
 
 
-def measure(case: Case) -> FenceCost:
-    import torch
-
-    data = torch.zeros(max(case.nbytes, 16) * case.ctas * ROUNDS, dtype=torch.uint8, device="cuda")
-    out = torch.zeros(case.ctas, 3, dtype=torch.int64, device="cuda")
-    launch(kernel(case), case.ctas, case.threads, case.cluster, out, data)
+def measure(case: Case) -> rig.Row:
+    """Cycles of the first fence after the access and of the one after it; peer: of the first fence
+    in the CTAs that a multicast only writes to.
+    """
+    out, data = rig.zeros(case.ctas, 3), rig.room(max(case.nbytes, 16) * case.ctas * ROUNDS)
+    shape = rig.row(case.ctas, case.threads, case.cluster, rig.SMEM)
+    rig.launch(kernel(case), shape, out, data)
     cycles = out.view(-1, case.cluster, 3).double().cpu() / (ROUNDS - WARM_UP)
     first, second, _ = cycles[:, 0].mean(0).tolist()
     peer = cycles[:, 1:, 0].mean().item() if case.access == "multicast" else None
-    return FenceCost(case, first, second, peer)
+    return {"case": asdict(case), "first": first, "second": second, "peer": peer}
 
 
-def measure_all() -> list[FenceCost]:
-    import torch
-
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    return [measure(case) for case in cases(sms)]
-
-
-def rows(results: list[FenceCost]) -> Iterator[tuple]:
-    for r in results:
-        c = r.case
-        told = f"{c.access} {c.nbytes} B" + ", in flight" * c.in_flight + ", other warp" * c.other
-        peer = "" if r.peer is None else f"{r.peer:.0f}"
-        yield told, c.ctas, f"{r.first:.0f}", f"{r.second:.0f}", peer
+def results() -> rig.Results:
+    return map(measure, cases(rig.sms()))

@@ -14,16 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from b200.chip.copies.tensormap import TensorMap
-from b200.chip.launch import Shape
+from harness.measure.kernels import BULK, TENSOR
 from hopper.rewrite import TARGET
-from hopper.run import Image, places_of
-from lab.h200.memory import forget
+from lab.h200 import rig
 
-TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-TRY = "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64"
 LOADS, WARM = 48, 16
-FLOAT32, BYTE = 7, 0  # element types
 BEYOND = 1 << 27  # a row that no matrix has
 
 
@@ -116,20 +111,6 @@ def beside(n: int, outside: int) -> Stage:
     return Stage(name, 128, 3, (64,), (), n, PAIR, True, APART, outside)
 
 
-COLUMNS = ("copies", "CTAs", "a cluster", "that load the same", "B a clk")
-
-
-@dataclass(frozen=True)
-class IngestRate:
-    """group: CTAs, or clusters, that load the same."""
-
-    name: str
-    ctas: int
-    group: int
-    bytes_a_clk: float
-    cluster: int = 1
-
-
 def meet(cluster: int) -> str:
     """All threads of a CTA, or of a cluster."""
     if cluster == 1:
@@ -199,15 +180,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     outside = ""
     if stage.outside:
         outside = f"setp.ge.u32 %p7, %r24, {cluster - stage.outside}; @%p7 mov.u32 %r6, {BEYOND};"
-    return f""".version 8.6
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128], .param .u64 data)
-.reqntid 64, 1, 1
-{{
-    .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
-    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+    body = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
     mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
@@ -221,7 +194,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     mul.wide.u32 %rd7, %r5, {sum(stage.bulk) * sets}; add.u64 %rd6, %rd2, %rd7;
     mov.b32 %r12, 1; mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;
     LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {size}, %r9;
-    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    FREE: {rig.TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
     add.u32 %r22, %r22, {full};
     elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {stage.nbytes};
@@ -233,7 +206,7 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     bra END;
     CONSUME: mov.b32 %r12, 0; mov.u64 %rd20, 0;
     SEE: mad.lo.u32 %r32, %r11, 8, %r9;
-    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    THERE: {rig.TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
     elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
     {release(empty, cluster)}
     RELEASED: setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64;
@@ -242,10 +215,8 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
     SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
     mov.u64 %rd21, %clock64; sub.u64 %rd22, %rd21, %rd20; st.global.u64 [%rd1], %rd22;
     END: bar.sync 0;
-    {end}
-    ret;
-}}
-"""
+    {end}"""
+    return rig.ptx(body, 64, (*rig.OUT_AND_MAP, ".u64 data"), target)
 
 
 def matrix(stage: Stage, ctas: int, group: int) -> tuple[int, int]:
@@ -256,7 +227,7 @@ def matrix(stage: Stage, ctas: int, group: int) -> tuple[int, int]:
 
 def tensormap(stage: Stage, address: int, rows: int) -> bytes:
     """The matrix's tensormap; elements of 4 bytes where a row has more than a box can have."""
-    size, kind = (4, FLOAT32) if stage.row > 256 else (1, BYTE)
+    size, kind = (4, rig.FLOAT32) if stage.row > 256 else (1, rig.BYTE)
     box = (stage.row // size, max(stage.boxes + sum(stage.shared, ()), default=1))
     return TensorMap(
         address, kind, (stage.stride // size, rows), (stage.stride,), box, (1, 1), stage.swizzle
@@ -276,29 +247,26 @@ def smem(stage: Stage) -> int:
     return stage.stages * (-(-stage.nbytes // 1024) * 1024 + 16)
 
 
-def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> IngestRate:
-    import torch
-
-    text, (rows, nbytes) = kernel(stage, group, cluster=cluster), matrix(stage, ctas, group)
-    boxes = torch.zeros(rows * stage.stride, dtype=torch.uint8, device="cuda")
-    bulk = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
-    out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
-    image = Image(text, "k", places_of(text, "k"))
+def measure(stage: Stage, ctas: int, group: int, cluster: int = 1) -> rig.Row:
+    """group: CTAs, or clusters, that load the same."""
+    shape, (rows, nbytes) = rig.row(ctas, 64, cluster, smem(stage)), matrix(stage, ctas, group)
+    out, boxes, bulk = rig.zeros(ctas), rig.room(rows * stage.stride), rig.room(nbytes)
+    image = rig.image_of(kernel(stage, group, cluster=cluster))
     offsets = [offset for offset, _, _ in image.places]
     params = parameters(stage, rows, offsets, out.data_ptr(), boxes.data_ptr(), bulk.data_ptr())
     found = []
     for _ in range(4):
         if stage.fresh:
-            forget()
-        image.launch(Shape((ctas, 1, 1), (64, 1, 1), (cluster, 1, 1), smem(stage)), params)
+            rig.forget()
+        image.launch(shape, params)
         found.append(out.double().mean().item() / (LOADS - 1 - WARM))
-    return IngestRate(stage.name, ctas, group, stage.nbytes / sorted(found[1:])[1], cluster)
+    rate = {"bytes_a_clk": stage.nbytes / sorted(found[1:])[1], "cluster": cluster}
+    return {"name": stage.name, "ctas": ctas, "group": group} | rate
 
 
-def measure_all() -> list[IngestRate]:
-    alone = [measure(stage, ctas, group) for stage in KINDS for ctas, group in PLACES]
-    fresh = FRESH + apart(FRESH)
-    alone += [measure(stage, ctas, group) for stage in fresh for ctas, group in FRESH_PLACES]
+def results() -> rig.Results:
+    for stages, of in ((KINDS, PLACES), (FRESH + apart(FRESH), FRESH_PLACES)):
+        yield from (measure(stage, *place) for stage in stages for place in of)
     clusters = [(GPC, *gpcs) for gpcs in GPCS]
     shared = SHARED + FRESH_SHARED + apart(FRESH_SHARED)
     clusters += [(stage, *of) for stage in shared for of in CLUSTERS]
@@ -308,8 +276,4 @@ def measure_all() -> list[IngestRate]:
         for n in (4, 8)
         for outside in (0, size // 2, size)
     ]
-    return alone + [measure(stage, size * n, 1, size) for stage, size, n in clusters]
-
-
-def rows(results: list[IngestRate]) -> list[tuple]:
-    return [(r.name, r.ctas, r.cluster, r.group, f"{r.bytes_a_clk:.1f}") for r in results]
+    yield from (measure(stage, size * n, 1, size) for stage, size, n in clusters)

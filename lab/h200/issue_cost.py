@@ -9,10 +9,10 @@ then both together take the longer of the two, or two issues, and else the sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import torch
 
 from hopper.rewrite import TARGET
-from lab.h200.probe import launch
+from lab.h200 import rig
 
 CHAINS, UNROLLED, ROUNDS = 8, 8, 64
 # {0}: the register of a chain, b32; %r60, %r61: values that are not known to the compiler.
@@ -59,30 +59,16 @@ ADDRESSED = {
     "red.global.add.u32": "red.relaxed.gpu.global.add.u32 [{g}], %r60;",
     "red.global.add.f32": "red.relaxed.gpu.global.add.f32 [{g}], %f60;",
 }
-COLUMNS = ("instruction", "four warps a sub-core", "one warp, one chain")
-
-
-@dataclass(frozen=True)
-class IssueCost:
-    """throughput: cycles an instruction (of a pair: for both) and sub-core, of four warps; latency:
-    of one warp with one chain.
-    """
-
-    name: str
-    throughput: float
-    latency: float
 
 
 def arithmetic(names: tuple[str, ...], chains: int, target: str = TARGET) -> str:
     """PTX. Parameters: out (cycles, u64 a warp), data (32 bytes)."""
-    step = []
-    for _ in range(UNROLLED):
-        for name in names:
-            for i in range(chains):
-                names_of = {"f": f"%f{i}", "h": f"%h{i}"}
-                text = ARITHMETIC[name].format(f"%r{i}", **names_of)
-                step.append(_moved(text, i))
-    return _kernel("\n".join(step), target)
+    step = [
+        _moved(ARITHMETIC[name].format(f"%r{i}", f=f"%f{i}", h=f"%h{i}"), i)
+        for name in names
+        for i in range(chains)
+    ]
+    return _kernel("\n".join(step * UNROLLED), target)
 
 
 def _moved(text: str, i: int) -> str:
@@ -113,14 +99,7 @@ def addressed(name: str, lanes: str, target: str = TARGET) -> str:
 def _kernel(step: str, target: str) -> str:
     use = "".join(f"xor.b32 %r62, %r62, %r{i};" for i in range(CHAINS))
     start = "".join(f"add.u32 %r{i}, %r60, {i};" for i in range(CHAINS))
-    return f""".version 8.8
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u64 data)
-{{
-    .reg .pred %p<8>; .reg .b16 %h<64>; .reg .b32 %r<80>; .reg .f32 %f<64>; .reg .b64 %rd<16>;
-    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+    body = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r72, %tid.x; and.b32 %r73, %r72, 31; shr.u32 %r74, %r72, 5;
     setp.eq.u32 %p1, %r73, 0;
     mov.b32 %r50, dyn; mad.lo.u32 %r50, %r74, 512, %r50; mad.lo.u32 %r51, %r73, 8, %r50;
@@ -140,35 +119,27 @@ def _kernel(step: str, target: str) -> str:
     {use}
     mul.wide.u32 %rd9, %r74, 8; add.u64 %rd10, %rd1, %rd9;
     @%p1 st.global.u64 [%rd10], %rd8;
-    setp.eq.u32 %p4, %r62, 0x12345; @%p4 st.global.u32 [%rd1], %r62;
-    ret;
-}}
-"""
+    setp.eq.u32 %p4, %r62, 0x12345; @%p4 st.global.u32 [%rd1], %r62;"""
+    return rig.ptx(body, target=target)
 
 
 def cycles(text: str, warps: int) -> float:
-    """Cycles of ROUNDS rounds, of the slowest warp."""
-    import torch
-
-    out = torch.zeros(warps, dtype=torch.int64, device="cuda")
-    data = torch.full((1 << 14,), 0x3C, dtype=torch.uint8, device="cuda")
-    launch(text, 1, 32 * warps, 1, out, data)
-    return out.max().item()
+    """Cycles of an instruction of each warp, where none takes turns: of the slowest warp."""
+    out, data = rig.zeros(warps), torch.full((1 << 14,), 0x3C, dtype=torch.uint8, device="cuda")
+    rig.launch(text, rig.row(1, 32 * warps, 1, rig.SMEM), out, data)
+    return out.max().item() / (ROUNDS * UNROLLED)
 
 
-def measure_all() -> list[IssueCost]:
-    found = []
+def results() -> rig.Results:
+    """throughput: cycles an instruction (of a pair: for both) and sub-core, of four warps; latency:
+    of one warp with one chain.
+    """
     for names in [(name,) for name in ARITHMETIC] + list(PAIRS):
-        many = cycles(arithmetic(names, CHAINS), 16) / (ROUNDS * UNROLLED * CHAINS * 4)
-        one = cycles(arithmetic(names, 1), 1) / (ROUNDS * UNROLLED)
-        found.append(IssueCost(" + ".join(names), many, one))
+        many = cycles(arithmetic(names, CHAINS), 16) / (CHAINS * 4)
+        one = cycles(arithmetic(names, 1), 1)
+        yield {"name": " + ".join(names), "throughput": many, "latency": one}
     for name in ADDRESSED:
         for lanes in ("one", "same", "each"):
             text = addressed(name, lanes)
-            many = cycles(text, 16) / (ROUNDS * UNROLLED * 4)
-            found.append(IssueCost(f"{name} {lanes}", many, cycles(text, 1) / (ROUNDS * UNROLLED)))
-    return found
-
-
-def rows(results: list[IssueCost]) -> list[tuple]:
-    return [(r.name, f"{r.throughput:.2f}", f"{r.latency:.1f}") for r in results]
+            many, one = cycles(text, 16) / 4, cycles(text, 1)
+            yield {"name": f"{name} {lanes}", "throughput": many, "latency": one}

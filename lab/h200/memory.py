@@ -14,87 +14,51 @@ cycles here.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import partial
+
+import torch
 
 from b200.chip.launch import Shape
 from harness.measure import published
+from harness.measure.kernels import RENDEZVOUS
 from hopper.rewrite import TARGET
-from hopper.run import Image, places_of
 from hopper.timing import between_events, graph_us
 from lab.calibrations import mcast
-from lab.h200.probe import COLD_BYTES
+from lab.calibrations.bench_kernels import tensormap
+from lab.h200 import rig
 
 SMEM = 227 << 10
 FLIGHT = [(h, s) for s in (1, 2, 4) for h in (1, 2, 4, 8, 16, 32, 64, 128, 256) if h * s <= 256]
 ALONE = [(1, 1), (2, 1), (8, 1), (32, 1), (8, 4), (32, 4)]
 TILES = (1, 2, 4, 8, 12, 16, 24, 28)  # KB of a load in rounds
 MODES = (
-    ("no_sharing", 1, 1),
-    ("explicit_mcast", 2, 1),
-    ("explicit_mcast", 4, 1),
-    ("implicit_near", 1, 2),
-    ("implicit_near", 1, 4),
-    ("implicit_near", 1, 8),
-    ("implicit_near", 1, 16),
-    ("implicit_near", 2, 2),
-    ("implicit_near", 4, 4),
+    *(("no_sharing", 1, 1), ("explicit_mcast", 2, 1), ("explicit_mcast", 4, 1)),
+    *(("implicit_near", *of) for of in ((1, 2), (1, 4), (1, 8), (1, 16), (2, 2), (4, 4))),
 )
 HOT = [(h, s) for h in (8, 16, 32, 64, 128) for s in (1, 2, 4) if h * s <= 256]
 GROUPS = (1, 2, 4, 8, 16, 132)  # CTAs that load the same tile
 SPIN, WAVES = 6000, 16
 MHZ = 1980  # of an H200 at work
-SPINNING = """mov.u64 %rd1, %clock64; add.u64 %rd1, %rd1, {spin};
+SPINNING = f"""mov.u64 %rd1, %clock64; add.u64 %rd1, %rd1, {SPIN};
 AGAIN: mov.u64 %rd2, %clock64; setp.lt.u64 %p1, %rd2, %rd1; @%p1 bra AGAIN;"""
-EMPTY = """.version 8.8
-.target {target}
-.address_size 64
-.visible .entry k(.param .u64 out, .param .u64 data)
-{{ .reg .pred %p<2>; .reg .b64 %rd<3>; {body} ret; }}
-"""
-COLUMNS = ("kind", "what", "value")
-
-
-@dataclass(frozen=True)
-class MemoryFigure:
-    """kind, and what of it: (rows of 512 B, loads under way), (mode, cluster, CTAs that share,
-    bytes of a load), or (cluster, with a barrier). value in the unit that the kind has.
-    """
-
-    kind: str
-    what: tuple
-    value: float
-
-
-def _for_hopper(text: str) -> str:
-    return text.replace(".target sm_100a", f".target {TARGET}")
 
 
 class Runner:
     """A kernel of the calibrations with its matrix."""
 
     def __init__(self, text: str, width: int, rows: int, box: tuple[int, int]):
-        import torch
-
-        text = _for_hopper(text)
-        self.image = Image(text, "k", places_of(text, "k"))
-        self.matrix = torch.zeros(rows * width, dtype=torch.float32, device="cuda")
-        self.out = torch.zeros(1024, dtype=torch.int64, device="cuda")
-        from lab.calibrations.bench_kernels import tensormap
-
-        encoded = tensormap(self.matrix, width, rows, box)
-        at = self.image.places[1][0]
-        self.params = struct.pack("<Q", self.out.data_ptr()).ljust(at, b"\0") + encoded
+        self.image = rig.image_of(text.replace(".target sm_100a", f".target {TARGET}"))
+        self.matrix = rig.zeros(rows * width, dtype=torch.float32)
+        self.out = rig.zeros(1024)
+        params = struct.pack("<Q", self.out.data_ptr()).ljust(self.image.places[1][0], b"\0")
+        self.params = params + tensormap(self.matrix, width, rows, box)
 
     def launch(self, shape: Shape) -> None:
         self.image.launch(shape, self.params)
 
-
-def forget() -> None:
-    """Nothing that was read before is in the L2, and what is there is clean."""
-    import torch
-
-    torch.ones(COLD_BYTES // 4, dtype=torch.int32, device="cuda").sum()
+    def cycles(self, ctas: int, loads: int) -> float:
+        """Cycles a load that the CTAs of the last launch wrote."""
+        return self.out[:ctas].double().mean().item() / loads
 
 
 def flight(ctas: int, height: int, stages: int, cached: bool) -> float:
@@ -105,13 +69,12 @@ def flight(ctas: int, height: int, stages: int, cached: bool) -> float:
     warm = loads // 3
     text = published.bandwidth_kernel(height, stages, loads, warm, ctas)
     run = Runner(text, published.WIDTH, ctas * (loads + stages) * height, (published.WIDTH, height))
-    shape = Shape((ctas, 1, 1), (32, 1, 1), (1, 1, 1), stages * tile + 1024)
     found = []
     for _ in range(5):
         if not cached:
-            forget()
-        run.launch(shape)
-        found.append(run.out[:ctas].double().mean().item() / (loads - 1 - warm))
+            rig.forget()
+        run.launch(rig.row(ctas, 32, 1, stages * tile + 1024))
+        found.append(run.cycles(ctas, loads - 1 - warm))
     return sorted(found[1:])[2]
 
 
@@ -120,27 +83,13 @@ def hot(ctas: int, height: int, stages: int, group: int) -> float:
     tile, loads, warm = published.WIDTH * 4 * height, 120, 40
     text = published.bandwidth_kernel(height, stages, loads, warm, ctas, 0, group)
     run = Runner(text, published.WIDTH, ctas * height, (published.WIDTH, height))
-    shape = Shape((ctas, 1, 1), (32, 1, 1), (1, 1, 1), stages * tile + 1024)
     for _ in range(3):
-        run.launch(shape)
-    return run.out[:ctas].double().mean().item() / (loads - 1 - warm)
-
-
-def relaunch(ctas: int, cluster: int, smem: int) -> float:
-    """Cycles between CTAs that follow one another on an SM."""
-    text = EMPTY.format(target=TARGET, body=SPINNING.format(spin=SPIN))
-    image = Image(text, "k", places_of(text, "k"))
-    us = []
-    for waves in (1, 1 + WAVES):
-        shape = Shape((ctas // cluster * cluster * waves, 1, 1), (192, 1, 1), (cluster, 1, 1), smem)
-        image.prepare(shape)
-        us.append(graph_us(lambda i, shape=shape: image.enqueue(shape, bytes(16))))
-    return (us[1] - us[0]) / WAVES * MHZ - SPIN
+        run.launch(rig.row(ctas, 32, 1, stages * tile + 1024))
+    return run.cycles(ctas, loads - 1 - warm)
 
 
 def shared(ctas: int, mode: str, cluster: int, group: int, tile: int) -> float:
     """TB/s into shared memory, from the difference of two launches."""
-
     width, height = 128, tile // 512
     ctas = ctas // cluster * cluster
     ctas = ctas // group * group
@@ -149,60 +98,52 @@ def shared(ctas: int, mode: str, cluster: int, group: int, tile: int) -> float:
         text = mcast.kernel(mode, cluster, group, width, height, n, ctas)
         rows = (ctas + 8) * mcast.WARPS * height * (n + 1)
         run = Runner(text, width, rows, (width, height))
-        shape = Shape((ctas, 1, 1), (32 * mcast.WARPS, 1, 1), (cluster, 1, 1), SMEM)
+        shape = rig.row(ctas, 32 * mcast.WARPS, cluster, SMEM)
         found = []
         run.launch(shape)
         for _ in range(7):
-            forget()
+            rig.forget()
             found.append(between_events(partial(run.image.enqueue, shape, run.params)))
         times.append(sorted(found)[3])
     nbytes = ctas * mcast.WARPS * tile * (rounds[1] - rounds[0])
     return nbytes / (times[1] - times[0]) / 1e6
 
 
-def empty(ctas: int, cluster: int, barrier: bool) -> float:
-    body = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;" if barrier else ""
-    text = EMPTY.format(target=TARGET, body=body)
-    image = Image(text, "k", places_of(text, "k"))
-    shape = Shape((ctas // cluster * cluster, 1, 1), (192, 1, 1), (cluster, 1, 1), SMEM)
-    image.prepare(shape)
-    params = struct.pack("<QQ", 0, 0)
-    return graph_us(lambda i: image.enqueue(shape, params))
+def call_us(body: str, ctas: int, cluster: int, smem: int) -> float:
+    """Microseconds of a call, in a graph, of CTAs that do so."""
+    shape = rig.row(ctas // cluster * cluster, 192, cluster, smem)
+    image = rig.image_of(rig.ptx(body), shape)
+    return graph_us(lambda _: image.enqueue(shape, bytes(16)))
 
 
-def measure_all() -> list[MemoryFigure]:
-    import torch
+def relaunch(ctas: int, cluster: int, smem: int) -> float:
+    """Cycles between CTAs that follow one another on an SM."""
+    ctas = ctas // cluster * cluster
+    one, more = (call_us(SPINNING, ctas * waves, cluster, smem) for waves in (1, 1 + WAVES))
+    return (more - one) / WAVES * MHZ - SPIN
 
-    ctas = torch.cuda.get_device_properties(0).multi_processor_count
-    found = []
+
+def results() -> rig.Results:
+    ctas = rig.sms()
+
+    def of(kind: str, value: float, *what: object) -> rig.Row:
+        return {"kind": kind, "what": what, "value": value}
+
     for height, stages in FLIGHT:
-        found.append(
-            MemoryFigure("dram", (height, stages), flight(ctas, height, stages, cached=False))
-        )
-        found.append(
-            MemoryFigure("l2", (height, stages), flight(ctas, height, stages, cached=True))
-        )
+        for kind, cached in (("dram", False), ("l2", True)):
+            yield of(kind, flight(ctas, height, stages, cached), height, stages)
     for height, stages in ALONE:
-        found.append(
-            MemoryFigure("alone", (height, stages), flight(1, height, stages, cached=True))
-        )
+        yield of("alone", flight(1, height, stages, cached=True), height, stages)
     for group in GROUPS:
         for height, stages in HOT:
-            found.append(
-                MemoryFigure("hot", (height, stages, group), hot(ctas, height, stages, group))
-            )
-    for cluster, resident in ((1, ctas), (2, ctas), (4, 120)):
-        found.append(MemoryFigure("waves", (cluster, SMEM), relaunch(resident, cluster, SMEM)))
-    found.append(MemoryFigure("waves", (1, 100 << 10), relaunch(2 * ctas, 1, 100 << 10)))
-    for mode, cluster, group in MODES:
+            yield of("hot", hot(ctas, height, stages, group), height, stages, group)
+    waves = (1, ctas, SMEM), (2, ctas, SMEM), (4, 120, SMEM), (1, 2 * ctas, 100 << 10)
+    for cluster, resident, smem in waves:
+        yield of("waves", relaunch(resident, cluster, smem), cluster, smem)
+    for mode in MODES:
         for tile in TILES:
-            value = shared(ctas, mode, cluster, group, tile << 10)
-            found.append(MemoryFigure("shared", (mode, cluster, group, tile << 10), value))
+            yield of("shared", shared(ctas, *mode, tile << 10), *mode, tile << 10)
     for cluster in (1, 2, 4, 8):
         for barrier in (False, True):
-            found.append(MemoryFigure("empty", (cluster, barrier), empty(104, cluster, barrier)))
-    return found
-
-
-def rows(results: list[MemoryFigure]) -> list[tuple]:
-    return [(r.kind, ", ".join(map(str, r.what)), f"{r.value:.2f}") for r in results]
+            us = call_us(RENDEZVOUS * barrier, 104, cluster, SMEM)
+            yield of("empty", us, cluster, barrier)

@@ -12,15 +12,12 @@ holds twice over, so each writes back as much as it stores.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-from b200.chip.copies.tensormap import TensorMap
 from b200.chip.launch import Shape
+from harness.measure.kernels import BULK, TENSOR
 from hopper.rewrite import TARGET
-from hopper.run import Image, places_of
 from hopper.timing import graph_us
-from lab.h200.ingest import BULK, BYTE, TENSOR, TRY
+from lab.h200 import rig
 
 STAGE, STAGES = 16384, 8
 PITCH, BOX = 4096, 128  # bytes from row to row of boxes; rows and bytes of a row of one
@@ -28,7 +25,6 @@ ACROSS = PITCH // BOX
 ROW = 512  # bytes that a warp stores at once
 WARPS = 4
 PART = 256  # bytes of a row that a CTA stores
-SWIZZLE_128 = 3
 POOL = 240 << 20  # bytes that take turns, of what is read and of what is stored
 STEPS = (4, 15, 31, 61)
 STORED = ((0, 1), (512, 8), (512, 4), (512, 2), (512, 1), (1024, 1), (2048, 1), (4096, 1))
@@ -41,19 +37,6 @@ KINDS = {
     "boxes": STORED[::2] + STORED[7:8],
     "hits": STORED[:5:4] + STORED[6:],
 }
-COLUMNS = ("kind", "read, MB", "stored, MB", "at once, KB", "us")
-
-
-@dataclass(frozen=True)
-class MixedTime:
-    """read, stored: bytes of a call; burst: that a CTA stores at once; every: so many steps."""
-
-    kind: str
-    read: int
-    stored: int
-    burst: int
-    every: int
-    us: float
 
 
 def of_cta(steps: int, stored: int, every: int) -> int:
@@ -128,14 +111,7 @@ def kernel(
     param, address = ".u64 data", "ld.param.u64 %rd1, [data];"
     if kind == "boxes":
         param, address = ".align 64 .b8 data[128]", "mov.b64 %rd6, data; cvta.param.u64 %rd1, %rd6;"
-    return f""".version 8.6
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param {param}, .param .u64 out) .reqntid {32 * WARPS}, 1, 1
-{{
-    .reg .pred %p<8>; .reg .b32 %r<24>; .reg .b64 %rd<12>;
-    {address} ld.param.u64 %rd7, [out];
+    body = f"""{address} ld.param.u64 %rd7, [out];
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; and.b32 %r3, %r1, 31; shr.u32 %r4, %r1, 5;
     mov.b32 %r9, dyn; setp.ne.u32 %p1, %r1, 0; mul.lo.u32 %r23, %r2, {blocks(steps)};
     mul.wide.u32 %rd3, %r2, {steps * STAGE}; add.u64 %rd2, %rd1, %rd3; mov.u64 %rd10, %rd2;
@@ -153,7 +129,7 @@ def kernel(
     mov.b32 %r10, 0; mov.b32 %r12, 0; mov.b32 %r16, 0;
     STEP: mad.lo.u32 %r15, %r12, 8, %r9; add.u32 %r15, %r15, {full};
     mad.lo.u32 %r14, %r12, {STAGE}, %r9;
-    WAIT: {TRY} %p3, [%r15], %r16; @!%p3 bra WAIT;
+    WAIT: {rig.TRY} %p3, [%r15], %r16; @!%p3 bra WAIT;
     bar.sync 0;
     add.u32 %r18, %r10, {STAGES}; setp.ge.or.u32 %p2, %r18, {steps}, %p1; @%p2 bra LOADED;
     {load}
@@ -162,10 +138,8 @@ def kernel(
     mov.b32 %r12, 0; xor.b32 %r16, %r16, 1;
     SAME: add.u32 %r10, %r10, 1; setp.lt.u32 %p5, %r10, {steps}; @%p5 bra STEP;
     {behind}
-    {last}
-    ret;
-}}
-"""
+    {last}"""
+    return rig.ptx(body, 32 * WARPS, (param, ".u64 out"), target)
 
 
 def sizes(kind: str, ctas: int, steps: int, stored: int, every: int) -> tuple[int, int]:
@@ -175,28 +149,23 @@ def sizes(kind: str, ctas: int, steps: int, stored: int, every: int) -> tuple[in
 
 
 def shape_of(ctas: int) -> Shape:
-    return Shape((ctas, 1, 1), (32 * WARPS, 1, 1), (1, 1, 1), STAGES * (STAGE + 8))
+    return rig.row(ctas, 32 * WARPS, 1, STAGES * (STAGE + 8))
 
 
 def parameters(kind: str, ctas: int, steps: int, data: int, out: int) -> bytes:
     """The parameters of a kernel that loads and stores from these addresses on."""
-    first = struct.pack("<Q", data)
     if kind == "boxes":
-        rows = ctas * blocks(steps) * BOX
-        shape = (data, BYTE, (PITCH, rows), (PITCH,), (BOX, BOX), (1, 1), SWIZZLE_128)
-        first = TensorMap(*shape).encode()
+        first = rig.matrix(data, PITCH, ctas * blocks(steps) * BOX, (BOX, BOX))
+    else:
+        first = struct.pack("<Q", data)
     return first + struct.pack("<Q", out)
 
 
-def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> MixedTime:
-    import torch
-
-    text = kernel(kind, steps, stored, every, ctas)
-    image = Image(text, "k", places_of(text, "k"))
-    shape = shape_of(ctas)
-    image.prepare(shape)
-    room = sizes(kind, ctas, steps, stored, every)
-    pools = [torch.zeros(max(POOL, 2 * n), dtype=torch.uint8, device="cuda") for n in room]
+def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> rig.Row:
+    """read, stored: bytes of a call; burst: that a CTA stores at once; every: so many steps."""
+    shape, room = shape_of(ctas), sizes(kind, ctas, steps, stored, every)
+    image = rig.image_of(kernel(kind, steps, stored, every, ctas), shape)
+    pools = [rig.room(max(POOL, 2 * n)) for n in room]
     turns = [pool.numel() // max(n, 1) for pool, n in zip(pools, room, strict=True)]
     if kind == "hits":
         turns[0] = 1
@@ -206,22 +175,14 @@ def measure(kind: str, ctas: int, steps: int, stored: int, every: int) -> MixedT
         return parameters(kind, ctas, steps, *(p.data_ptr() + i % t * n for p, t, n in places))
 
     us = graph_us(lambda i: image.enqueue(shape, params(i)))
-    return MixedTime(kind, ctas * steps * STAGE, room[1], stored, every, us)
+    of = {"kind": kind, "read": ctas * steps * STAGE, "stored": room[1]}
+    return of | {"burst": stored, "every": every, "us": us}
 
 
-def measure_all() -> list[MixedTime]:
-    import torch
-
-    ctas = torch.cuda.get_device_properties(0).multi_processor_count
-    return [
-        measure(kind, ctas, n, *of)
+def results() -> rig.Results:
+    return (
+        measure(kind, rig.sms(), n, *of)
         for kind, stores in KINDS.items()
         for n in (STEPS[1:] if kind == "boxes" else STEPS)  # a few boxes a turn stay in the L2
         for of in stores
-    ]
-
-
-def rows(results: list[MixedTime]) -> Iterator[tuple]:
-    for r in results:
-        read, stored, burst = f"{r.read / 1e6:.1f}", f"{r.stored / 1e6:.2f}", f"{r.burst / 1024:g}"
-        yield r.kind, read, stored, burst, f"{r.us:.2f}"
+    )

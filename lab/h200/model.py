@@ -27,28 +27,26 @@ from b200 import records
 from b200.clock import digest
 from b200.command_line import Parser, writable
 from harness.qualify.h200_clock import Modelled, model
+from lab.tables import markdown
 
 
 def table(results: list[Modelled], measured: dict[str, float]) -> str:
-    lines = ["| kernel | modelled us | measured us | error |", "|---|---|---|---|"]
-    errors = []
+    rows, errors = [], []
     for r in results:
-        real = measured.get(r.pack)
-        if r.us is None:
-            lines.append(f"| {r.pack} | - | {real or '-'} | {r.message} |")
-            continue
-        text = ""
-        if real:
-            errors.append(r.us / real - 1)
-            text = f"{errors[-1]:+.1%}"
-        lines.append(f"| {r.pack} | {r.us:.2f} | {f'{real:.2f}' if real else '-'} | {text} |")
+        real, error = measured.get(r.pack), r.message
+        if r.us is not None:
+            errors += [r.us / real - 1] if real else []
+            error = f"{errors[-1]:+.1%}" if real else ""
+        us, real = ("-" if us is None else f"{us:.2f}" for us in (r.us, real))
+        rows.append((r.pack, us, real, error))
+    text = markdown.table(("kernel", "modelled us", "measured us", "error"), rows)
     if errors:
         off = [abs(e) for e in errors]
-        lines.append(
-            f"\n{len(off)} kernels: mean error {statistics.mean(off):.1%}, worst {max(off):.1%}, "
+        text += (
+            f"\n\n{len(off)} kernels: mean error {statistics.mean(off):.1%}, worst {max(off):.1%}, "
             f"mean of modelled over measured {1 + statistics.mean(errors):.2f}"
         )
-    return "\n".join(lines)
+    return text
 
 
 def main(argv: Sequence[str]) -> int:

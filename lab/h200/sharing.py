@@ -14,15 +14,12 @@ of the times when they see stages, by stage. By the chip's global timer, whose s
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from b200.chip.copies.tensormap import TensorMap
-from b200.chip.launch import Shape
-from hopper.rewrite import TARGET
-from hopper.run import Image, places_of
-from lab.h200.ingest import BYTE, TENSOR, TRY, begin, meet, release
-from lab.h200.memory import forget
+import torch
+
+from lab.h200 import rig
+from lab.h200.ingest import TENSOR, begin, meet, release
 
 LOADS = 48  # stages that a CTA sees
 ROW, ROWS = 128, 128  # of a box, of which a stage has two
@@ -59,23 +56,6 @@ class Launch:
         return cluster % self.tiles if self.apart else cluster // self.share
 
 
-COLUMNS = (
-    *("CTAs", "a cluster", "stages", "coupled", "load the same", "us", "TB/s", "start us"),
-    f"{', '.join(str(1 + stage) for stage in SHOWN)}: us",
-)
-
-
-@dataclass(frozen=True)
-class RingRate:
-    """us: from the first start to the last stage seen. bytes_a_ns: that arrive in all SMs."""
-
-    launch: Launch
-    us: float
-    bytes_a_ns: float
-    start: float
-    drift: tuple[float, ...]
-
-
 LAUNCHES = (
     *(
         Launch(128, cluster, share, apart, stages, coupled)
@@ -107,15 +87,7 @@ def kernel(launch: Launch) -> str:
         again = f"""setp.lt.u32 %p6, %r4, {launch.tiles}; @%p6 bra FIRST;
     mov.b32 %r6, {2 * ROWS * launch.stages}; mul.lo.u32 %r21, %r2, %r6;
     FIRST:"""
-    return f""".version 8.6
-.target {TARGET}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128])
-.reqntid 64, 1, 1
-{{
-    .reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
-    ld.param.u64 %rd1, [out]; mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
+    body = f"""ld.param.u64 %rd1, [out]; mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
     mul.wide.u32 %rd5, %r2, {8 * (LOADS + 1)}; add.u64 %rd1, %rd1, %rd5;
     mov.u64 %rd20, %globaltimer;
@@ -129,7 +101,7 @@ def kernel(launch: Launch) -> str:
     mov.b32 %r12, 1; mov.b32 %r6, 0;
     {again}
     LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
-    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    FREE: {rig.TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
     add.u32 %r22, %r22, {full}; add.u32 %r23, %r21, {ROWS};
     elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {STAGE};
@@ -142,7 +114,7 @@ def kernel(launch: Launch) -> str:
     bra END;
     CONSUME: mov.b32 %r12, 0;
     SEE: mad.lo.u32 %r32, %r11, 8, %r9; add.u64 %rd1, %rd1, 8;
-    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    THERE: {rig.TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
     elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
     {release(empty, releases)}
     mov.u64 %rd20, %globaltimer; st.global.u64 [%rd1], %rd20;
@@ -150,36 +122,31 @@ def kernel(launch: Launch) -> str:
     setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
     SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
     END: bar.sync 0;
-    {meet(launch.cluster)}
-    ret;
-}}
-"""
+    {meet(launch.cluster)}"""
+    return rig.ptx(body, 64, rig.OUT_AND_MAP)
 
 
 def tensormap(launch: Launch, address: int) -> bytes:
     """The tensormap of the matrix, or of its first box alone."""
-    shape = (ROW, ROWS if launch.outside else launch.rows)
-    return TensorMap(address, BYTE, shape, (ROW,), (ROW, ROWS), (1, 1), 3).encode()
+    return rig.matrix(address, ROW, ROWS if launch.outside else launch.rows, (ROW, ROWS))
 
 
 def smem(launch: Launch) -> int:
     return launch.stages * (STAGE + 16)
 
 
-def measure(launch: Launch) -> RingRate:
-    import torch
-
-    text = kernel(launch)
-    data = torch.zeros(launch.rows * ROW, dtype=torch.uint8, device="cuda")
-    out = torch.zeros(launch.ctas, LOADS + 1, dtype=torch.int64, device="cuda")
-    image = Image(text, "k", places_of(text, "k"))
-    map_at = image.places[1][0]
-    params = struct.pack("<Q", out.data_ptr()).ljust(map_at, b"\0")
+def measure(launch: Launch) -> rig.Row:
+    """us: from the first start to the last stage seen. bytes_a_ns: that arrive in all SMs."""
+    image, data = rig.image_of(kernel(launch)), rig.room(launch.rows * ROW)
+    out, shape = (
+        rig.zeros(launch.ctas, LOADS + 1),
+        rig.row(launch.ctas, 64, launch.cluster, smem(launch)),
+    )
+    params = struct.pack("<Q", out.data_ptr()).ljust(image.places[1][0], b"\0")
     params += tensormap(launch, data.data_ptr())
-    shape = Shape((launch.ctas, 1, 1), (64, 1, 1), (launch.cluster, 1, 1), smem(launch))
     found = []
     for _ in range(RUNS):
-        forget()
+        rig.forget()
         image.launch(shape, params)
         times = out.cpu().double() / 1e3
         found.append((float(times[:, -1].max() - times[:, 0].min()), times))
@@ -191,21 +158,10 @@ def measure(launch: Launch) -> RingRate:
     spread = torch.stack(
         [times[of].max(0).values - times[of].min(0).values for of in members.values()]
     ).mean(0)
-    delivered = launch.ctas * LOADS * STAGE / (us * 1e3)
-    drift = tuple(round(float(spread[1 + stage]), 3) for stage in SHOWN)
-    return RingRate(launch, us, delivered, round(float(spread[0]), 3), drift)
+    drift = [round(float(spread[stage]), 3) for stage in (0, *(1 + stage for stage in SHOWN))]
+    rate = {"us": us, "bytes_a_ns": launch.ctas * LOADS * STAGE / (us * 1e3)}
+    return {"launch": asdict(launch)} | rate | {"start": drift[0], "drift": drift[1:]}
 
 
-def measure_all() -> list[RingRate]:
-    return [measure(launch) for launch in LAUNCHES]
-
-
-def rows(results: list[RingRate]) -> Iterator[tuple]:
-    for r in results:
-        of = r.launch
-        same = f"{of.share} {'apart' if of.apart else 'neighbours'}" if of.share > 1 else "none"
-        same = f"none, {of.ctas - of.tiles} from the L2" if of.again else same
-        same = "none, outside of the tensor" if of.outside else same
-        form = of.ctas, of.cluster, of.stages, "yes" if of.coupled else "", same
-        times = f"{r.us:.1f}", f"{r.bytes_a_ns / 1e3:.2f}", f"{r.start:.2f}"
-        yield *form, *times, ", ".join(f"{d:.2f}" for d in r.drift)
+def results() -> rig.Results:
+    return map(measure, LAUNCHES)

@@ -13,13 +13,10 @@ stored to lately; clk: of a CTA until its last store is issued.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-from b200.chip.launch import Shape
 from hopper.rewrite import TARGET
-from hopper.run import Image, places_of
 from hopper.timing import graph_us
+from lab.h200 import rig
 
 STEP = 4096  # bytes of a CTA
 PATTERNS = ("halves", "lone halves", "sectors", "rows", "lines", "red rows", "red lines")
@@ -27,16 +24,6 @@ STEPS = (2, 8, 32, 128)
 FEW, FEW_STEPS = 64, 8  # CTAs that leave the L2 time
 POOL = 480 << 20  # bytes that take turns: more than the L2 holds
 WIDTH = 256  # bytes of a row that a CTA stores, of rows that all CTAs make up
-COLUMNS = ("pattern", "CTAs", "MB", "us", "clk of a CTA")
-
-
-@dataclass(frozen=True)
-class StoreTime:
-    pattern: str
-    ctas: int
-    nbytes: int
-    us: float
-    clk: float
 
 
 def _place(pattern: str, ctas: int, steps: int) -> tuple[str, int, int, int]:
@@ -57,13 +44,7 @@ def kernel(pattern: str, ctas: int, steps: int, target: str = TARGET) -> str:
     store, data = "st.global.L1::no_allocate.v4.b32", "{%r1, %r2, %r3, %r4}"
     if pattern.startswith("red"):
         store, data = "red.global.add.v4.f32", "{%f1, %f1, %f1, %f1}"
-    return f""".version 8.6
-.target {target}
-.address_size 64
-.visible .entry k(.param .u64 out, .param .u64 data) .reqntid 128, 1, 1
-{{
-    .reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<2>;
-    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+    body = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; and.b32 %r3, %r1, 31; shr.u32 %r4, %r1, 5;
     {place}
     mul.wide.u32 %rd3, %r2, {apart}; add.u64 %rd2, %rd2, %rd3;
@@ -76,38 +57,18 @@ def kernel(pattern: str, ctas: int, steps: int, target: str = TARGET) -> str:
     add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, {steps}; @%p1 bra STEP;
     mov.u64 %rd11, %clock64; sub.u64 %rd11, %rd11, %rd10;
     mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
-    setp.eq.u32 %p2, %r1, 0; @%p2 st.global.u64 [%rd1], %rd11;
-    ret;
-}}
-"""
+    setp.eq.u32 %p2, %r1, 0; @%p2 st.global.u64 [%rd1], %rd11;"""
+    return rig.ptx(body, 128, target=target)
 
 
-def measure(pattern: str, ctas: int, steps: int) -> StoreTime:
-    import torch
-
-    text, size = kernel(pattern, ctas, steps), ctas * STEP * steps
-    image, shape = (
-        Image(text, "k", places_of(text, "k")),
-        Shape((ctas, 1, 1), (128, 1, 1), (1, 1, 1), 0),
-    )
-    image.prepare(shape)
-    turns = max(2, POOL // size)
-    room = 2 * size if pattern == "lone halves" else size
-    data = torch.zeros(turns * room, dtype=torch.uint8, device="cuda")
-    out = torch.zeros(ctas, dtype=torch.int64, device="cuda")
-    params = [struct.pack("<QQ", out.data_ptr(), data.data_ptr() + i * room) for i in range(turns)]
-    us = graph_us(lambda i: image.enqueue(shape, params[i % turns]))
-    return StoreTime(pattern, ctas, size, us, out.double().mean().item())
-
-
-def measure_all() -> list[StoreTime]:
-    import torch
-
-    everyone = torch.cuda.get_device_properties(0).multi_processor_count
-    runs = [(everyone, n) for n in STEPS] + [(FEW, FEW_STEPS)]
-    return [measure(pattern, ctas, n) for pattern in PATTERNS for ctas, n in runs]
-
-
-def rows(results: list[StoreTime]) -> Iterator[tuple]:
-    for r in results:
-        yield r.pattern, r.ctas, f"{r.nbytes / 1e6:.1f}", f"{r.us:.2f}", f"{r.clk:.0f}"
+def results() -> rig.Results:
+    for pattern in PATTERNS:
+        for ctas, steps in (*((rig.sms(), n) for n in STEPS), (FEW, FEW_STEPS)):
+            size, shape = ctas * STEP * steps, rig.row(ctas, 128)
+            image = rig.image_of(kernel(pattern, ctas, steps), shape)
+            turns, each = max(2, POOL // size), 2 * size if pattern == "lone halves" else size
+            data, out = rig.room(turns * each).data_ptr(), rig.zeros(ctas)
+            params = [struct.pack("<QQ", out.data_ptr(), data + i * each) for i in range(turns)]
+            us = graph_us(lambda i: image.enqueue(shape, params[i % turns]))  # noqa: B023
+            of = {"pattern": pattern, "ctas": ctas, "nbytes": size}
+            yield of | {"us": us, "clk": out.double().mean().item()}

@@ -8,11 +8,9 @@ pause. us: from the start of the first CTA to the end of the last one, the mean 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import torch
 
-from hopper.run import Image, places_of
-from lab.h200.memory import forget
+from lab.h200 import rig
 from lab.h200.mixed import POOL, STAGE, kernel, parameters, shape_of, sizes
 
 FIRST = "mov.u64 %rd11, %globaltimer;"
@@ -25,47 +23,24 @@ PAUSE = 1_000_000  # clk
 ROUNDS = 24
 STEPS = (1, 4, 8, 15, 31, 61)
 FEW = (32, 64)  # CTAs
-COLUMNS = ("kind", "CTAs", "read, MB", *BEFORE)
 
 
-@dataclass(frozen=True)
-class ReadTime:
-    """read: bytes of a call."""
-
-    kind: str
-    before: str
-    ctas: int
-    read: int
-    us: float
-
-
-def make_ready(before: str, pool) -> None:
-    import torch
-
-    if before == "read":
-        forget()
-    elif before == "half":
-        forget()
-        half = torch.cuda.get_device_properties(0).L2_cache_size // 2
-        pool[:half].zero_()
-    else:
+def make_ready(before: str, pool: torch.Tensor) -> None:
+    if before in ("read", "half"):
+        rig.forget()
+    if before == "half":
+        pool[: torch.cuda.get_device_properties(0).L2_cache_size // 2].zero_()
+    elif before != "read":
         pool.zero_()
-        if before == "waited":
-            torch.cuda._sleep(PAUSE)
+    if before == "waited":
+        torch.cuda._sleep(PAUSE)
 
 
-def measure(kind: str, before: str, ctas: int, steps: int) -> ReadTime:
-    import torch
-
-    text = kernel(kind, steps, 0, 1, ctas, first=FIRST, last=LAST)
-    image = Image(text, "k", places_of(text, "k"))
-    shape = shape_of(ctas)
-    image.prepare(shape)
-    room = sizes(kind, ctas, steps, 0, 1)[0]
-    data, written = (
-        torch.zeros(n, dtype=torch.uint8, device="cuda") for n in (max(POOL, 2 * room), POOL)
-    )
-    out = torch.zeros(ctas, 2, dtype=torch.int64, device="cuda")
+def measure(kind: str, before: str, ctas: int, steps: int) -> rig.Row:
+    """read: bytes of a call."""
+    shape, room = shape_of(ctas), sizes(kind, ctas, steps, 0, 1)[0]
+    image = rig.image_of(kernel(kind, steps, 0, 1, ctas, first=FIRST, last=LAST), shape)
+    data, written, out = rig.room(max(POOL, 2 * room)), rig.room(POOL), rig.zeros(ctas, 2)
     turns, times = data.numel() // room, []
     for i in range(ROUNDS):
         make_ready(before, written)
@@ -74,25 +49,15 @@ def measure(kind: str, before: str, ctas: int, steps: int) -> ReadTime:
         started, ended = out.cpu().unbind(1)
         times.append(int(ended.max() - started.min()) / 1e3)
     usual = sorted(times)[ROUNDS // 4 : -ROUNDS // 4]
-    return ReadTime(kind, before, ctas, ctas * steps * STAGE, sum(usual) / len(usual))
+    of = {"kind": kind, "before": before, "ctas": ctas, "read": ctas * steps * STAGE}
+    return of | {"us": sum(usual) / len(usual)}
 
 
-def measure_all() -> list[ReadTime]:
-    import torch
-
-    every = torch.cuda.get_device_properties(0).multi_processor_count
-    return [
+def results() -> rig.Results:
+    return (
         measure(kind, before, ctas, n)
         for kind in ("along", "boxes")
-        for ctas in (*FEW, every)
+        for ctas in (*FEW, rig.sms())
         for n in STEPS
         for before in BEFORE
-    ]
-
-
-def rows(results: list[ReadTime]) -> Iterator[tuple]:
-    found: dict[tuple[str, int, int], dict[str, float]] = {}
-    for r in results:
-        found.setdefault((r.kind, r.ctas, r.read), {})[r.before] = r.us
-    for (kind, ctas, read), us in found.items():
-        yield kind, ctas, f"{read / 1e6:.1f}", *(f"{us[b]:.2f}" for b in BEFORE)
+    )

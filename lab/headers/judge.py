@@ -16,7 +16,17 @@ from b200.errors import EmulatorError
 from lab import exact_rounding
 from lab.headers.domains import chosen, enumerated
 from lab.headers.programs import Call
-from lab.headers.values import ENUMS, FLOATS, THREADS, TYPES, Type, floats, inputs
+from lab.headers.values import (
+    ENUMS,
+    FLOATS,
+    INFINITY,
+    SIGN,
+    THREADS,
+    TYPES,
+    Type,
+    floats,
+    inputs,
+)
 
 Words = dict[str, np.ndarray]  # "p0", "p1", .., "r": (THREADS, count) words
 
@@ -112,9 +122,7 @@ def on_host(library: Path) -> Callable[[Call, str, Words], Expected]:
 
 def is_nan(words: np.ndarray, kind: str) -> np.ndarray:
     if kind in FLOATS:
-        exponent, mantissa = FLOATS[kind]
-        magnitude = words & words.dtype.type((1 << exponent + mantissa) - 1)
-        return magnitude > words.dtype.type(((1 << exponent) - 1) << mantissa)
+        return (words & words.dtype.type(SIGN[kind] - 1)) > words.dtype.type(INFINITY[kind])
     if kind in ("e4m3", "e5m2"):
         return (words & 0x7F) > (0x7E if kind == "e4m3" else 0x7C)
     return words == 0xFF if kind == "e8m0" else np.zeros(words.shape, bool)
@@ -122,9 +130,9 @@ def is_nan(words: np.ndarray, kind: str) -> np.ndarray:
 
 def ordered(words: np.ndarray, kind: str) -> np.ndarray:
     """Words of a float kind on a line on which neighbours differ by one; both zeros are 0."""
-    exponent, mantissa = FLOATS[kind]
-    magnitude = (words & words.dtype.type((1 << exponent + mantissa) - 1)).astype(object)
-    return np.where(words >> words.dtype.type(exponent + mantissa), -magnitude, magnitude)
+    sign = words.dtype.type(SIGN[kind])
+    magnitude = (words & (sign - words.dtype.type(1))).astype(object)
+    return np.where(words & sign, -magnitude, magnitude)
 
 
 def difference(found: np.ndarray, wanted: np.ndarray, kind: str) -> np.ndarray:
@@ -153,7 +161,7 @@ def rounded(exact: np.ndarray, kind: Type) -> np.ndarray:
             found.append(exact_rounding.nearest(value, kind.kind, "rn", negative))
         else:
             found.append(exact_rounding.special(high, kind.kind))
-    return np.array(found, np.uint64).astype(kind.word).reshape(exact.shape)
+    return kind.words(found).reshape(exact.shape)
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def _by_hand(nvcc: Path, folder: Path, programs: Sequence[Program], of_cub: bool
 
 def _outcome(gpu: Gpu, ptx: str, program: Program) -> tuple[str, str]:
     given, out = groups.given(), np.zeros(groups.OUTPUTS, np.uint32)
-    expected = np.asarray(program.expected(given)).astype(np.uint32)
+    expected = np.hstack(program.expected(given)).astype(np.uint32)
     shape = ((program.grid, 1, 1), (groups.THREADS, 1, 1), (program.cluster, 1, 1))
     try:
         gpu.launch(ptx, program.name, *shape, args=[given, out], cooperative=program.cooperative)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,8 @@ EDGES = 16  # the first EDGES * EDGES threads take every pair of the edges of tw
 
 # The kinds of an element: f16 bf16 f32 f64, i and u with bits, and small floats by their name.
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+SIGN = {kind: 1 << exponent + mantissa for kind, (exponent, mantissa) in FLOATS.items()}
+INFINITY = {kind: SIGN[kind] - (1 << mantissa) for kind, (_, mantissa) in FLOATS.items()}
 SMALL = {"e5m2": 8, "e4m3": 8, "e8m0": 8, "e3m2": 6, "e2m3": 6, "e2m1": 4}
 
 
@@ -31,6 +35,12 @@ class Type:
     @property
     def size(self) -> int:
         return self.word.itemsize * self.count
+
+    def words(self, numbers: Iterable[Any]) -> np.ndarray:
+        """Whole numbers, modulo what a word holds, a value in each row."""
+        top = (1 << 8 * self.word.itemsize) - 1
+        found = np.array([int(number) & top for number in numbers], np.uint64)
+        return found.astype(self.word).reshape(-1, self.count)
 
 
 def _types() -> dict[str, Type]:
@@ -77,7 +87,7 @@ ENUMS = {
 def float_edges(kind: str) -> list[int]:
     """Zeros, ones, infinities, a NaN, the ends of normal and subnormal numbers, halves."""
     exponent, mantissa = FLOATS[kind]
-    sign, infinity = 1 << exponent + mantissa, ((1 << exponent) - 1) << mantissa
+    sign, infinity = SIGN[kind], INFINITY[kind]
     one = ((1 << exponent - 1) - 1) << mantissa
     half, two = one - (1 << mantissa), one + (1 << mantissa)
     five_halves = two + (1 << mantissa - 2)
@@ -129,7 +139,7 @@ def _random(kind: str, draw: np.random.Generator, size: int, word: np.dtype) -> 
         exponent, mantissa = FLOATS[kind]
         near = (1 << exponent - 1) - 1 + draw.integers(-4, 5, size)
         fraction = words & word.type((1 << mantissa) - 1)
-        sign = words & word.type(1 << exponent + mantissa)
+        sign = words & word.type(SIGN[kind])
         moderate = sign | fraction | (near.astype(word) << word.type(mantissa))
         words = np.where(draw.random(size) < 0.5, words, moderate)
     return words

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from b200.chip.launch import Shape
 from b200.command_line import Parser
-from harness.qualify.packing import results_of
 from hopper import toolchain
 from hopper.errors import HopperError
 from hopper.pack import Pack, PackedLaunch, load, storages
@@ -26,6 +25,7 @@ from hopper.rewrite import retarget
 from hopper.run import HopperKernel, require_gpu
 from hopper.run_pack import buffers_of
 from lab.packs.official import OfficialCases
+from utils import outputs_of
 
 if TYPE_CHECKING:
     import torch
@@ -87,16 +87,16 @@ def with_copied_inputs(call: Callable[[bytes], None], sets: list[Inputs], calls:
     """What is wrong where all calls have one set of tensors, into which inputs are copied."""
     import torch
 
-    right = [[c.clone() for c in results_of(inputs.data)] for inputs in sets]
+    right = [[c.clone() for c in outputs_of(inputs.data)] for inputs in sets]
     sources = [[t.clone() for t in inputs.tensors] for inputs in sets]
     shared, stored = sets[0], []
     for _, source in zip(range(calls), cycle(sources)):
         for tensor, of in zip(shared.tensors, source, strict=True):
             tensor.copy_(of)
-        for c in results_of(shared.data):
+        for c in outputs_of(shared.data):
             c.fill_(float("nan"))
         call(shared.params)
-        stored.append([c.clone() for c in results_of(shared.data)])
+        stored.append([c.clone() for c in outputs_of(shared.data)])
     off = [
         i
         for i, (found, wanted) in enumerate(zip(stored, cycle(right)))

@@ -13,10 +13,11 @@ from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.evaluator.cases import Case
-from harness.qualify.packing import NoLaunch, Packer, make_data, results_of
+from harness.qualify.packing import NoLaunch, Packer, make_data
 from hopper.pack import to_gpu
 from reference import check_implementation
 from task import PROBLEMS, Problem, find_problem
+from utils import outputs_of
 
 
 class OfficialCases:
@@ -26,7 +27,7 @@ class OfficialCases:
         return to_gpu(make_data(case))
 
     def check(self, data: Any) -> str:
-        results = results_of(data)
+        results = outputs_of(data)
         return check_implementation(data, results if isinstance(data[0], list) else results[0])[1]
 
 

@@ -76,9 +76,7 @@ def kinds(points: list[dict], record: dict, public: dict, rows: list[dict]) -> l
     for kind, part in ladder.groups(strangers.timed(rows), lambda r: r["kind"]).items():
         if len(part) >= FEWEST and _median(part) > LARGE:
             parts[f"{kind}, strangers"] = part
-    errors = {name: [ladder.error(r) for r in part] for name, part in parts.items()}
-    found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
-    return sorted(found, key=lambda kind: -kind[0])
+    return others.medians(parts)
 
 
 def whole(points: list[dict], record: dict, public: dict, rows: list[dict]) -> list[Median]:
@@ -89,9 +87,7 @@ def whole(points: list[dict], record: dict, public: dict, rows: list[dict]) -> l
         "all of strangers": strangers.timed(rows),
         "all others": others_points,
     }
-    errors = {name: [ladder.error(p) for p in part] for name, part in parts.items()}
-    found = [(statistics.median(map(abs, e)), name, e) for name, e in errors.items()]
-    return sorted(found, key=lambda each: -each[0])
+    return others.medians(parts)
 
 
 def judging(points: list[dict]) -> list[dict]:
@@ -104,10 +100,7 @@ def clock(points: list[dict], record: dict, public: dict, rows: list[dict]) -> s
     others, then by kind; the largest median first.
     """
     given = points, record, public, rows
-    found = []
-    for median, name, errors in whole(*given) + kinds(*given):
-        ends = f"{min(errors):+.0%} .. {max(errors):+.0%}" if len(errors) >= FEWEST else ""
-        found.append((name, len(errors), f"{median:.1%}", ends))
+    found = [others.spread(name, e, FEWEST) for _, name, e in whole(*given) + kinds(*given)]
     header = ("kind of kernel", "published times", "median error", "modelled over published")
     return markdown.table(header, found)
 

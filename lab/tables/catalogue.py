@@ -6,9 +6,9 @@ is a folder with the published measurements (their files are named in docs/lab/t
 
 from __future__ import annotations
 
-import math
+import operator
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from lab.tables import (
     suites,
     tuning,
 )
-from task import PROBLEMS, find_problem
+from task import PROBLEMS
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,10 @@ class Table:
 
 def timed(records: list[dict]) -> list[dict]:
     """The records with `shape` ("gemm 1" for the first case of gemm); all must have a time."""
-    found, seen = [], dict.fromkeys((p.name for p in PROBLEMS.values()), 0)
     for record in records:
         if record.get("time_us") is None:
             raise ValueError(f"no time in docs/results: {record['problem']} {record['case']}")
-        seen[record["problem"]] += 1
-        short = find_problem(record["problem"]).short
-        found.append({**record, "shape": f"{short} {seen[record['problem']]}"})
-    return found
+    return [{**record, "shape": peers.SHAPES[record["case"]]} for record in records]
 
 
 def kind(records: list[dict]) -> str:
@@ -67,37 +63,22 @@ def kind(records: list[dict]) -> str:
     return found[0] if found[0] == "modelled" else f"{found[0]}, {found[1]},"
 
 
-def mean(values: Iterable[float]) -> float:
-    return math.exp(statistics.mean(map(math.log, values)))
-
-
 def benchmark(records: list[dict]) -> str:
-    header = (
-        "shape",
-        f"{kind(records)} us",
-        "range",
-        "DRAM or MMA alone",
-        "best known",
-        "bound by",
-    )
-    rows = [
-        (
-            r["shape"],
-            f"{r['time_us']:.2f}",
-            f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
-            f"{r['floor_us']:.2f}" if r["floor_us"] else "",
-            f"{r['best_known_us']:.2f}",
-            r["bound_by"] or "",
-        )
-        for r in timed(records)
-    ]
+    columns = {
+        "shape": "{shape}",
+        f"{kind(records)} us": "{time_us:.2f}",
+        "range": "{low_us:.2f} .. {high_us:.2f}",
+        "DRAM or MMA alone": lambda r: f"{r['floor_us']:.2f}" if r["floor_us"] else "",
+        "best known": "{best_known_us:.2f}",
+        "bound by": operator.itemgetter("bound_by"),
+    }
     below = sum(r["time_us"] < r["best_known_us"] for r in records)
     slow = sum(r["high_us"] < r["best_known_us"] for r in records)
     text = (
         f"{below} of {len(records)} are below the best published time; at the slow end of the range"
         f" {slow} are."
     )
-    return f"{markdown.table(header, rows)}\n\n{text}"
+    return f"{markdown.filled(columns, timed(records))}\n\n{text}"
 
 
 def benchmark_means(records: list[dict]) -> str:
@@ -105,8 +86,8 @@ def benchmark_means(records: list[dict]) -> str:
     for problem in PROBLEMS.values():
         own = [r for r in timed(records) if r["problem"] == problem.name]
         keys = ("time_us", "low_us", "high_us", "best_known_us")
-        us, low, high, best = (mean(r[key] for r in own) for key in keys)
-        apart = mean(beliefs.apart_us(r) for r in own)
+        us, low, high, best = (statistics.geometric_mean(r[key] for r in own) for key in keys)
+        apart = statistics.geometric_mean(map(beliefs.apart_us, own))
         of = f"{us:.2f} ({apart:.2f})", f"{low:.2f} .. {high:.2f}", f"{best:.2f}"
         rows.append((problem.short, *of))
     header = "problem", f"{kind(records)} us (apart)", "range", "best published us"
@@ -155,9 +136,9 @@ def clock_errors(*files: Any) -> str:
     rows = [
         (name, half(measured[i], prefix, absolute, 1)) for name, i, prefix, absolute in BARS[:7]
     ]
-    errors = [error(kernel) for kernel in public["kernels"]]
+    errors = list(map(ladder.error, others.timed(public["kernels"])))
     text = f"{min(errors):+.0%} to {max(errors):+.0%} ({len(errors)} times)"
-    odd = ladder.summary("odd", [p for p in peers.timed(points) if p["parity"] == "odd"])
+    odd = ladder.summary("odd", beliefs.judging(points))
     versions = f"median {odd['median']:.0%}, worst {odd['worst']:.0%} ({odd['count']} times)"
     rows.append(("public matmuls and templates it was not fitted to", text))
     rows.append(("NVFP4 kernels of the contest's winner, the reporting half", versions))
@@ -167,25 +148,17 @@ def clock_errors(*files: Any) -> str:
 # --- public kernels -----------------------------------------------------------------------------
 
 
-def error(kernel: dict) -> float:
-    return kernel["modelled_us"] / kernel["published_us"] - 1
-
-
 def public_kernels(record: dict) -> str:
-    rows = [
-        (
-            k["kernel"],
-            k["shape"],
-            f"{k['clock_ghz']}",
-            f"{k['published_us']:.1f}",
-            f"{k['modelled_us']:.1f}",
-            f"{error(k):+.0%}",
-            k["what"],
-        )
-        for k in record["kernels"]
-    ]
-    header = ("kernel", "shape", "GHz", "published us", "modelled us", "error", "what it is")
-    return markdown.table(header, rows)
+    columns = {
+        "kernel": "{kernel}",
+        "shape": "{shape}",
+        "GHz": "{clock_ghz}",
+        "published us": "{published_us:.1f}",
+        "modelled us": "{modelled_us:.1f}",
+        "error": others.off,
+        "what it is": "{what}",
+    }
+    return markdown.filled(columns, others.timed(record["kernels"]))
 
 
 # --- python -m lab mutations --------------------------------------------------------------------
@@ -200,18 +173,18 @@ def mutations(record: dict) -> str:
     if "named" in columns:
         right = sum(kind["named"] for kind in record["kinds"])
         head += f" The first three lines have the cause of {right} ({right / caught:.0%})."
-    kinds = [tuple(kind[name] for name in columns) for kind in record["kinds"]]
-    survivors = [
-        (s["launch"], s["mutation"], f"`{s['ptx']}`", s["why"]) for s in record["survivors"]
-    ]
-    return "\n\n".join(
-        [
-            head,
-            markdown.table(("mutation", *columns[1:]), kinds),
-            "Survivors:",
-            markdown.table(("launch", "mutation", "PTX", "why it is harmless"), survivors),
-        ]
+    kinds = {name.replace("kind", "mutation"): f"{{{name}}}" for name in columns}
+    survivors = {
+        "launch": "{launch}",
+        "mutation": "{mutation}",
+        "PTX": "`{ptx}`",
+        "why it is harmless": "{why}",
+    }
+    tables = (
+        markdown.filled(kinds, record["kinds"]),
+        markdown.filled(survivors, record["survivors"]),
     )
+    return "\n\n".join((head, tables[0], "Survivors:", tables[1]))
 
 
 CALIBRATED = tuple(f"calibrate-{name}.json" for name in CALIBRATIONS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lab.evidence import rows
-from lab.evidence.rows import Evidence, Row
+from lab.evidence.rows import Row
 from lab.tables import markdown
 
 
@@ -33,8 +33,7 @@ def of_kind(kind: str) -> Callable[[Mapping[str, Any]], str]:
     """The rows of a kind that have a witness from the chip."""
 
     def render(data: Mapping[str, Any]) -> str:
-        evidence: Evidence = rows.read(data)
-        found = [row for row in evidence.rows if row.kind == kind and not row.open]
+        found = [row for row in rows.read(data).rows if row.kind == kind and not row.open]
         header = ("form", "what it means here", "witnesses")
         return markdown.table(header, [(names(r), r.means, witnesses(r)) for r in found])
 

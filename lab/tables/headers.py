@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
+from harness.evaluator.ladder.errors import groups
 from lab.tables import markdown
 
 VERDICTS = ("right", "near", "refused", "wrong", "not tried")
@@ -34,17 +34,11 @@ def _result(rows: list[dict]) -> str:
     return worst["verdict"]
 
 
-def _merged(rows: Iterable[dict]) -> dict[tuple[str, str], list[dict]]:
-    found: dict[tuple[str, str], list[dict]] = {}
-    for row in rows:
-        found.setdefault((row["page"], _function(row["name"])), []).append(row)
-    return found
-
-
 def headers(record: dict) -> str:
     """How many signatures are right; then a row for each function, its overloads together."""
     rows = record["rows"]
     tried = [row for row in rows if row["verdict"] != "not tried"]
+    merged = groups(tried, lambda row: (row["page"], _function(row["name"])))
     lines = [
         (
             page,
@@ -53,14 +47,14 @@ def headers(record: dict) -> str:
             _result(some),
             ", ".join(sorted({r["source"] for r in some})),
         )
-        for (page, name), some in sorted(_merged(tried).items())
+        for (page, name), some in sorted(merged.items())
     ]
     table = markdown.table(("header", "function", "signatures", "words", "source"), lines)
-    left = [
-        (row["page"], f"`{row['name']}`", row["said"].replace("|", "\\|"))
-        for row in rows
-        if row["verdict"] == "not tried"
-    ]
-    untried = markdown.table(("header", "declaration", "why not tried"), left)
+    untried = {
+        "header": "{page}",
+        "declaration": "`{name}`",
+        "why not tried": lambda row: row["said"].replace("|", "\\|"),
+    }
+    left = markdown.filled(untried, (row for row in rows if row["verdict"] == "not tried"))
     head = f"The headers of CUDA {record['nvcc']}, signatures counted."
-    return "\n\n".join((head, _counts(rows), table, untried))
+    return "\n\n".join((head, _counts(rows), table, left))

@@ -58,24 +58,23 @@ def _forms() -> Iterator[Form]:
         yield from forms
 
 
+def _told(head_of: str, by: Callable[[Form], str], forms: list[Form]) -> str:
+    """The instructions, in a row with the same words."""
+    found: dict[str, dict[str, None]] = {}
+    for form in forms:
+        found.setdefault(by(form), {})[head(form)] = None
+    rows = [(key, " ".join(f"`{name}`" for name in sorted(found[key]))) for key in sorted(found)]
+    return markdown.table((head_of, "instructions"), rows)
+
+
 def modelled() -> str:
     """The instructions that each file executes."""
-    found: dict[str, dict[str, None]] = {}
-    for form in _forms():
-        if not form.reason:
-            found.setdefault(unit(form), {})[head(form)] = None
-    rows = [(file, " ".join(f"`{name}`" for name in sorted(found[file]))) for file in sorted(found)]
-    return markdown.table(("file", "instructions"), rows)
+    return _told("file", unit, [form for form in _forms() if not form.reason])
 
 
 def missing() -> str:
     """The forms of PTX that are not modelled, by the reason that a launch is stopped with."""
-    found: dict[str, dict[str, None]] = {}
-    for form in _forms():
-        if form.reason:
-            found.setdefault(form.reason, {})[head(form)] = None
-    rows = [(why, " ".join(f"`{name}`" for name in sorted(found[why]))) for why in sorted(found)]
-    return markdown.table(("not modelled", "instructions"), rows)
+    return _told("not modelled", lambda f: f.reason, [form for form in _forms() if form.reason])
 
 
 def conformance(record: dict) -> str:

@@ -20,34 +20,47 @@ def half(kernel: dict[str, Any]) -> str:
     return published.half("/".join((kernel["kernel"], kernel["shape"], kernel.get("tactic", ""))))
 
 
+def timed(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The kernels, as points of a ladder."""
+    return [{**k, "time_us": k["modelled_us"]} for k in kernels]
+
+
 def judging(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The kernels of the judging half, as points of a ladder."""
-    return [{**k, "time_us": k["modelled_us"]} for k in kernels if half(k) == "odd"]
+    """Those of the judging half."""
+    return [k for k in timed(kernels) if half(k) == "odd"]
 
 
-def error(kernel: dict[str, Any]) -> float:
-    """Modelled over published, less one."""
-    return kernel["modelled_us"] / kernel["published_us"] - 1
+def off(point: dict[str, Any]) -> str:
+    return f"{ladder.error(point):+.0%}"
 
 
 def points(record: dict[str, Any]) -> str:
     """A row a time."""
-    rows = [
-        (
-            k["kernel"],
-            k["shape"],
-            k["tactic"],
-            half(k),
-            f"{k['timing']}, L2 {k['l2']}",
-            f"{k['published_us']:.2f}",
-            f"{k['kernel_us']:.2f}",
-            f"{k['modelled_us']:.2f}",
-            f"{error(k):+.0%}",
-        )
-        for k in record["kernels"]
-    ]
-    header = ("kernel", "shape", "tactic", "half", "published as", "published us", "kernel alone")
-    return markdown.table(header + ("as published", "error"), rows)
+    columns = {
+        "kernel": "{kernel}",
+        "shape": "{shape}",
+        "tactic": "{tactic}",
+        "half": half,
+        "published as": "{timing}, L2 {l2}",
+        "published us": "{published_us:.2f}",
+        "kernel alone": "{kernel_us:.2f}",
+        "as published": "{modelled_us:.2f}",
+        "error": off,
+    }
+    return markdown.filled(columns, timed(record["kernels"]))
+
+
+def medians(parts: dict[str, list[dict[str, Any]]]) -> list[tuple[float, str, list[float]]]:
+    """(median size of the errors, name, errors) of each part, the largest median first."""
+    errors = {name: list(map(ladder.error, part)) for name, part in parts.items()}
+    found = [(statistics.median(map(abs, each)), name, each) for name, each in errors.items()]
+    return sorted(found, key=lambda each: -each[0])
+
+
+def spread(name: str, errors: list[float], few: int = 0) -> tuple[str, int, str, str]:
+    """name, count, median size and ends of some errors; no ends of fewer than `few`."""
+    ends = f"{min(errors):+.0%} .. {max(errors):+.0%}" if len(errors) >= few else ""
+    return name, len(errors), f"{statistics.median(map(abs, errors)):.1%}", ends
 
 
 def kinds(record: dict[str, Any], public: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -60,11 +73,6 @@ def kinds(record: dict[str, Any], public: dict[str, Any]) -> dict[str, list[dict
 
 def judged(record: dict[str, Any], public: dict[str, Any]) -> str:
     """The clock's error on the judging half, the largest median first."""
-    rows = []
-    for name, part in kinds(record, public).items():
-        errors = [ladder.error(k) for k in part]
-        ends = f"{min(errors):+.0%} .. {max(errors):+.0%}" if len(errors) >= FEWEST else ""
-        rows.append((statistics.median(map(abs, errors)), name, len(errors), ends))
-    rows.sort(reverse=True)
     header = ("kernel, timed as", "published times", "median error", "modelled over published")
-    return markdown.table(header, [(n, count, f"{m:.1%}", ends) for m, n, count, ends in rows])
+    found = medians(kinds(record, public))
+    return markdown.table(header, [spread(name, each, FEWEST) for _, name, each in found])

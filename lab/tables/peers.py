@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.evaluator import cases
@@ -17,14 +17,16 @@ from task import PROBLEMS, find_problem
 # --- eval.py compare --json ---------------------------------------------------------------------
 
 
+SHAPES = {  # of the benchmarks, by case: "gemm 1" for the first of gemm
+    cases.format_args(benchmark.args): f"{problem.short} {number}"
+    for problem in PROBLEMS.values()
+    for number, benchmark in enumerate(problem.benchmarks, 1)
+}
+
+
 def by_shape(records: list[dict]) -> dict[str, list[dict]]:
-    """Records of a comparison by shape ("gemm 1" for the first benchmark), ours first in each."""
-    names = {
-        cases.format_args(benchmark.args): f"{problem.short} {number}"
-        for problem in PROBLEMS.values()
-        for number, benchmark in enumerate(problem.benchmarks, 1)
-    }
-    return ladder.groups(records, lambda r: names[r["case"]])
+    """Records of a comparison by shape, ours first in each."""
+    return ladder.groups(records, lambda r: SHAPES[r["case"]])
 
 
 def over(ours: dict, peer: dict) -> float | None:
@@ -75,17 +77,13 @@ def peer_means(records: list[dict]) -> str:
         ratios = [ratio for peer in others if (ratio := over(ours, peer)) is not None]
         if ratios:
             best.setdefault(shape.split()[0], []).append(max(ratios))
-    rows = [
-        (
-            problem,
-            math.exp(statistics.mean(map(math.log, ratios))),
-            max(ratios),
-            f"{sum(r < 1 for r in ratios)} of {len(ratios)}",
-        )
-        for problem, ratios in best.items()
-    ]
+    rows = []
+    for problem, ratios in best.items():
+        mean, ahead = statistics.geometric_mean(ratios), sum(r < 1 for r in ratios)
+        ahead = f"{ahead} of {len(ratios)}"
+        rows.append((problem, f"{mean:.2f}", f"{max(ratios):.2f}", ahead))
     header = ("problem", "ours over the best peer, geometric mean", "worst shape", "ahead on")
-    return markdown.table(header, [(p, f"{m:.2f}", f"{w:.2f}", n) for p, m, w, n in rows])
+    return markdown.table(header, rows)
 
 
 # --- eval.py ladder -----------------------------------------------------------------------------
@@ -122,47 +120,37 @@ def _order(item: Any) -> tuple[int, str]:
 
 
 def _point(record: dict | None) -> str:
-    if record is None:
-        return ""
-    us = f"{record['published_us']:.1f} / {record['time_us']:.1f}"
-    return f"{us} ({ladder.error(record):+.0%})"
+    us = "{published_us:.1f} / {time_us:.1f}"
+    return f"{us.format_map(record)} ({ladder.error(record):+.0%})" if record else ""
 
 
 def ladder_errors(points: list[dict]) -> str:
     """Errors by half, problem and kind of kernel."""
-    rows = [
-        (s["name"], s["count"], f"{s['median']:.1%}", f"{s['worst']:.1%}", f"{s['mean']:+.1%}")
-        for s in ladder.summaries(timed(points))
-    ]
-    return markdown.table(("points", "count", "median error", "worst", "mean, signed"), rows)
+    columns = {
+        "points": "{name}",
+        "count": "{count}",
+        "median error": "{median:.1%}",
+        "worst": "{worst:.1%}",
+        "mean, signed": "{mean:+.1%}",
+    }
+    return markdown.filled(columns, ladder.summaries(timed(points)))
 
 
 def ladder_ranks(points: list[dict]) -> str:
     """Rank correlations within each shape."""
 
-    def shown(value: float | None) -> str:
-        return "" if value is None else f"{value:.2f}"
+    def shown(name: str) -> Callable[[dict], str]:
+        return lambda s: "" if s[name] is None else f"{s[name]:.2f}"
 
-    rows = [
-        (
-            s["shape"],
-            s["versions"],
-            shown(s["spearman"]),
-            shown(s["most"]),
-            s["odd"],
-            shown(s["odd_spearman"]),
-        )
-        for s in ladder.shapes(timed(points))
-    ]
-    header = (
-        "shape",
-        "versions",
-        "Spearman",
-        "at most, if all differ",
-        "of the odd half",
-        "their Spearman",
-    )
-    return markdown.table(header, rows)
+    columns = {
+        "shape": "{shape}",
+        "versions": "{versions}",
+        "Spearman": shown("spearman"),
+        "at most, if all differ": shown("most"),
+        "of the odd half": "{odd}",
+        "their Spearman": shown("odd_spearman"),
+    }
+    return markdown.filled(columns, ladder.shapes(timed(points)))
 
 
 def ladder_steps(points: list[dict]) -> str:

@@ -60,18 +60,16 @@ def pipeline(record: dict) -> str:
     measured = sorted(
         record["measured"], key=lambda m: (order.index(m["case"]["problem"]), m["pack"])
     )
-    rows = [
-        (
-            shape_of(m["case"]),
-            m["cluster"],
-            f"{m['input_bytes'] / 1e6:.1f}",
-            *(f"{m[key]:.1f}" for key in ("us", "without_releases_us", "read_us")),
-        )
-        for m in measured
-    ]
-    header = ("shape", "cluster", "MB", "us", "relaxed, us", "ordinary loads, us")
+    columns = {
+        "shape": lambda m: shape_of(m["case"]),
+        "cluster": "{cluster}",
+        "MB": lambda m: f"{m['input_bytes'] / 1e6:.1f}",
+        "us": "{us:.1f}",
+        "relaxed, us": "{without_releases_us:.1f}",
+        "ordinary loads, us": "{read_us:.1f}",
+    }
     text = f"A copy from device to device moves {record['copy_gb_s']:.0f} GB/s."
-    return f"{markdown.table(header, rows)}\n\n{text}"
+    return f"{markdown.filled(columns, measured)}\n\n{text}"
 
 
 def arrives(record: dict) -> str:

@@ -18,17 +18,12 @@ def steps(records: list[dict]) -> str:
     """A row a file, in the order of CHANGES; records are those of `eval.py compare --json`, ours
     first.
     """
-    ours = records[0]["time_us"]
     by_file = {record["submission"]: record for record in records}
-    rows = [
-        (
-            f"`{name}`",
-            change,
-            f"{by_file[name]['time_us']:.2f}",
-            f"{by_file[name]['time_us'] / ours:.2f}",
-            by_file[name]["bound_by"],
-        )
-        for name, change in CHANGES.items()
-    ]
-    header = ("file", "what it is", "modelled us", "of submission.py", "bound by")
-    return markdown.table(header, rows)
+    columns = {
+        "file": "`{submission}`",
+        "what it is": lambda r: CHANGES[r["submission"]],
+        "modelled us": "{time_us:.2f}",
+        "of submission.py": lambda r: f"{r['time_us'] / records[0]['time_us']:.2f}",
+        "bound by": "{bound_by}",
+    }
+    return markdown.filled(columns, map(by_file.__getitem__, CHANGES))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,8 @@ from b200.clock.devices import B200
 from harness.evaluator.ladder import errors as ladder
 from lab.strangers import rows as published
 from lab.tables import markdown
+from lab.tables.others import off, spread
+from lab.tables.others import timed as as_points
 
 MADE = "modelled"
 DIGITS = 4  # of a clock's digest: rows of another clock than their neighbours' are seen
@@ -21,8 +22,7 @@ def timed(records: Sequence[dict[str, Any]], steady: bool = True) -> list[dict[s
     """The rows that have a modelled time, as points of a ladder: those whose published rounds
     agree, or those whose rounds do not.
     """
-    found = [r for r in records if "modelled_us" in r and r["steady"] == steady]
-    return [{**r, "time_us": r["modelled_us"]} for r in found]
+    return as_points([r for r in records if "modelled_us" in r and r["steady"] == steady])
 
 
 def kinds(records: Sequence[dict[str, Any]]) -> str:
@@ -35,48 +35,41 @@ def kinds(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _of(name: str, part: Sequence[dict[str, Any]]) -> tuple[object, ...]:
-    errors = [ladder.error(r) for r in part]
     held = sum(r["low_us"] <= r["published_us"] <= r["high_us"] for r in part)
-    median = statistics.median(map(abs, errors))
-    ends = f"{min(errors):+.0%} .. {max(errors):+.0%}"
-    return name, len(part), f"{median:.1%}", ends, f"{held} of {len(part)}"
+    return *spread(name, list(map(ladder.error, part))), f"{held} of {len(part)}"
+
+
+def _config(record: dict[str, Any]) -> str:
+    return record["config"].replace("_", " ")
 
 
 def points(records: Sequence[dict[str, Any]]) -> str:
     """A row a time."""
-    rows = [
-        (
-            r["kind"],
-            f"{r['kernel']}, {r['implementation']}",
-            r["config"].replace("_", " "),
-            f"{r['published_us']:.2f}",
-            f"{r['time_us']:.2f}",
-            f"{ladder.error(r):+.0%}",
-            f"{r['low_us']:.2f} .. {r['high_us']:.2f}",
-            r["device"].removeprefix(B200.name).lstrip(", "),
-            f"{r['cpu_s']:.0f}",
-            r["made_by"]["clock"][:DIGITS],
-        )
-        for r in timed(records)
-    ]
-    header = ("kind", "kernel", "configuration", "published us", "modelled us", "error", "range")
-    return markdown.table((*header, "part", "CPU s", "clock"), rows)
+    columns: markdown.Columns = {
+        "kind": "{kind}",
+        "kernel": "{kernel}, {implementation}",
+        "configuration": _config,
+        "published us": "{published_us:.2f}",
+        "modelled us": "{time_us:.2f}",
+        "error": off,
+        "range": "{low_us:.2f} .. {high_us:.2f}",
+        "part": lambda r: r["device"].removeprefix(B200.name).lstrip(", "),
+        "CPU s": "{cpu_s:.0f}",
+        "clock": lambda r: r["made_by"]["clock"][:DIGITS],
+    }
+    return markdown.filled(columns, timed(records))
 
 
 def unsteady(records: Sequence[dict[str, Any]]) -> str:
     """Rows whose published rounds do not agree."""
-    rows = [
-        (
-            f"{r['kernel']}, {r['implementation']}",
-            r["config"].replace("_", " "),
-            f"{r['fastest_us']:.2f} .. {r['slowest_us']:.2f}",
-            f"{r['published_us']:.2f}",
-            f"{r['time_us']:.2f}",
-        )
-        for r in timed(records, steady=False)
-    ]
-    header = ("kernel", "configuration", "rounds, us", "their mean", "modelled us")
-    return markdown.table(header, rows)
+    columns = {
+        "kernel": "{kernel}, {implementation}",
+        "configuration": _config,
+        "rounds, us": "{fastest_us:.2f} .. {slowest_us:.2f}",
+        "their mean": "{published_us:.2f}",
+        "modelled us": "{time_us:.2f}",
+    }
+    return markdown.filled(columns, timed(records, steady=False))
 
 
 def left_out(records: Sequence[dict[str, Any]]) -> str:

@@ -12,18 +12,14 @@ _FEW = 3  # tests of a kind that get no row of their own, all together
 def suites(record: dict) -> str:
     """How many tests of each suite ended how; the share that the bars ask for."""
     shown = [name for name in OUTCOMES if name != XFAILED]
-    head = ("suite", "tests", "run", *(OUTCOMES[name] for name in shown), "share")
-    lines = [
-        (
-            suite["suite"],
-            suite["tests"],
-            f"{sum(suite['outcomes'].values())} ({_sample(suite)})",
-            *(suite["outcomes"].get(name, 0) for name in shown),
-            _share(suite),
-        )
-        for suite in record["suites"]
-    ]
-    return markdown.table(head, lines)
+    columns = {
+        "suite": "{suite}",
+        "tests": "{tests}",
+        "run": lambda suite: f"{sum(suite['outcomes'].values())} ({_sample(suite)})",
+        **{OUTCOMES[n]: lambda suite, n=n: suite["outcomes"].get(n, 0) for n in shown},
+        "share": _share,
+    }
+    return markdown.filled(columns, record["suites"])
 
 
 def _sample(suite: dict) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import task
-from lab.tables import tuning
+from lab.tables.peers import SHAPES
 from submission import Problem, Shape
 
 SEED = 17  # of the random shapes whose times the coefficients of `estimate` were fitted to
@@ -37,7 +37,7 @@ def form(problem: task.Problem, args: task.CaseArgs) -> Problem:
 def benchmarks() -> dict[str, Problem]:
     """Benchmark shapes by name, "gemm 1" for the first of gemm."""
     forms = [form(p, benchmark.args) for p in task.PROBLEMS.values() for benchmark in p.benchmarks]
-    return dict(zip(tuning.benchmarks(), forms))
+    return dict(zip(SHAPES.values(), forms))
 
 
 def random_shapes(count: int, seed: int = SEED) -> dict[str, Problem]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from harness.evaluator.case.timing import SEED_STEP_REPEATS, WrongResult, plan
@@ -50,18 +51,14 @@ def call_and_check(kernel: Kernel, data: Any, wait: Callable[[], None]) -> tuple
 
 def _unwritten(data: Any, output: Any) -> str:
     """A note on elements of a wrong output that hold what c held before the call, "" if none do."""
-    import torch
+    from utils import bits_of, outputs_of, tensors_of
 
-    from utils import outputs_of
-
-    outputs = output if isinstance(output, (list, tuple)) else [output]
     pairs = [
         (c, got)
-        for c, got in zip(outputs_of(data), outputs)
-        if isinstance(got, torch.Tensor)
-        and (got.shape, got.dtype, got.device) == (c.shape, c.dtype, c.device)
+        for c, got in zip(outputs_of(data), tensors_of(output))
+        if (got.shape, got.dtype, got.device) == (c.shape, c.dtype, c.device)
     ]
-    left = sum(int((c.view(torch.int16) == got.view(torch.int16)).sum()) for c, got in pairs)
+    left = sum(int((bits_of(c) == bits_of(got)).sum()) for c, got in pairs)
     count = sum(c.numel() for c, _ in pairs)
     if left < LEFT * count or not left:
         return ""
@@ -84,14 +81,8 @@ def check_twice(kernel: Kernel, generate: Generate, seed: int, wait: Callable[[]
     note = "\n".join(filter(None, [note, _changed(data, given)]))
     kept = clone_data(output)
     other = (seed + SEED_STEP_REPEATS) % 2**63
-    stage = SECOND_CALL.format(seed=other)
-    try:
+    with _told(SECOND_CALL.format(seed=other)):
         call_and_check(kernel, generate(other), wait)
-    except WrongResult as wrong:
-        raise WrongResult(stage + str(wrong)) from None
-    except Exception as error:
-        error.stage = stage  # type: ignore[attr-defined]  # for who reports it
-        raise
     if not _same_bits(output, kept):
         raise WrongResult(SHARED_RESULT)
     return note
@@ -126,9 +117,9 @@ def recheck(problem: str, kernel: Kernel, generate: Generate, seed: int) -> str:
 
 def _memory(output: Any) -> set[int]:
     """Where the tensors of a result lie."""
-    if isinstance(output, (list, tuple)):
-        return set().union(*map(_memory, output))
-    return {output.untyped_storage().data_ptr()}
+    from utils import tensors_of
+
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors_of(output)}
 
 
 def in_one_process(kernel: Kernel, data: Iterable[tuple[str, Any]], wait: Callable) -> None:
@@ -136,14 +127,20 @@ def in_one_process(kernel: Kernel, data: Iterable[tuple[str, Any]], wait: Callab
     data: the name of each shape, and its inputs. Raises WrongResult, and what the kernel raises.
     """
     for number, (name, given) in enumerate(data):
-        stage = IN_ONE_PROCESS.format(name=name, number=number + 1)
-        try:
+        with _told(IN_ONE_PROCESS.format(name=name, number=number + 1)):
             call_and_check(kernel, given, wait)
-        except WrongResult as wrong:
-            raise WrongResult(stage + str(wrong)) from None
-        except Exception as error:
-            error.stage = stage  # type: ignore[attr-defined]  # for who reports it
-            raise
+
+
+@contextlib.contextmanager
+def _told(stage: str) -> Iterator[None]:
+    """What goes wrong here says in which call."""
+    try:
+        yield
+    except WrongResult as wrong:
+        raise WrongResult(stage + str(wrong)) from None
+    except Exception as error:
+        error.stage = stage  # type: ignore[attr-defined]  # for who reports it
+        raise
 
 
 def _changed(data: Any, given: Any) -> str:
@@ -171,9 +168,7 @@ def _named_inputs(data: Any) -> list[tuple[str, Any]]:
 
 
 def _same_bits(a: Any, b: Any) -> bool:
-    import torch
+    from utils import bits_of, tensors_of
 
-    if isinstance(a, (list, tuple)):
-        return all(_same_bits(x, y) for x, y in zip(a, b))
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-    return torch.equal(a.view(bits), b.view(bits))
+    pairs = zip(tensors_of(a), tensors_of(b))
+    return all(bits_of(x).equal(bits_of(y)) for x, y in pairs)

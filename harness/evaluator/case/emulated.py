@@ -35,6 +35,27 @@ def start(job: Job, kernel: Kernel) -> tuple[Any, Kernel]:
     return b200.install(check=job.check, schedule=job.schedule), on_gpu(kernel)
 
 
+def keeping_stores(job: Job, kernel: Kernel) -> tuple[list[Any], Kernel]:
+    """As `start`, where it is known afterwards who has stored what: the launches, and `kernel`."""
+    from b200.checker import Checker
+
+    gpu, kernel = start(job, kernel)
+    if (checker := gpu.machine.watcher(Checker)) is not None:
+        checker.keep_stores = True
+    return gpu.launches, kernel
+
+
+def explained(job: Job, launches: list[Any] | None, right: bool, report: str) -> Outcome:
+    """Of a case whose output was compared. launches: None on a B200, where none are seen."""
+    missing = [] if launches is None or launches else [no_launch(job)]
+    checked = launches if launches and job.device == "emulator" else []
+    failed, found = verdict(checked, job.strict, job.all_findings, not right)
+    left_out = incomplete(checked) if checked else None
+    message = "\n".join(filter(None, [*missing, found]))
+    passed = right and not failed and not missing
+    return Outcome("pass" if passed else "fail", message, report=report, incomplete=left_out)
+
+
 def check(job: Job, gpu: Any, run: Callable[[], str]) -> Outcome:
     """Whether a case is right, and what the checker finds in it. run: makes the calls; raises
     WrongResult, and returns what there is to remark.

@@ -24,11 +24,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from b200 import pictures
 from b200.clock.strip import Strip, from_json
-from b200.command_line import UNWRITTEN, unwritable
+from b200.command_line import UNWRITTEN, Parser, unwritable
 from b200.program.names import from_here
 from harness.evaluator import cases, devices
 from harness.evaluator.arguments import TIMEOUT_EMULATED
@@ -109,17 +109,8 @@ class Result:
         }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CompareError(message)
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(
-        prog="eval.py compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("eval.py compare", __doc__, CompareError)
     parser.add_argument(
         "what", nargs="+", metavar="FILE.py|PROBLEM", help="submissions, the first one is the base"
     )

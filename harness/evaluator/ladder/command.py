@@ -29,8 +29,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from b200.command_line import Parser
 from harness.evaluator import devices
 from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.ladder.errors import text
@@ -91,17 +92,8 @@ def run(
         progress.clear()
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise LadderError(message)
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(
-        prog="eval.py ladder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("eval.py ladder", __doc__, LadderError)
     parser.add_argument("times", type=Path, metavar="TIMES.csv", help="the published times")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the submissions are")
     parser.add_argument(

@@ -6,11 +6,9 @@ import numpy as np
 
 from lab.headers.groups.program import THREADS, Program
 
-PAGE = "cub block"
 
-
-def _of(name: str, functions: str, body: str, expected) -> Program:
-    return Program(PAGE, f"block_{name}", tuple(functions.split()), body, expected)
+def _of(name: str, calls: str, body: str, expected) -> Program:
+    return Program("cub block", f"block_{name}", calls, body, expected)
 
 
 def _cub(kind: str) -> str:
@@ -27,7 +25,14 @@ def _out(at: int = 0, value: str = "v[i]") -> str:
 def _runs(x: np.ndarray) -> np.ndarray:
     """Thread t's run is (t, x[t] % 3 + 1 times); the first 256 of what they decode to."""
     decoded = np.repeat(np.arange(THREADS), x[:THREADS] % 3 + 1)
-    return np.concatenate([decoded, np.zeros(256, int)])[:128].astype(np.uint32)
+    return np.concatenate([decoded, np.zeros(256, int)])[:128]
+
+
+def _flags(x: np.ndarray) -> list[np.ndarray]:
+    x = x // 40
+    heads = np.array([1, *(x[1:] != x[:-1])])
+    tails = np.array([*(x[1:] != x[:-1]), 1])
+    return [heads, tails, heads + 2 * tails]
 
 
 REDUCE = ("RAKING", "WARP_REDUCTIONS", "RAKING_COMMUTATIVE_ONLY")
@@ -78,14 +83,12 @@ PROGRAMS = (
             + " b.InclusiveScan(v, w, ::cuda::maximum<>{}); __syncthreads();"
             + _out(1024, "w[i]")
             + " unsigned one; b.ExclusiveScan(in[t], one, 2u, ::cuda::maximum<>{}); out[1536 + t] = one;",
-            lambda x: np.concatenate(
-                [
-                    np.cumsum(x) - x + x.sum(),
-                    np.cumsum(x),
-                    np.maximum.accumulate(x),
-                    [2, *np.maximum.accumulate(np.maximum(x[:128], 2))[:-1]],
-                ]
-            ).astype(np.uint32),
+            lambda x: [
+                np.cumsum(x) - x + x.sum(),
+                np.cumsum(x),
+                np.maximum.accumulate(x),
+                [2, *np.maximum.accumulate(np.maximum(x[:128], 2))[:-1]],
+            ],
         )
         for how in SCAN
     ),
@@ -100,16 +103,14 @@ PROGRAMS = (
         + " b.SortDescending(v, p, 0, 7); __syncthreads();"
         + _out(1024)
         + " b.SortBlockedToStriped(v, p); for (int i = 0; i < 4; i++) out[1536 + 128 * i + t] = v[i];",
-        lambda x: np.concatenate(
-            [np.sort(x), np.argsort(x, kind="stable"), np.sort(x)[::-1], np.sort(x)]
-        ).astype(np.uint32),
+        lambda x: [np.sort(x), np.argsort(x, kind="stable"), np.sort(x)[::-1], np.sort(x)],
     ),
     _of(
         "radix_sort_striped",
         "BlockRadixSort::SortDescendingBlockedToStriped",
         _cub("BlockRadixSort<unsigned, 128, 4>") + FOUR + " b.SortDescendingBlockedToStriped(v);"
         " for (int i = 0; i < 4; i++) out[128 * i + t] = v[i];",
-        lambda x: np.sort(x)[::-1].astype(np.uint32),
+        lambda x: np.sort(x)[::-1],
     ),
     _of(
         "radix_sort_kinds",
@@ -126,7 +127,7 @@ PROGRAMS = (
         "BlockRadixRank::RankKeys",
         "typedef cub::BlockRadixRank<128, 7, false> B; __shared__ B::TempStorage m; unsigned k[1] = {in[t]}; int r[1];"
         " B(m).RankKeys(k, r, cub::BFEDigitExtractor<unsigned>(0, 7)); out[t] = r[0];",
-        lambda x: np.argsort(np.argsort(x[:128], kind="stable"), kind="stable").astype(np.uint32),
+        lambda x: np.argsort(np.argsort(x[:128], kind="stable"), kind="stable"),
     ),
     _of(
         "merge_sort",
@@ -139,9 +140,7 @@ PROGRAMS = (
         + _out(512, "p[i]")
         + " __syncthreads(); typedef cub::BlockMergeSort<unsigned, 128, 4> K; __shared__ K::TempStorage q;"
         " K(q).Sort(v, ::cuda::std::greater<>{});" + _out(1024),
-        lambda x: np.concatenate(
-            [np.sort(x), np.argsort(x, kind="stable"), np.sort(x)[::-1]]
-        ).astype(np.uint32),
+        lambda x: [np.sort(x), np.argsort(x, kind="stable"), np.sort(x)[::-1]],
     ),
     _of(
         "exchange",
@@ -157,7 +156,7 @@ PROGRAMS = (
         " b.ScatterToBlocked(v, r); __syncthreads();"
         + _out(1024)
         + " b.ScatterToStriped(v, r); for (int i = 0; i < 4; i++) out[1536 + 128 * i + t] = v[i];",
-        lambda x: np.concatenate([x, x, x[::-1], x]),
+        lambda x: [x, x, x[::-1], x],
     ),
     _of(
         "exchange_some",
@@ -170,7 +169,7 @@ PROGRAMS = (
         " for (int i = 0; i < 4; i++) if ((128 * i + t) / 4 % 2) out[128 * i + t] = w[i];"
         " b.ScatterToStripedFlagged(v, w, r, f);"
         " for (int i = 0; i < 4; i++) if ((128 * i + t) / 4 % 2) out[512 + 128 * i + t] = w[i];",
-        lambda x: np.tile(np.where(np.arange(512) // 4 % 2, x[::-1], 0), 2).astype(np.uint32),
+        lambda x: np.tile(np.where(np.arange(512) // 4 % 2, x[::-1], 0), 2),
     ),
     _of(
         "shuffle",
@@ -180,14 +179,7 @@ PROGRAMS = (
         " b.Rotate(v, a, 5); out[128 + t] = a; __syncthreads(); unsigned u[2] = {in[2 * t], in[2 * t + 1]}, w[2] = {0, 0};"
         " b.Up(u, w); out[256 + 2 * t] = w[0]; out[257 + 2 * t] = w[1]; __syncthreads(); w[0] = w[1] = 0;"
         " b.Down(u, w); out[512 + 2 * t] = w[0]; out[513 + 2 * t] = w[1];",
-        lambda x: np.concatenate(
-            [
-                [*x[3:128], 0, 0, 0],
-                np.roll(x[:128], -5),
-                [0, *x[:255]],
-                [*x[1:256], 0],
-            ]
-        ).astype(np.uint32),
+        lambda x: [[*x[3:128], 0, 0, 0], np.roll(x[:128], -5), [0, *x[:255]], [*x[1:256], 0]],
     ),
     *(
         _of(
@@ -198,14 +190,12 @@ PROGRAMS = (
             " __shared__ L::TempStorage l; __shared__ S::TempStorage s; unsigned v[4]; L(l).Load(in, v);"
             " __syncthreads(); for (int i = 0; i < 4; i++) v[i] += i; S(s).Store(out, v);"
             " __syncthreads(); L(l).Load(in, v, 300, 7u); __syncthreads(); S(s).Store(out + 512, v, 400);",
-            lambda x, striped=how == "STRIPED": np.concatenate(
-                [
-                    x + (np.arange(512) // 128 if striped else np.arange(512) % 4),
-                    x[:300],
-                    np.full(100, 7),
-                    np.zeros(112, int),
-                ]
-            ).astype(np.uint32),
+            lambda x, striped=how == "STRIPED": [
+                x + (np.arange(512) // 128 if striped else np.arange(512) % 4),
+                x[:300],
+                np.full(100, 7),
+                np.zeros(112, int),
+            ],
         )
         for how in LOADS
     ),
@@ -218,9 +208,11 @@ PROGRAMS = (
             + " __shared__ unsigned h[97]; b.Histogram(v, h); __syncthreads(); if (t < 97) out[t] = h[t];"
             " __syncthreads(); for (int i = 0; i < 4; i++) v[i] = in[4 * t + i]; b.Composite(v, h); __syncthreads();"
             " if (t < 97) out[128 + t] = h[t];",
-            lambda x: np.concatenate(
-                [np.bincount(x, minlength=97), np.zeros(31, int), 2 * np.bincount(x, minlength=97)]
-            ).astype(np.uint32),
+            lambda x: [
+                np.bincount(x, minlength=97),
+                np.zeros(31, int),
+                2 * np.bincount(x, minlength=97),
+            ],
         )
         for how in ("ATOMIC", "SORT")
     ),
@@ -233,7 +225,7 @@ PROGRAMS = (
         + _out(0, "w[i]")
         + " __syncthreads(); b.SubtractRight(v, w, ::cuda::std::minus<>{});"
         + _out(512, "w[i]"),
-        lambda x: np.concatenate([[x[0]], np.diff(x), x[:-1] - x[1:], [x[-1]]]).astype(np.uint32),
+        lambda x: [[x[0]], np.diff(x), x[:-1] - x[1:], [x[-1]]],
     ),
     _of(
         "discontinuity",
@@ -246,7 +238,7 @@ PROGRAMS = (
         + _out(512, "e[i]")
         + " b.FlagHeadsAndTails(h, e, v, ::cuda::std::not_equal_to<>{});"
         + _out(1024, "h[i] + 2 * e[i]"),
-        lambda x: _flags(x // 40),
+        _flags,
     ),
     _of(
         "run_length",
@@ -257,9 +249,3 @@ PROGRAMS = (
         _runs,
     ),
 )
-
-
-def _flags(x: np.ndarray) -> np.ndarray:
-    heads = np.array([1, *(x[1:] != x[:-1])])
-    tails = np.array([*(x[1:] != x[:-1]), 1])
-    return np.concatenate([heads, tails, heads + 2 * tails]).astype(np.uint32)

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lab.headers.groups.program import THREADS, Program
-
-PAGE = "cub warp"
-T = np.arange(THREADS, dtype=np.uint32)
+from lab.headers.groups.program import THREADS, Program, rows
 
 
-def _of(name: str, functions: str, body: str, expected) -> Program:
-    return Program(PAGE, f"warp_{name}", tuple(functions.split()), body, expected)
-
-
-def _rows(x: np.ndarray, width: int = 32) -> np.ndarray:
-    return x[:THREADS].reshape(-1, width)
+def _of(name: str, calls: str, body: str, expected) -> Program:
+    return Program("cub warp", f"warp_{name}", calls, body, expected)
 
 
 def _cub(kind: str) -> str:
@@ -37,19 +30,19 @@ def _segments(x: np.ndarray, tail: bool) -> np.ndarray:
 
 
 def _scan(x: np.ndarray, width: int = 32) -> np.ndarray:
-    return np.cumsum(_rows(x, width), axis=1).reshape(-1).astype(np.uint32)
+    return np.cumsum(rows(x, width), axis=1).reshape(-1).astype(np.uint32)
 
 
 def _starts(x: np.ndarray, tail: bool) -> np.ndarray:
     """Which lanes are the first of a segment."""
-    flags = _rows(x % 5 == 0).copy()
+    flags = rows(x % 5 == 0).copy()
     if tail:
         flags = np.roll(flags, 1, axis=1)
     flags[:, 0] = True
     return flags.reshape(-1)
 
 
-def _sorted_pairs(x: np.ndarray) -> np.ndarray:
+def _sorted_pairs(x: np.ndarray) -> list[np.ndarray]:
     """Keys of four a thread, 128 a warp, and with them the place that each came from (stable)."""
     keys, places = [], []
     for warp in range(4):
@@ -57,7 +50,7 @@ def _sorted_pairs(x: np.ndarray) -> np.ndarray:
         order = np.argsort(own, kind="stable")
         keys.append(own[order])
         places.append(order)
-    return np.concatenate([*keys, *places]).astype(np.uint32)
+    return [*keys, *places]
 
 
 PROGRAMS = (
@@ -68,9 +61,7 @@ PROGRAMS = (
         + """ unsigned v = in[t]; unsigned a = w.Sum(v); __syncwarp();
   unsigned b = w.Reduce(v, ::cuda::maximum<>{}); __syncwarp(); unsigned c = w.Reduce(v, ::cuda::minimum<>{});
   if (t % 32 == 0) { out[t / 32] = a; out[4 + t / 32] = b; out[8 + t / 32] = c; }""",
-        lambda x: np.concatenate([_rows(x).sum(1), _rows(x).max(1), _rows(x).min(1)]).astype(
-            np.uint32
-        ),
+        lambda x: [rows(x).sum(1), rows(x).max(1), rows(x).min(1)],
     ),
     _of(
         "reduce_valid",
@@ -78,9 +69,7 @@ PROGRAMS = (
         "typedef cub::WarpReduce<unsigned, 16> W; __shared__ typename W::TempStorage m[8]; W w(m[t / 16]);"
         " unsigned a = w.Sum(in[t], 5); __syncwarp(); unsigned b = w.Sum(in[t]);"
         " if (t % 16 == 0) { out[t / 16] = a; out[8 + t / 16] = b; }",
-        lambda x: np.concatenate([_rows(x, 16)[:, :5].sum(1), _rows(x, 16).sum(1)]).astype(
-            np.uint32
-        ),
+        lambda x: [rows(x, 16)[:, :5].sum(1), rows(x, 16).sum(1)],
     ),
     _of(
         "segmented",
@@ -99,7 +88,7 @@ PROGRAMS = (
                 np.where(_starts(x, False), _segments(x, False), 0),
                 np.where(_starts(x, True), _segments(x, True), 0),
             ]
-        ).astype(np.uint32),
+        ),
     ),
     _of(
         "scan",
@@ -111,18 +100,14 @@ PROGRAMS = (
   w.ExclusiveScan(v, d, 3u, ::cuda::maximum<>{}); __syncwarp(); e = w.Broadcast(v, 7); __syncwarp();
   w.Scan(v, f, g, 0u, ::cuda::std::plus<>{});
   out[t] = a; out[128 + t] = b; out[256 + t] = c; out[384 + t] = d; out[512 + t] = e; out[640 + t] = f + g + s;""",
-        lambda x: np.concatenate(
-            [
-                _scan(x),
-                _scan(x) - x[:THREADS],
-                np.maximum.accumulate(_rows(x), axis=1).reshape(-1),
-                np.concatenate(
-                    [[3, *np.maximum.accumulate(np.maximum(r, 3))[:-1]] for r in _rows(x)]
-                ),
-                np.repeat(_rows(x)[:, 7], 32),
-                2 * _scan(x) - x[:THREADS] + np.repeat(_rows(x).sum(1), 32),
-            ]
-        ).astype(np.uint32),
+        lambda x: [
+            _scan(x),
+            _scan(x) - x[:THREADS],
+            np.maximum.accumulate(rows(x), axis=1).reshape(-1),
+            np.concatenate([[3, *np.maximum.accumulate(np.maximum(r, 3))[:-1]] for r in rows(x)]),
+            np.repeat(rows(x)[:, 7], 32),
+            2 * _scan(x) - x[:THREADS] + np.repeat(rows(x).sum(1), 32),
+        ],
     ),
     _of(
         "double_scan",
@@ -130,7 +115,7 @@ PROGRAMS = (
         "typedef cub::WarpScan<double> W; __shared__ W::TempStorage m[4]; double d; W(m[t / 32]).InclusiveSum(in[t], d);"
         " typedef cub::WarpReduce<double> R; __shared__ R::TempStorage q[4]; double r = R(q[t / 32]).Sum(in[t]);"
         " out[t] = d; if (t % 32 == 0) out[128 + t / 32] = r;",
-        lambda x: np.concatenate([_scan(x), _rows(x).sum(1)]).astype(np.uint32),
+        lambda x: [_scan(x), rows(x).sum(1)],
     ),
     _of(
         "exchange",
@@ -141,7 +126,7 @@ PROGRAMS = (
   w.StripedToBlocked(v, v); for (int i = 0; i < 4; i++) out[512 + 4 * t + i] = v[i]; __syncwarp();
   int r[4]; for (int i = 0; i < 4; i++) r[i] = 127 - (4 * (t % 32) + i); w.ScatterToStriped(v, r);
   for (int i = 0; i < 4; i++) out[1024 + 128 * (t / 32) + 32 * i + t % 32] = v[i];""",
-        lambda x: np.concatenate([x, x, x.reshape(4, 128)[:, ::-1].reshape(-1)]),
+        lambda x: [x, x, x.reshape(4, 128)[:, ::-1].reshape(-1)],
     ),
     *(
         _of(
@@ -166,7 +151,7 @@ PROGRAMS = (
         _cub("WarpMergeSort<unsigned, 4>")
         + """ unsigned k[4]; for (int i = 0; i < 4; i++) k[i] = in[4 * t + i];
   w.Sort(k, ::cuda::std::greater<>{}); for (int i = 0; i < 4; i++) out[4 * t + i] = k[i];""",
-        lambda x: np.sort(x.reshape(4, 128), axis=1)[:, ::-1].reshape(-1).astype(np.uint32),
+        lambda x: np.sort(x.reshape(4, 128), axis=1)[:, ::-1].reshape(-1),
     ),
     _of(
         "merge_sort",

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lab.headers.groups.program import THREADS, Program
-
-T = np.arange(THREADS, dtype=np.uint32)
-
-
-def _of(page: str, name: str, functions: str, body: str, expected, **more) -> Program:
-    return Program(page, name, tuple(functions.split()), body, expected, **more)
-
+from lab.headers.groups.program import THREADS, Program, T
 
 BLOCK = "cuda::barrier<cuda::thread_scope_block>"
 BARRIER = f"#pragma nv_diag_suppress static_var_with_dynamic_init\n  __shared__ {BLOCK} b;"
@@ -36,25 +29,25 @@ def _totals(x: np.ndarray) -> np.ndarray:
 
 
 PROGRAMS = (
-    _of(
+    Program(
         "cuda::barrier",
         "barrier_block",
         "init arrive wait arrive_and_wait",
         f"""{BARRIER} __shared__ unsigned s[128]; if (t == 0) init(&b, 128); __syncthreads();
   s[t] = in[t]; b.wait(b.arrive()); out[t] = s[127 - t]; b.arrive_and_wait(); s[t] = t;
   b.arrive_and_wait(); out[128 + t] = s[t ^ 64];""",
-        lambda x: np.concatenate([x[:THREADS][::-1], T ^ 64]),
+        lambda x: [x[:THREADS][::-1], T ^ 64],
     ),
-    _of(
+    Program(
         "cuda::barrier",
         "barrier_drop",
         "arrive_and_drop wait_parity",
         f"""{BARRIER} __shared__ unsigned s[128]; if (t == 0) init(&b, 128); __syncthreads();
   s[t] = in[t]; if (t >= 64) {{ b.arrive_and_drop(); return; }}
   (void)b.arrive(); b.wait_parity(false); out[t] = s[t + 64]; b.arrive_and_wait(); out[64 + t] = 1;""",
-        lambda x: np.concatenate([x[64:128], np.ones(64, np.uint32)]),
+        lambda x: [x[64:128], np.ones(64, np.uint32)],
     ),
-    _of(
+    Program(
         "cuda::barrier",
         "barrier_tries",
         "try_wait_for try_wait_parity_for barrier_native_handle max",
@@ -64,9 +57,9 @@ PROGRAMS = (
   out[t] = s[t ^ 1]; (void)b.arrive();
   while (!b.try_wait_parity_for(true, cuda::std::chrono::microseconds(5))) {{ }}
   out[128 + t] = (cuda::device::barrier_native_handle(b) != nullptr) + 2 * (b.max() > 128);""",
-        lambda x: np.concatenate([x[T ^ 1], np.full(THREADS, 3, np.uint32)]),
+        lambda x: [x[T ^ 1], np.full(THREADS, 3, np.uint32)],
     ),
-    _of(
+    Program(
         "cuda::barrier",
         "barrier_tx",
         "barrier_arrive_tx barrier_expect_tx memcpy_async_tx",
@@ -78,9 +71,9 @@ PROGRAMS = (
   if (t == 0) {{ cuda::device::barrier_expect_tx(b, 512);
     cuda::device::memcpy_async_tx(s, in + 128, cuda::aligned_size_t<16>(512), b); }}
   b.arrive_and_wait(); out[128 + t] = s[t];""",
-        lambda x: np.concatenate([x[:THREADS][::-1], x[128:256]]),
+        lambda x: [x[:THREADS][::-1], x[128:256]],
     ),
-    _of(
+    Program(
         "cuda::barrier",
         "barrier_copy",
         "memcpy_async",
@@ -89,7 +82,7 @@ PROGRAMS = (
   out[t] = s[127 - t];""",
         lambda x: x[:THREADS][::-1],
     ),
-    _of(
+    Program(
         "cuda::pipeline",
         "pipeline_own",
         "make_pipeline producer_acquire producer_commit consumer_wait consumer_release",
@@ -99,7 +92,7 @@ PROGRAMS = (
     p.consumer_wait(); out[128 * i + t] = s[i & 1][t]; p.consumer_release(); }""",
         lambda x: x[:384],
     ),
-    _of(
+    Program(
         "cuda::pipeline",
         "pipeline_prior",
         "pipeline_consumer_wait_prior",
@@ -110,7 +103,7 @@ PROGRAMS = (
   cuda::pipeline_consumer_wait_prior<0>(p); out[128 + t] = s[1][t]; p.consumer_release();""",
         lambda x: x[:256],
     ),
-    _of(
+    Program(
         "cuda::pipeline",
         "pipeline_block",
         "pipeline_shared_state make_pipeline(group)",
@@ -121,7 +114,7 @@ PROGRAMS = (
     p.consumer_wait(); out[128 * i + t] = s[i & 1][127 - t]; p.consumer_release(); }}""",
         lambda x: np.concatenate([x[128 * i : 128 * i + 128][::-1] for i in range(3)]),
     ),
-    _of(
+    Program(
         "cuda::pipeline",
         "pipeline_roles",
         "pipeline_role::producer pipeline_role::consumer quit",
@@ -135,7 +128,7 @@ PROGRAMS = (
         lambda x: np.concatenate([x[32 * i : 32 * i + 32][::-1] for i in range(4)]),
     ),
     *(
-        _of(
+        Program(
             "cuda::atomic_ref",
             f"atomic_{scope}",
             f"thread_scope_{scope}: fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_min fetch_max",
@@ -149,7 +142,7 @@ PROGRAMS = (
         )
         for scope in ("block", "device", "system")
     ),
-    _of(
+    Program(
         "cuda::atomic_ref",
         "atomic_each",
         "load store exchange compare_exchange_strong compare_exchange_weak operator++ operator--"
@@ -160,11 +153,10 @@ PROGRAMS = (
   out[128 + t] = one + 2 * two + 4 * was; while (!a.compare_exchange_weak(was, 20u)) {{ }}
   unsigned r = a++; r += ++a; r += a--; r += --a; r += a += 4; r += a -= 2; r += a &= 0x16; r += a |= 1; r += a ^= 3;
   out[256 + t] = r + 1000 * a.is_lock_free();""",
-        lambda x: np.concatenate([x[:THREADS] + 5, np.full(THREADS, 37), _operators()]).astype(
-            np.uint32
-        ),
+        # 20: a++ 20, ++a 22, a-- 22, --a 20, += 24, -= 22, &= 0x16 22, |= 1 23, ^= 3 20; lock-free
+        lambda x: [x[:THREADS] + 5, np.full(THREADS, 37), np.full(THREADS, 195 + 1000)],
     ),
-    _of(
+    Program(
         "cuda::atomic_ref",
         "atomic_kinds",
         "of_long_long of_float of_double of_int",
@@ -177,9 +169,9 @@ PROGRAMS = (
   if (t == 0) { out[0] = l; out[1] = l >> 32; out[2] = f; out[3] = d; out[4] = i; }""",
         lambda x: np.array(
             [*[x[:THREADS].sum()] * 4, (1 << 32) - int(x[:THREADS].max())], np.uint64
-        ).astype(np.uint32),
+        ),
     ),
-    _of(
+    Program(
         "cuda::atomic_ref",
         "atomic_wait",
         "wait notify_one notify_all",
@@ -188,7 +180,7 @@ PROGRAMS = (
   if (t < 32) {{ a.wait(0u, cuda::memory_order_acquire); out[t] = value; }}""",
         lambda x: np.full(32, x[3]),
     ),
-    _of(
+    Program(
         "intrinsics",
         "spaces",
         "__isGlobal __isShared __isConstant __isLocal __isGridConstant __cvta_generic_to_global"
@@ -203,9 +195,9 @@ PROGRAMS = (
     + 100 * (*(unsigned*)__cvta_shared_to_generic(__cvta_generic_to_shared(s + t)) == in[t])
     + 200 * (*(unsigned*)__cvta_local_to_generic(__cvta_generic_to_local(p)) == *p)
     + 400 * (*(const unsigned*)__cvta_constant_to_generic(__cvta_generic_to_constant(c + 1)) == 8);""",
-        lambda x: np.concatenate([np.full(THREADS, 15, np.uint32), x[:THREADS] + 700]),
+        lambda x: [np.full(THREADS, 15, np.uint32), x[:THREADS] + 700],
     ),
-    _of(
+    Program(
         "intrinsics",
         "barriers",
         "__syncthreads __syncwarp __barrier_sync __barrier_sync_count __threadfence"
@@ -215,7 +207,7 @@ PROGRAMS = (
   __threadfence_block(); __threadfence(); __threadfence_system(); __nanosleep(20); out[t] = v;""",
         lambda x: x[:THREADS][::-1] + x[:THREADS][::-1][T ^ 1],
     ),
-    _of(
+    Program(
         "intrinsics",
         "cluster_words",
         "__clusterDimIsSpecified __clusterDim __clusterRelativeBlockIdx __clusterGridDimInClusters"
@@ -230,11 +222,11 @@ PROGRAMS = (
     + 100000 * __clusterDimIsSpecified() + 200000 * __isCtaShared(s) + 400000 * __isCtaShared(p)
     + 800000 * __isClusterShared(p);
   __cluster_barrier_arrive_relaxed(); __cluster_barrier_wait();""",
-        lambda x: np.concatenate([x[:128] + 1 + 1132100, x[:128] + 1142000]),
+        lambda x: [x[:128] + 1 + 1132100, x[:128] + 1142000],
         grid=2,
         cluster=2,
     ),
-    _of(
+    Program(
         "intrinsics",
         "wide_atomics",
         "__u128AtomicCAS __u128AtomicCAS_block __u128AtomicCAS_system __u128AtomicExch"
@@ -246,11 +238,9 @@ PROGRAMS = (
   out[128 + t] = old[1] + 1000 * p[1]; __u128AtomicCAS_system(p, next, was, old); out[256 + t] = p[2] + 10 * old[2];
   __u128AtomicExch(p, other, old); __u128AtomicExch_block(p, next, back); __u128AtomicExch_system(p, was, other);
   out[384 + t] = old[1] + 10 * back[1] + 100 * other[3] + 1000 * p[3];""",
-        lambda x: np.concatenate(
-            [x[:THREADS] + 4000, 1001 * T, np.full(THREADS, 53), np.full(THREADS, 4692)]
-        ).astype(np.uint32),
+        lambda x: [x[:THREADS] + 4000, 1001 * T, np.full(THREADS, 53), np.full(THREADS, 4692)],
     ),
-    _of(
+    Program(
         "intrinsics",
         "copies",
         "__nv_memcpy_async_shared_global_4 __nv_memcpy_async_shared_global_8"
@@ -259,24 +249,22 @@ PROGRAMS = (
   else if (t < 48) __nv_memcpy_async_shared_global_8(s + 32 + 2 * (t - 32), in + 32 + 2 * (t - 32), 8);
   else if (t < 64) __nv_memcpy_async_shared_global_16(s + 64 + 4 * (t - 48), in + 64 + 4 * (t - 48), 8);
   asm volatile("cp.async.wait_all;" ::: "memory"); __syncthreads(); out[t] = s[t];""",
-        lambda x: np.where((T >= 64) & (T % 4 > 1), 0, x[:THREADS]).astype(np.uint32),
+        lambda x: np.where((T >= 64) & (T % 4 > 1), 0, x[:THREADS]),
     ),
-    _of(
+    Program(
         "intrinsics",
         "texts",
         "nan nanf clock clock64 __activemask",
         """out[t] = __float_as_uint(nanf("")) & 0x7fffffff; out[128 + t] = __double2hiint(nan("")) & 0x7fffffff;
   out[256 + t] = t & 1 ? __activemask() : 0; out[384 + t] = clock64() >= 0;""",
-        lambda x: np.concatenate(
-            [
-                np.full(THREADS, 0x7FC00000),
-                np.full(THREADS, 0x7FF80000),
-                np.where(T & 1, 0xAAAAAAAA, 0),
-                np.ones(THREADS),
-            ]
-        ).astype(np.uint32),
+        lambda x: [
+            np.full(THREADS, 0x7FC00000),
+            np.full(THREADS, 0x7FF80000),
+            np.where(T & 1, 0xAAAAAAAA, 0),
+            np.ones(THREADS),
+        ],
     ),
-    _of(
+    Program(
         "cuda::pipeline",
         "pipeline_primitives",
         "__pipeline_memcpy_async __pipeline_commit __pipeline_wait_prior",
@@ -285,19 +273,14 @@ PROGRAMS = (
   if (t < 32) __pipeline_memcpy_async(s + 128 + 4 * t, in + 128 + 4 * t, 16, 4); __pipeline_commit();
   __pipeline_wait_prior(1); __syncthreads(); out[t] = s[127 - t];
   __pipeline_wait_prior(0); __syncthreads(); out[128 + t] = s[128 + t];""",
-        lambda x: np.concatenate([x[:THREADS][::-1], np.where(T % 4 < 3, x[128:256], 0)]),
+        lambda x: [x[:THREADS][::-1], np.where(T % 4 < 3, x[128:256], 0)],
     ),
-    _of(
+    Program(
         "cuda::atomic_ref",
         "ref_as_a_value",
         "operator= operator_T",
         f"""__shared__ unsigned s[128]; {REF % "block"} r(s[t]); unsigned kept = (r = in[t]);
   __syncthreads(); {REF % "block"} other(s[127 - t]); out[t] = other; out[128 + t] = kept;""",
-        lambda x: np.concatenate([x[:THREADS][::-1], x[:THREADS]]),
+        lambda x: [x[:THREADS][::-1], x[:THREADS]],
     ),
 )
-
-
-def _operators() -> np.ndarray:
-    """20: a++ 20, ++a 22, a-- 22, --a 20, += 24, -= 22, &= 0x16 22, |= 1 23, ^= 3 20."""
-    return np.full(THREADS, 20 + 22 + 22 + 20 + 24 + 22 + 22 + 23 + 20 + 1000, np.uint32)

@@ -10,7 +10,7 @@ import numpy as np
 from lab.headers.judge import Expected, Near, Words, is_nan, kind_of
 from lab.headers.oracles import rounded
 from lab.headers.programs import Call
-from lab.headers.values import FLOATS, floats
+from lab.headers.values import INFINITY, SIGN, floats
 
 _FUSED = re.compile(r"__h(?:fma2?|cmadd)(?:_(?P<after>sat|relu|rn))?$")
 _WHOLE = re.compile(r"h2?(?P<what>trunc|ceil|floor|rint)$")
@@ -43,32 +43,35 @@ TANH = {"f16": 2.0**-10.987, "bf16": 2.0**-8}
 
 
 def _after(words: np.ndarray, kind: str, after: str | None) -> np.ndarray:
-    exponent, mantissa = FLOATS[kind]
-    sign, one = 1 << exponent + mantissa, ((1 << exponent - 1) - 1) << mantissa
-    nan, negative = is_nan(words, kind), (words & words.dtype.type(sign)) != 0
+    one, negative = (
+        INFINITY[kind] >> 1 & INFINITY[kind],
+        (words & words.dtype.type(SIGN[kind])) != 0,
+    )
     if after == "sat":
-        return np.where(nan | negative, 0, np.minimum(words, one)).astype(words.dtype)
+        return np.where(is_nan(words, kind) | negative, 0, np.minimum(words, one)).astype(
+            words.dtype
+        )
     if after == "relu":
-        return np.where(negative & ~nan, 0, words).astype(words.dtype)
+        return np.where(negative & ~is_nan(words, kind), 0, words).astype(words.dtype)
     return words
 
 
 def _fused(call: Call, given: Words, after: str | None) -> Expected:
     kind = kind_of(call, "r")
-    a, b, c = (floats(given[f"p{n}"], kind.kind) for n in range(3))
-
-    def fma(*operands: np.ndarray) -> np.ndarray:
-        rows = zip(*(o.reshape(-1) for o in operands), strict=True)
-        found = [rounded.fused([float(x) for x in row], kind.kind) for row in rows]
-        return np.array(found, np.uint64).astype(kind.word).reshape(operands[0].shape)
-
+    words = rounded.arithmetic(call, given, "fma", "rn").words["r"]
     if call.function.name == "__hcmadd":  # two fused steps for each part, as the header says
+        a, b, c = (floats(given[f"p{n}"], kind.kind) for n in range(3))
+
+        def fma(*operands: np.ndarray) -> np.ndarray:
+            rows = (list(map(float, row)) for row in zip(*operands, strict=True))
+            return np.array(
+                [rounded.computed("fma", row, kind.kind, "rn") for row in rows], kind.word
+            )
+
         first = np.stack([fma(a[:, 0], b[:, 0], c[:, 0]), fma(a[:, 0], b[:, 1], c[:, 1])], 1)
         so_far = floats(first, kind.kind)
         real = fma(-a[:, 1], b[:, 1], so_far[:, 0])
         words = np.stack([real, fma(a[:, 1], b[:, 0], so_far[:, 1])], 1)
-    else:
-        words = fma(a, b, c)
     return Expected({"r": _after(words, kind.kind, after)}, "exact rationals")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lab.headers.judge import Expected, Words, kind_of
 from lab.headers.programs import Call
-from lab.headers.values import THREADS, integers
+from lab.headers.values import integers
 
 Function = Callable[..., Any]
 FULL = 0xFFFFFFFF
@@ -247,6 +247,5 @@ def expected(call: Call, given: Words) -> Expected | None:
         columns = [
             np.array([_wrapped(v, bits, kind.kind[0] == "i") for v in c], object) for c in columns
         ]
-    words = [function(*row) & (1 << bits) - 1 for row in zip(*columns, strict=True)]
-    found = np.array(words, np.uint64).astype(kind.word).reshape(THREADS, 1)
-    return Expected({"r": found}, "integers")
+    found = (function(*row) for row in zip(*columns, strict=True))
+    return Expected({"r": kind.words(found)}, "integers")

@@ -45,16 +45,9 @@ def _updated(call: Call, given: Words, what: str) -> np.ndarray:
     if kind.kind in FLOATS:
         columns = [floats(_flushed(w, kind.kind), kind.kind).reshape(-1) for w in operands]
         sums = [computed("add", [float(a), float(b)], kind.kind, "rn") for a, b in zip(*columns)]
-        found = list(_flushed(np.array(sums, np.uint64).astype(kind.word), kind.kind))
-    else:
-        columns = [integers(words, kind.kind).reshape(-1) for words in operands]
-        found = [UPDATES[what](*row) for row in zip(*columns, strict=True)]
-    mask = (1 << kind.word.itemsize * 8) - 1
-    return (
-        np.array([int(v) & mask for v in found], np.uint64)
-        .astype(kind.word)
-        .reshape(-1, kind.count)
-    )
+        return _flushed(kind.words(sums), kind.kind)
+    columns = [integers(words, kind.kind).reshape(-1) for words in operands]
+    return kind.words(UPDATES[what](*row) for row in zip(*columns, strict=True))
 
 
 def expected(call: Call, given: Words) -> Expected | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lab.headers.judge import Expected, Words, is_nan, kind_of
 from lab.headers.programs import Call
-from lab.headers.values import FLOATS, floats
+from lab.headers.values import FLOATS, SIGN, floats
 
 _CHOSEN = re.compile(r"(?:__h|f)?(?P<what>max|min)(?:2|f)?(?P<nan>_nan)?$")
 _CLASS = re.compile(r"__(?P<what>isinf|isnan|finite|signbit)[fd]?$")
@@ -24,8 +24,7 @@ def _widened(words: np.ndarray, kind: str, to: str) -> np.ndarray:
 def _chosen(call: Call, given: Words, what: str, nan: bool) -> Expected:
     """-0 is below +0; a NaN is left out, or with .NaN the result."""
     kind = kind_of(call, "r")
-    exponent, mantissa = FLOATS[kind.kind]
-    sign = 1 << exponent + mantissa
+    sign = SIGN[kind.kind]
     operands = [_widened(given[f"p{n}"], kind_of(call, f"p{n}").kind, kind.kind) for n in (0, 1)]
     a, b = (words.astype(object) for words in operands)
     bad = [is_nan(words, kind.kind) for words in operands]

@@ -82,19 +82,14 @@ def computed(what: str, operands: list[float], kind: str, mode: str) -> int:
     return exact_rounding.nearest(exact, kind, mode, zero_sign)
 
 
-def fused(operands: list[float], kind: str) -> int:
-    """The pattern of a * b + c, rounded once to the nearest."""
-    return computed("fma", operands, kind, "rn")
-
-
-def _arithmetic(call: Call, given: Words, match: re.Match[str]) -> Expected:
-    kind, mode = kind_of(call, "r"), MODES[match["mode"]]
-    columns = [floats(given[f"p{n}"], kind.kind) for n in range(len(call.function.parameters))]
-    found = [
-        computed(match["what"], [float(x) for x in row], kind.kind, mode)
-        for row in zip(*(column.reshape(-1) for column in columns), strict=True)
-    ]
-    words = np.array(found, np.uint64).astype(kind.word).reshape(-1, kind.count)
+def arithmetic(
+    call: Call, given: Words, what: str, mode: str, count: int | None = None
+) -> Expected:
+    """An operation on all parameters, or on the first `count`."""
+    kind, names = kind_of(call, "r"), [f"p{n}" for n in range(len(call.function.parameters))]
+    columns = [floats(given[p], kind_of(call, p).kind).reshape(-1) for p in names[:count]]
+    rows = (list(map(float, row)) for row in zip(*columns, strict=True))
+    words = kind.words(computed(what, row, kind.kind, mode) for row in rows)
     return Expected({"r": words}, "exact rationals")
 
 
@@ -131,36 +126,19 @@ def _conversion(call: Call, given: Words, mode: str) -> Expected | None:
     else:
         double, signed = source.kind == "f64", target.kind[0] == "i"
         values = map(float, floats(given["p0"], source.kind)[:, 0])
-        found = [to_integer(v, mode, bits, signed, double) & (1 << bits) - 1 for v in values]
-    words = np.array(found, np.uint64).astype(target.word).reshape(-1, 1)
-    return Expected({"r": words}, "exact rationals")
-
-
-def _nearest(call: Call, given: Words, what: str) -> Expected:
-    kind = kind_of(call, "r")
-    columns = [
-        floats(given[f"p{n}"], kind_of(call, f"p{n}").kind)[:, 0]
-        for n in range(len(call.function.parameters))
-    ]
-    words = [computed(what, [float(x) for x in row], kind.kind, "rn") for row in zip(*columns)]
-    return Expected({"r": np.array(words, np.uint64).astype(kind.word)[:, None]}, "exact rationals")
+        found = [to_integer(v, mode, bits, signed, double) for v in values]
+    return Expected({"r": target.words(found)}, "exact rationals")
 
 
 def _by_mode(call: Call, given: Words, match: re.Match[str]) -> Expected | None:
     """The functions whose last parameter is a cudaRoundMode: one row of each mode."""
-    last = f"p{len(call.function.parameters) - 1}"
-    modes, merged = given[last][:, 0], None
+    last = len(call.function.parameters) - 1
+    modes, merged = given[f"p{last}"][:, 0], None
     for number, mode in enumerate(("rn", "rz", "rp", "rm")):
         if match["to"]:
             one = _conversion(call, given, mode)
         else:
-            kind = kind_of(call, "r").kind
-            columns = [floats(given[f"p{n}"], kind)[:, 0] for n in range(int(last[1:]))]
-            words = [
-                computed(match["what"], [float(x) for x in row], kind, mode)
-                for row in zip(*columns, strict=True)
-            ]
-            one = Expected({"r": np.array(words, np.uint64)[:, None]}, "exact rationals")
+            one = arithmetic(call, given, match["what"], mode, last)
         if one is None:
             return None
         merged = one.words["r"].copy() if merged is None else merged
@@ -172,12 +150,12 @@ def expected(call: Call, given: Words) -> Expected | None:
     name = call.function.name
     if match := _ARITHMETIC.match(name):
         if kind_of(call, "r").kind in FLOATS:
-            return _arithmetic(call, given, match)
+            return arithmetic(call, given, match["what"], MODES[match["mode"]])
     if any(p.type == "cudaRoundMode" for p in call.function.parameters):
         match = _BY_MODE.match(name)
         return _by_mode(call, given, match) if match else None
     if name in ("fma", "fmaf", "fdivide"):
-        return _nearest(call, given, "div" if name == "fdivide" else "fma")
+        return arithmetic(call, given, "div" if name == "fdivide" else "fma", "rn")
     if match := _CONVERTED.match(name):
         return _conversion(call, given, MODES[match["mode"] or "rn"])
     if name == "__saturatef":

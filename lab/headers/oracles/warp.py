@@ -44,14 +44,8 @@ def _warps(words: np.ndarray) -> list[list[int]]:
 
 def _spread(call: Call, by_warp: list[int] | list[list[int]]) -> np.ndarray:
     """A number for each warp, or one for each lane, as words of the result."""
-    kind = kind_of(call, "r")
-    mask = (1 << kind.word.itemsize * 8) - 1
-    rows = [row if isinstance(row, list) else [row] * 32 for row in by_warp]
-    return (
-        np.array([[v & mask for v in row] for row in rows], np.uint64)
-        .astype(kind.word)
-        .reshape(-1, 1)
-    )
+    rows = (row if isinstance(row, list) else [row] * 32 for row in by_warp)
+    return kind_of(call, "r").words(v for row in rows for v in row)
 
 
 def _bits(flags: list[bool]) -> int:

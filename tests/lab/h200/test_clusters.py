@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lab.h200 import clusters
-from lab.h200.probe import SMEM
+from lab.h200.rig import SMEM
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import run
 
@@ -19,10 +19,9 @@ SMS = 132
 def in_the_model(monkeypatch):
     def launched(body: str, ctas: int, cluster: int, threads: int = 32, words: int = 1):
         out, data = torch.zeros(ctas * words, dtype=torch.int64), torch.zeros(1 << 20).byte()
-        text = clusters.HEAD.format(target=clusters.TARGET, body=body)
         shape = {"grid": (ctas, 1, 1), "block": (threads, 1, 1), "cluster": (cluster, 1, 1)}
         gpu = timed(device="H200", cold=False)  # measured is the second launch on the same data
-        run(text, out, data, **shape, smem=SMEM, gpu=gpu)
+        run(clusters.kernel(body), out, data, **shape, smem=SMEM, gpu=gpu)
         return out
 
     monkeypatch.setattr(clusters, "_run", launched)

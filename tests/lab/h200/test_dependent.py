@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from hopper.rewrite import TARGET
 from lab.h200 import dependent
 from tests.b200.ptx_support import run
 
@@ -20,7 +21,7 @@ def after(steps: int) -> list[float]:
 @pytest.mark.parametrize("before, work", [*dependent.STEPS, (3, 1), (6, 5)])
 def test_steps(before, work):
     # The rig stores only a number that it never gets: here a thread stores what it has.
-    text = dependent.KERNEL.replace(dependent.TARGET, "sm_100a").replace("@!%p2 bra END;", "")
+    text = dependent.KERNEL.replace(TARGET, "sm_100a").replace("@!%p2 bra END;", "")
     text = text.replace("ld.shared.f32 %f2, [dyn]", "mov.f32 %f2, 0f00000000")
     out = torch.zeros(1)
     run(text, out, work, 0, before, block=(dependent.THREADS, 1, 1), smem=1024)

@@ -4,6 +4,9 @@ modelled in the emulator. leaderboard holds the result against the reference as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from harness.evaluator.case import emulated
 from harness.evaluator.case.checks import recheck
 from harness.evaluator.case.emulated import Kernel
@@ -36,11 +39,17 @@ def run(job: Job) -> Outcome:
     return timed
 
 
-def measure(job: Job, kernel: Kernel) -> Outcome:
-    """Time the kernel on the GPU as the leaderboards do."""
+def measure(
+    job: Job,
+    kernel: Kernel,
+    inputs: Callable[[int], Any] | None = None,
+    check: Callable[[Any, Any], tuple[bool, str]] | None = None,
+) -> Outcome:
+    """Time the kernel on the GPU as the leaderboards do. inputs, check: in place of the board's."""
     from reference import check_implementation
 
-    bench = Bench(kernel, lambda seed: make_inputs(job, seed), check_implementation, CudaClock())
+    inputs = inputs or (lambda seed: make_inputs(job, seed))
+    bench = Bench(kernel, inputs, check or check_implementation, CudaClock())
     bench.measure(plan(job.problem, job.mode, warmup=True), job.seed)
     stats = bench.measure(plan(job.problem, job.mode), job.seed)
     return Outcome("pass", bench.note, stats=stats.as_dict())
