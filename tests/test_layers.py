@@ -109,18 +109,27 @@ class Import:
     only_types: bool
 
 
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """These and all inside them. To walk through their expressions, too, takes as long as to parse."""
+    for statement in body:
+        yield statement
+        parts = [statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+        for part in parts:
+            for field in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(part, field, []))
+
+
 def imports(module: str, source: str, modules: Container[str]) -> Iterator[Import]:
     """Every import of a module."""
-    tree = ast.parse(source)
+    every = list(_statements(ast.parse(source).body))
     typed = {
         id(inner)
-        for node in (ast.walk(tree) if "TYPE_CHECKING" in source else ())
+        for node in (every if "TYPE_CHECKING" in source else ())
         if isinstance(node, ast.If) and isinstance(node.test, (ast.Name, ast.Attribute))
         if ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for statement in node.body
-        for inner in ast.walk(statement)
+        for inner in _statements(node.body)
     }
-    for node in ast.walk(tree):
+    for node in every:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -196,7 +205,7 @@ def _names_the_lab(source: str) -> Iterator[tuple[int, str]]:
     """(line, name) of strings that are the name of a module of the laboratory, or of what `-m` in
     front of it runs.
     """
-    if "lab" not in source:
+    if not re.search(r"[\"']lab\b", source):
         return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and re.fullmatch(r"lab(\.\w+)+", str(node.value)):

@@ -76,7 +76,32 @@ BESIDE = r"""
 #include <cuda.h>
 #include <cstdio>
 #include <thread>
+#include <vector>
 __global__ void store(volatile int* x, int value) { *x = value; }
+__global__ void add(int* x, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i]++;
+}
+int in_threads() {
+  const int n = 2000, launches = 4;
+  std::vector<std::thread> threads;
+  std::vector<int> found(6);
+  for (int& mine : found)
+    threads.emplace_back([&] {
+      cudaStream_t queue;
+      int* x;
+      cudaStreamCreate(&queue);
+      cudaMalloc(&x, 4 * n);
+      cudaMemsetAsync(x, 0, 4 * n, queue);
+      for (int i = 0; i < launches; ++i) add<<<(n + 255) / 256, 256, 0, queue>>>(x, n);
+      cudaMemcpyAsync(&mine, x + n - 1, 4, cudaMemcpyDeviceToHost, queue);
+      cudaStreamSynchronize(queue);
+    });
+  for (auto& thread : threads) thread.join();
+  for (int each : found)
+    if (each != launches) return 1;
+  return 0;
+}
 __global__ void wait(volatile int* x) { while (*x == 0); }
 __device__ __noinline__ int down(int n) {  // nvcc makes no loop of it
   const int below = n ? down(n - 1) : 0;
@@ -104,6 +129,7 @@ int main(int, char** argv) {
       count<<<1, 1>>>(x, 100);  // more calls within one another than are written out
       break;
     }
+    case 'l': return in_threads();
     case 'm': return shared[0] + shared[1];
     case 'n': count<<<1, 1>>>(x, -1); return cudaDeviceSynchronize();
     case 'c': {
@@ -150,6 +176,7 @@ int main(int, char** argv) {
         ("callback", 0, ""),
         ("driver", 0, ""),
         ("tiles of 64", 0, "b200: sum_of_64"),
+        ("launches of several threads at the same time", 0, "24 times: b200: add"),
     ],
 )
 def test_what_is_beside_a_main_and_its_kernels(run, how, status, said):
@@ -183,38 +210,3 @@ def test_a_program_of_several_files(run):
     assert done.returncode == 42 and "b200: store" in done.stderr, done.stderr
     done = run(PARTS, "21", "--with", "part.cu", "--with", "none.cpp", **files)
     assert done.returncode == 2 and "--with none.cpp: it is not a file" in done.stderr
-
-
-THREADS = r"""
-#include <cstdio>
-#include <thread>
-#include <vector>
-__global__ void add(int* x, int n) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) x[i]++;
-}
-int main() {
-  const int n = 2000, launches = 4;
-  std::vector<std::thread> threads;
-  std::vector<int> found(6);
-  for (int& mine : found)
-    threads.emplace_back([&] {
-      cudaStream_t queue;
-      int* x;
-      cudaStreamCreate(&queue);
-      cudaMalloc(&x, 4 * n);
-      cudaMemsetAsync(x, 0, 4 * n, queue);
-      for (int i = 0; i < launches; ++i) add<<<(n + 255) / 256, 256, 0, queue>>>(x, n);
-      cudaMemcpyAsync(&mine, x + n - 1, 4, cudaMemcpyDeviceToHost, queue);
-      cudaStreamSynchronize(queue);
-    });
-  for (auto& thread : threads) thread.join();
-  for (int each : found)
-    if (each != launches) return 1;
-}
-"""
-
-
-def test_threads_of_a_program_launch_at_the_same_time(run):
-    done = run(THREADS, "")
-    assert done.returncode == 0 and "24 times: b200: add" in done.stderr, done.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +42,16 @@ def lane_values(values, kind: str, bits: int) -> np.ndarray:
     return array.astype(np.uint64) & np.uint64((1 << bits) - 1)
 
 
+def lane_value(value: int, kind: str, bits: int) -> int:
+    """As lane_values, of the number that a form for one lane gives."""
+    if kind == "pred":
+        return value & 1
+    have = width(kind)
+    assert 0 <= value < 1 << have
+    negative = kind[0] == "s" and have < bits and value >> have - 1
+    return (int(value) - (1 << have) if negative else int(value)) & (1 << bits) - 1
+
+
 def execute_made(made: Pure, dsts: list[str], sources: list, immediates=()) -> list[np.ndarray]:
     """Run the array form of a stateless instruction, and hold its other forms against it.
 
@@ -57,14 +69,32 @@ def execute_made(made: Pure, dsts: list[str], sources: list, immediates=()) -> l
     got = [lane_values(r, k, b) for r, k, b in zip(results, made.outs, bits)]
     check_inlined(made, arrays, results, immediates)
     check_each_element(made, arrays, results)
-    for lane in range(32) if made.scalar else ():
-        row = [_lane(a, k, lane) for a, k in zip(arrays, made.ins)]
-        one = made.scalar(*row)
-        if made.expr is not None:
-            assert eval(made.expr.format(*map(str, row)), {"FULL": FULL}) == one
-        for r, k, b, g in zip(one if len(made.outs) > 1 else (one,), made.outs, bits, got):
-            assert int(lane_values(r, k, b)[0]) == int(g[lane]), (made.expr, row)
+    if made.scalar:
+        check_each_lane(made, arrays, bits, got)
     return got
+
+
+def check_each_lane(made: Pure, arrays: list, bits: list[int], expected: list[np.ndarray]):
+    """The forms for numbers, a lane at a time: the function, and its source with the operands' names
+    in it, in one lane with their numbers.
+    """
+    assert made.scalar is not None
+    rows = [[_lane(a, k, lane) for a, k in zip(arrays, made.ins)] for lane in range(32)]
+    results = [made.scalar(*row) for row in rows]
+    if made.expr is not None:
+        of_names = _of_names(made.expr, len(made.ins))
+        assert [of_names(*row) for row in rows] == results
+        assert eval(made.expr.format(*map(str, rows[0])), {"FULL": FULL}) == results[0]
+    each = zip(*results) if len(made.outs) > 1 else (results,)
+    for ones, k, b, g in zip(each, made.outs, bits, expected, strict=True):
+        assert [lane_value(r, k, b) for r in ones] == g.tolist(), (made.expr, rows)
+
+
+@functools.cache
+def _of_names(expr: str, count: int) -> Any:
+    """A function of a form's source."""
+    names = [f"v{i}" for i in range(count)]
+    return eval(f"lambda {', '.join(names)}: {expr.format(*names)}", {"FULL": FULL})
 
 
 def check_each_element(made: Pure, arrays: list, expected: tuple):
