@@ -12,7 +12,6 @@ import torch
 import b200
 from b200.checker.operations import asynchronous
 from b200.chip import operations
-from b200.chip.copies import bulk
 from b200.chip.gpu import Gpu
 from b200.chip.operations import BulkPrefetch, Operation, TensorCoreOperation
 from b200.clock import units
@@ -47,7 +46,7 @@ def test_an_operation_without_a_rule_is_refused_by_name(monkeypatch, options, wh
         source: int
 
     launch(**options)
-    monkeypatch.setattr(bulk, "BulkPrefetch", Teleport)
+    monkeypatch.setattr(operations, "BulkPrefetch", Teleport)
     with pytest.raises(
         b200.EmulatorError, match=f"the {who} has no rule for the operation Teleport"
     ):
@@ -58,7 +57,7 @@ def test_a_subclass_does_not_take_the_rule_of_its_base(monkeypatch):
     class Farther(BulkPrefetch):
         pass
 
-    monkeypatch.setattr(bulk, "BulkPrefetch", Farther)
+    monkeypatch.setattr(operations, "BulkPrefetch", Farther)
     with pytest.raises(b200.EmulatorError, match="no rule for the operation Farther"):
         launch(check=True)
     assert launch(check=False).counters  # the plain machine carries out whatever it is handed

@@ -128,16 +128,21 @@ def test_stores_of_neighbouring_bytes_by_two_warps_are_no_race():
     assert launch.findings == []
 
 
+def agent(cluster: int, rank: int):
+    return SimpleNamespace(cta=SimpleNamespace(rank=rank, cluster=SimpleNamespace(index=cluster)))
+
+
 def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
     """Tiles of 4 x 32 over 16 x 64, with a row of tiles beyond the edge; then without one tile."""
     tensormap = TensorMap(0, 2, (64, 16), (256,), (32, 4))
     tiles = [(x, y) for x in (0, 32) for y in range(0, 20, 4)]
+    loader = agent(0, 0)
     for missing, elements in ((None, 0), (3, 128)):
         loads = Loads(tensormap, (None, None))
         for i, tile in enumerate(tiles):
             if i != missing:
-                loads.add(None, None, tile)
-        assert loads.outside == (None, None, (0, 16))
+                loads.add(loader, None, tile)
+        assert loads.outside == (loader, None, (0, 16))
         assert loads.missed() == elements
 
 
@@ -155,21 +160,17 @@ def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
 )
 def test_rows_that_boxes_leave_out(starts, times, left_out):
     loads = Loads(TensorMap(0, 2, (64, 128), (256,), (64, 16)), (None, None))
+    loader = agent(0, 0)
     for row in starts * times:
-        loads.add(None, None, (0, row))
+        loads.add(loader, None, (0, row))
     assert loads.apart() == left_out
 
 
 def test_a_box_that_two_ctas_of_a_cluster_load():
-    def agent(cluster: int, rank: int):
-        return SimpleNamespace(
-            cta=SimpleNamespace(rank=rank, cluster=SimpleNamespace(index=cluster))
-        )
-
     for second, alike in ((agent(0, 1), True), (agent(0, 0), False), (agent(1, 1), False)):
         loads = Loads(TensorMap(0, 2, (64, 16), (256,), (32, 4)), (None, None))
-        loads.by(agent(0, 0), None, (0, 0))
-        loads.by(second, None, (0, 0))
+        loads.add(agent(0, 0), None, (0, 0))
+        loads.add(second, None, (0, 0))
         assert (loads.alike is not None) is alike
 
 
