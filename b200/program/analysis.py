@@ -37,6 +37,15 @@ class Op:
     srcs: tuple[Reg, ...]
     waits: bool = False
 
+    @property
+    def results(self) -> int:
+        """How many leading operands are destinations."""
+        return _results(self.ins, self.entry)
+
+    @property
+    def arguments(self) -> tuple:
+        return self.ins.operands[self.results :]
+
 
 @dataclass
 class Block:
@@ -70,21 +79,16 @@ def registers_of(operand) -> list[Reg]:
     return []
 
 
-def destination_count(ins: Instr, entry: Entry, made: Pure | Callable) -> int:
-    """How many leading operands are destinations."""
-    if entry.style == "pure":
-        return 1
-    return min(entry.out, 1) if (ins.dual or entry.out <= 1) else entry.out
+def _results(ins: Instr, entry: Entry | None) -> int:
+    if entry is None:
+        return 0
+    return min(entry.out, 1) if ins.dual else entry.out
 
 
 def make_op(ins: Instr) -> Op:
     """Look an instruction up and let its unit decode it."""
     entry = find(ins.opcode)
-    if entry is None:
-        srcs = [r for o in ins.operands for r in registers_of(o)]
-        return Op(ins, None, None, (), tuple(srcs + ([ins.pred] if ins.pred else [])))
-    made = entry.factory(ins)
-    n = destination_count(ins, entry, made)
+    made, n = entry.factory(ins) if entry is not None else None, _results(ins, entry)
     dsts = [r for o in ins.operands[:n] for r in registers_of(o)]
     srcs = [r for o in ins.operands[n:] for r in registers_of(o)]
     if ins.pred is not None:
@@ -246,9 +250,8 @@ class Uniformity:
         """Whether a special register that varies is among the sources, and their registers as bits.
         Asked once: `_solve` comes to an instruction again and again.
         """
-        assert op.entry is not None
         special, registers = False, 0
-        for operand in op.ins.operands[destination_count(op.ins, op.entry, op.made) :]:
+        for operand in op.arguments:
             special |= self._has_varying_special(operand)
             for reg in registers_of(operand):
                 registers |= 1 << self.id[reg.name]

@@ -9,7 +9,7 @@ import numpy as np
 
 from b200.errors import Unsupported
 from b200.program import packing
-from b200.program.analysis import EXIT, Block, Op, destination_count
+from b200.program.analysis import EXIT, Block, Op
 from b200.program.meeting import meeting
 from b200.program.module import TYPE_BITS, Imm, Instr, Kernel, Label, Reg, Sym, Vec
 from b200.program.operands import dtype_name
@@ -265,9 +265,9 @@ class Writer(PackWriter):
     def _stateful(self, op: Op):
         ins, entry = op.ins, op.entry
         assert entry is not None
-        n = destination_count(ins, entry, op.made)
+        n = op.results
         args, any_varying = [], False
-        for operand in ins.operands[n:]:
+        for operand in op.arguments:
             code, varying = self._argument(operand, entry.style)
             args.extend(code)
             any_varying |= varying

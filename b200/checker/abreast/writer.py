@@ -15,7 +15,7 @@ from b200.chip.abreast.forms import flat_kinds, form_of
 from b200.chip.abreast.writer import AbreastWriter
 from b200.chip.fragment import Fragment
 from b200.effects import Access, Copies, MeetsInCta, MeetsInWarp, Stores
-from b200.program.analysis import Op, destination_count
+from b200.program.analysis import Op
 from b200.program.module import Instr
 from b200.registry import Run
 
@@ -52,8 +52,7 @@ class CheckedAbreastWriter(AbreastWriter):
     def _stepping(self, op: Op, run: Run, address_only: bool) -> Run:
         """The run function with the step in front. address_only: the step has the first operand."""
         ins, kinds = op.ins, flat_kinds(op)
-        assert op.entry is not None
-        operands = ins.operands[destination_count(ins, op.entry, op.made) :]
+        operands = op.arguments
         count = 1 if address_only else len(operands)
         uniform = [not self.alone.operand_varies(o) for o in operands[:count]]
 

@@ -18,7 +18,7 @@ from b200.chip.abreast.accesses import Seen
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.updates import part_of
 from b200.chip.alu.warp import shuffle_sources
-from b200.program.analysis import Op, destination_count
+from b200.program.analysis import Op
 from b200.program.meeting import kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
 from b200.program.pack_writer import flat
@@ -44,9 +44,8 @@ def form_of(op: Op, seen: Seen | None = None) -> Run:
 
 def flat_kinds(op: Op) -> list:
     """The types of the arguments of a run function; a tuple for a vector, "pred" for a mask."""
-    assert op.entry is not None
     kinds = []
-    for operand in op.ins.operands[destination_count(op.ins, op.entry, op.made) :]:
+    for operand in op.arguments:
         if isinstance(operand, Addr) and operand.coords:
             raise NotAbreast(f"{op.ins.opcode} has coordinates")
         kinds.append(kind_of_operand(operand))
@@ -60,7 +59,7 @@ def each(op: Op, seen: Seen | None = None) -> Run:
     """Each CTA by itself."""
     ins, entry, narrow, kinds = op.ins, op.entry, op.made, flat_kinds(op)
     assert entry is not None
-    n = destination_count(ins, entry, narrow)
+    n = op.results
     outs = flat(ins.operands[:n])
     if ins.dual and len(outs) == 1:
         raise NotAbreast(f"{ins.opcode} has one register for two results")

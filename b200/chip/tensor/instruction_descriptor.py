@@ -20,7 +20,7 @@ class Kind:
 
     types: type code -> number format of A and B; d_types: type code -> type of D.
     k: elements along K of one instruction; bits: of an element in shared memory.
-    scaled: block-scaled. fraction_bits: kept below the largest exponent in the fused sum.
+    scaled: block-scaled.
     """
 
     name: str
@@ -29,7 +29,6 @@ class Kind:
     k: int
     bits: int
     scaled: bool = False
-    fraction_bits: int = 25
 
 
 KINDS = {
@@ -40,8 +39,8 @@ KINDS = {
         Kind("f8f6f4", FP8_TYPES, {0: "f16", 1: "f32"}, k=32, bits=8),
         Kind("i8", {0: "u8", 1: "s8"}, {2: "s32"}, k=32, bits=8),
         Kind("mxf8f6f4", FP8_TYPES, {}, k=32, bits=8, scaled=True),
-        Kind("mxf4", {1: "e2m1"}, {}, k=64, bits=4, scaled=True, fraction_bits=35),
-        Kind("mxf4nvf4", {1: "e2m1"}, {}, k=64, bits=4, scaled=True, fraction_bits=35),
+        Kind("mxf4", {1: "e2m1"}, {}, k=64, bits=4, scaled=True),
+        Kind("mxf4nvf4", {1: "e2m1"}, {}, k=64, bits=4, scaled=True),
     )
 }
 
