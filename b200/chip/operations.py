@@ -108,12 +108,8 @@ class BulkToPeer(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkReduceToPeer(Operation):
+class BulkReduceToPeer(BulkToPeer):
     """cp.reduce.async.bulk from shared address `source` to shared memory at `place`."""
-
-    nbytes: int
-    source: int
-    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +186,8 @@ class StAsync(Operation):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RedAsync(Operation):
-    """red.async; its fields are those of StAsync."""
-
-    nbytes: int
-    each: int
-    place: Place
-    offsets: np.ndarray
+class RedAsync(StAsync):
+    """red.async"""
 
 
 # --- cluster launch control -----------------------------------------------------------------------

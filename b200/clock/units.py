@@ -256,12 +256,7 @@ class Units:
         read = self._read_out(warp.cta.sm, warp.time, reduction.nbytes)
         self.at(read + self.accesses.store_path(), apply)
 
-    def _to_peer(
-        self,
-        copy: ops.BulkToPeer | ops.StAsync | ops.RedAsync,
-        warp: TimedFragment,
-        apply: ops.Action,
-    ):
+    def _to_peer(self, copy: ops.BulkToPeer | ops.StAsync, warp: TimedFragment, apply: ops.Action):
         """A copy into another CTA's shared memory: the SM that sends and the one that takes in can
         do so at the same rate.
         """

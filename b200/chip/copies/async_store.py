@@ -58,7 +58,7 @@ def _columns(value: LaneValues | tuple, size: int) -> np.ndarray:
 
 
 def _to_places(
-    ins: Instr, size: int, each: int, operation: type[StAsync | RedAsync], put: Callable[..., None]
+    ins: Instr, size: int, each: int, operation: type[StAsync], put: Callable[..., None]
 ) -> Run:
     """A run function that issues an operation for each place. size: of an element. each: bytes of a
     lane. put(shared memory, offsets, data [lanes, elements]): its effect, but for the mbarrier's.
