@@ -8,6 +8,7 @@ It is installed with the package, so every pytest of the environment imports thi
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
@@ -32,21 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--b200-no-check", action="store_true", help="run the kernels, look for nothing")
     add("--b200-budget", type=float, metavar="S", help="check at most S seconds of a launch")
     add("--b200-shard", metavar="K/N", help="run the K-th of N parts of the tests")
-    for name, what in (("kernel", "of this kernel"), ("source", "at a line of this file")):
-        add(
-            f"--b200-{name}",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help=f"only findings {what} count; repeatable",
-        )
-    add(
-        "--b200-expect-kernel",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="fail where no test launches such a kernel; repeatable",
-    )
+    names = partial(add, action="append", default=[], metavar="NAME")
+    names("--b200-kernel", help="only findings of this kernel count; repeatable")
+    names("--b200-source", help="only findings at a line of this file count; repeatable")
+    names("--b200-expect-kernel", help="fail where no test launches such a kernel; repeatable")
 
 
 @pytest.hookimpl(tryfirst=True)

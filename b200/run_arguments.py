@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from b200.command_line import Parser, writable_folder
@@ -61,87 +62,40 @@ def _parser() -> Parser:
     parser = Parser("b200 run", DESCRIPTION)
     parser.usage = USAGE
     add_checks(parser)
-    _add_ends(parser)
-    _add_places(parser)
-    parser.add_argument(
-        "--ptx",
-        type=writable_folder,
-        metavar="FOLDER",
-        help="write the PTX of each module that is launched from, or fails, to a file there",
-    )
+    add = parser.add_argument
+    nothing = "status 0 also for a file that defines functions and calls none of them"
+    add("--may-launch-nothing", action="store_true", help=nothing)
+    again = "run a program that fails once more with --schedule late (default, but of -m pytest)"
+    add("--again", action=argparse.BooleanOptionalAction, help=again)
+    file = "a further source file of a CUDA program; repeatable"
+    more = {"action": "append", "default": [], "metavar": "FILE"}
+    add("--with", dest="sources", type=Path, help=file, **more)
+    constants = "with --time: constants of the clock, as `eval.py measure --out` writes them"
+    add("--constants", type=_constants, metavar="FILE", help=constants)
+    ptx = "write the PTX of each module that is launched from, or fails, to a file there"
+    add("--ptx", type=writable_folder, metavar="FOLDER", help=ptx)
     report_options.add_to(parser)
     return parser
 
 
 def add_checks(parser: Parser) -> None:
     """How launches run, and what is shown of them."""
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        default=True,
-        help="look for races and protocol errors (default)",
+    add, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
+    checks = partial(add, dest="check", action="store_const")
+    flag("--check", default=True, help="look for races and protocol errors (default)")
+    every = "check every cluster, also those that repeat what a checked one has done"
+    checks("--check=all", const="all", help=every)
+    checks("--no-check", const=False, help="do not check")
+    orders = (
+        "another order of warps and completions: early, late or random:SEED; pdl: dependent"
+        " launches overlap; all: search for an order that ends in a deadlock"
     )
-    parser.add_argument(
-        "--check=all",
-        dest="check",
-        action="store_const",
-        const="all",
-        help="check every cluster, also those that repeat what a checked one has done",
-    )
-    parser.add_argument(
-        "--no-check", dest="check", action="store_const", const=False, help="do not check"
-    )
-    parser.add_argument(
-        "--schedule",
-        type=_schedule,
-        metavar="ORDER",
-        help="another order of warps and completions: early, late or random:SEED; pdl: dependent"
-        " launches overlap; all: search for an order that ends in a deadlock",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="exit status 1 also for remarks, and where a part could not be checked",
-    )
-    parser.add_argument(
-        "--all-findings",
-        action="store_true",
-        help="show all findings of a launch (default: the first, the gravest)",
-    )
-    parser.add_argument(
-        "--time", action="store_true", help="model the time of each launch; nothing is checked"
-    )
-
-
-def _add_ends(parser: Parser) -> None:
-    parser.add_argument(
-        "--may-launch-nothing",
-        action="store_true",
-        help="status 0 also for a file that defines functions and calls none of them",
-    )
-    parser.add_argument(
-        "--again",
-        action=argparse.BooleanOptionalAction,
-        help="run a program that fails once more with --schedule late (default, but of -m pytest)",
-    )
-
-
-def _add_places(parser: Parser) -> None:
-    parser.add_argument(
-        "--with",
-        dest="sources",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a further source file of a CUDA program; repeatable",
-    )
-    parser.add_argument(
-        "--constants",
-        type=_constants,
-        metavar="FILE",
-        help="with --time: constants of the clock, as `eval.py measure --out` writes them",
-    )
+    add("--schedule", type=_schedule, metavar="ORDER", help=orders)
+    strict = "exit status 1 also for remarks, and where a part could not be checked"
+    flag("--strict", help=strict)
+    shown = "show all findings of a launch (default: the first, the gravest)"
+    flag("--all-findings", help=shown)
+    flag("--time", help="model the time of each launch; nothing is checked")
 
 
 def _schedule(text: str) -> str:
