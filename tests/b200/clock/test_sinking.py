@@ -56,9 +56,23 @@ STORED = "st.shared.f32 [%r7], %r11;"
 GOES_ON = "add.f32 %r10, %r10, %r11; setp.lt.f32 %p2, %r10, 0f3F800000; @%p2 bra L;"
 
 
+PRODUCT = "mul.f32 %r11, %r10, %r10;"
+PARTED = "shfl.sync.bfly.b32 %r20, %r20, 1, 31, -1;"  # no arm of it becomes guards
+BRANCH = f"@%p1 bra ON; {PARTED} ON:"
+IN_TWO_ARMS = f"""@%p1 bra ELSE; {PARTED} add.f32 %r11, %r11, %r11; bra END;
+ELSE: {PARTED} sub.f32 %r11, %r11, %r10; END:"""
+IN_AN_ARM_AND_BEHIND = f"@%p1 bra END; {PARTED} st.shared.f32 [%r7], %r11; END:"
+
+
 @pytest.mark.parametrize(
     "body, names",
     [
+        (PRODUCT + IN_TWO_ARMS, []),
+        (PRODUCT + IN_AN_ARM_AND_BEHIND, []),
+        (PRODUCT + BRANCH + BARRIER + IN_TWO_ARMS, []),
+        (PRODUCT + BRANCH + BARRIER + IN_AN_ARM_AND_BEHIND, []),
+        (PRODUCT + BRANCH + BARRIER, ["mul"]),
+        (PRODUCT + BARRIER + IN_TWO_ARMS, ["mul"]),
         (RECIPROCAL + BARRIER, ["rcp"]),
         (RECIPROCAL, []),
         (RECIPROCAL + STORED + BARRIER, []),
@@ -67,10 +81,24 @@ GOES_ON = "add.f32 %r10, %r10, %r11; setp.lt.f32 %p2, %r10, 0f3F800000; @%p2 bra
         (f"mov.b32 %r11, 0; @%p1 {RECIPROCAL} {BARRIER}", []),
         (f"L: {RECIPROCAL} {BARRIER} {GOES_ON}", []),
     ],
-    ids=["behind", "no barrier", "stored before", "a chain", "half a chain", "guarded", "a loop"],
+    ids=[
+        "two arms",
+        "an arm and behind",
+        "a branch, two arms",
+        "a branch, an arm and behind",
+        "a branch",
+        "a barrier, two arms",
+        "behind",
+        "no barrier",
+        "stored before",
+        "a chain",
+        "half a chain",
+        "guarded",
+        "a loop",
+    ],
 )
 def test_what_is_computed_later(body, names):
-    head = """ld.param.u64 %rd5, [data]; mov.u32 %r1, %tid.x; mov.u32 %r7, dyn;
+    head = """ld.param.u64 %rd5, [data]; mov.u32 %r1, %tid.x; mov.u32 %r7, dyn; mov.u32 %r20, %r1;
 setp.lt.u32 %p1, %r1, 7; ld.global.f32 %r10, [%rd5];"""
     program = parse(kernel(head + body + "st.global.f32 [%rd5], %r11;", [".u64 data"]))
     (found,) = program.kernels.values()
@@ -78,4 +106,4 @@ setp.lt.u32 %p1, %r1, 7; ld.global.f32 %r10, [%rd5];"""
     assert code.info is not None
     later = code_motion.sunk(code.structure, code.info)
     ops = [op for block in code.structure for op in block.ops if id(op) in later]
-    assert [op.ins.mods[0] for op in ops] == names
+    assert [op.ins.mods[0] for op in ops if op.ins.mods[0] in ("rcp", "mul")] == names
