@@ -19,9 +19,10 @@ CASE = "m: 128; n: 4096; k: 7168; l: 1"  # of that
 BLOCK = re.compile(r"^```\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)^```", re.DOTALL | re.MULTILINE)
 CASES = [(found["command"], found["output"]) for found in BLOCK.finditer(PAGE.read_text())]
 LEFT_OUT = "..."
-# Commands that run with the sweeps. The first two model three kernels at full size; what compare says is
-# in tests/harness/test_compare.py, too. The last stands beside the same of another step.
+# Commands that run with the sweeps. The first three model kernels at full size; what compare and profile
+# say is in tests/harness and tests/b200/clock, too. The last stands beside the same of another step.
 LONG = (
+    "eval.py profile gemm",
     "compare submission.py docs/examples/gemm_mended.py",
     "compare submission.py docs/examples/gemm_fast.py",
     "run --time docs/examples/steps/gemm_1.cu",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from b200.chip.gpu import Gpu
+from b200.program.module import Program
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 
@@ -44,6 +45,14 @@ add.u64 %rd3, %rd1, %rd2;
 """
 
 
-def run(text: str, *args, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), smem=0, gpu=None):
+def run(
+    text: str | Program,
+    *args,
+    grid=(1, 1, 1),
+    block=(32, 1, 1),
+    cluster=(1, 1, 1),
+    smem=0,
+    gpu=None,
+):
     """Launch the only kernel of a module; see Gpu.launch for the arguments."""
     return (gpu or Gpu()).launch(text, None, grid, block, cluster, smem, args)

@@ -11,12 +11,13 @@ from lab.conformance.assembler import CRASH, Ptxas
 from lab.conformance.study import bogus, trials, verdict
 
 PTXAS = shutil.which("ptxas")
-EACH = 17  # of the statements one is tried here
+EACH = 51  # of the statements one is tried with every `pytest`, two more with the slow tests
+LATER = [pytest.param(start, marks=pytest.mark.slow) for start in (17, 34)]
 
 
-@pytest.fixture(scope="module")
-def drawn():
-    return trials(1, seed=3)[::EACH]
+@pytest.fixture(scope="module", params=[0, *LATER])
+def drawn(request):
+    return trials(1, seed=3)[request.param :: EACH]
 
 
 def known_apart(statement: str) -> bool:

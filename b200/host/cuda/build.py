@@ -108,7 +108,7 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         request.name,
         *(f"{s.name}\0{s.text}\0{s.folder}" for s in request.sources),
         repr((request.cflags, request.cuda_cflags, request.ldflags, request.includes)),
-        repr([(name, os.environ.get(name)) for name in _ENVIRONMENT]),
+        repr([(name, _given(name)) for name in _ENVIRONMENT]),
         repr(headers.folders()),
         toolkit.build,
         toolkit.cxx_version,
@@ -118,6 +118,15 @@ def _key(request: Request, toolkit: Toolkit) -> str:
         *shim,
     ]
     return digest_of(*parts)
+
+
+def _given(name: str) -> str | None:
+    """A variable of the environment, less the folder of the cache that `b200 exec` has put there:
+    what is compiled without it is the same.
+    """
+    places = os.environ.get(name, "").split(os.pathsep)
+    ours = f"{cache_folder()}{os.sep}"
+    return os.pathsep.join(place for place in places if not place.startswith(ours)) or None
 
 
 def _fresh(folder: Path) -> bool:

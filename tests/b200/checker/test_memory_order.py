@@ -17,6 +17,10 @@ from tests.litmus.ptx import ORDERS, said, worst
 
 PAGE = ROOT / "docs" / "reference" / "memory-order.md"
 FEW = (None, "late", "random:1")  # orders of the daily sample
+SOON, LATER = (
+    range(2000, 2010),
+    range(2010, 2030),
+)  # of it: with every `pytest`, with the slow tests
 
 
 def W(at: int, value: int = 1, order: str = "weak", scope: str = "gpu") -> Op:
@@ -420,9 +424,10 @@ def test_arrivals_at_a_counter_hand_on_what_those_before_have_released(arrive):
     assert "error" in found("red.relaxed.gpu.global.add.u32 [%rd4], 1;")
 
 
+@pytest.mark.parametrize("numbers", [SOON, pytest.param(LATER, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_sample_of_drawn_programs(kind):
-    found = count(kind, range(2000, 2030), FEW)
+def test_a_sample_of_drawn_programs(kind, numbers):
+    found = count(kind, numbers, FEW)
     assert not found.false
     assert len(found.missed) <= 2, found.missed
 

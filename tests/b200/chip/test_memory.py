@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import struct
-import subprocess
-import sys
 import weakref
 from fractions import Fraction
 
@@ -19,7 +17,6 @@ from b200.chip.global_memory import GlobalMemory
 from b200.chip.gpu import Gpu
 from b200.chip.tensors import LiveTensors
 from b200.errors import EmulatorError, Fault
-from tests import ROOT
 from tests.b200.ptx_support import kernel, run
 
 SETTINGS = settings(max_examples=25, deadline=None)
@@ -200,13 +197,11 @@ assert found(first) and len(listings) == 2
 """
 
 
-def test_frozen_tensors_are_found_whoever_freezes_when():
+def test_frozen_tensors_are_found_whoever_freezes_when(fork_server):
     """All objects are listed for the first search after a freeze only. In a process of its own:
     this one has ten times the objects.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", FROZEN], cwd=ROOT, capture_output=True, text=True, timeout=240
-    )
+    done = fork_server.run("-c", FROZEN)
     assert done.returncode == 0, done.stderr
 
 

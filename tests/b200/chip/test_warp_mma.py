@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from b200.errors import EmulatorError
+from b200.program.parse import parse
 from tests.b200.ptx_support import kernel, run
 from tests.oracles.exact_mma import f32_towards_zero, product_sum
 
@@ -36,6 +38,9 @@ FORMS = [
 ]
 
 
+parsed = functools.lru_cache(maxsize=8)(parse)  # one instruction multiplies many matrices
+
+
 def a_places(k: int, size: int):
     """(register, lane, element of the register) of A[row, column]."""
     per = 4 // size
@@ -58,8 +63,8 @@ def pack(matrix: torch.Tensor, places, registers: int) -> torch.Tensor:
     raw = matrix.contiguous().view(torch.uint8).reshape(*matrix.shape, -1).numpy()
     size = raw.shape[-1]
     out = np.zeros((registers, 32, 4 // size, size), np.uint8)
-    for row, column, register, lane, element in places:
-        out[register, lane, element] = raw[row, column]
+    row, column, register, lane, element = np.array(list(places)).T
+    out[register, lane, element] = raw[row, column]
     return torch.from_numpy(out.reshape(-1))
 
 
@@ -92,7 +97,8 @@ def multiply(shape: str, types: str, a, b, c, satfinite: str = "") -> np.ndarray
     add.u64 %rd1, %rd1, %rd9; add.u64 %rd2, %rd2, %rd9; add.u64 %rd3, %rd3, %rd9;
     add.u64 %rd4, %rd4, %rd9;
     {loads} mma.sync.aligned.{shape}.row.col{satfinite}.{types} {vectors}; {stores}"""
-    run(kernel(body, [".u64 a", ".u64 b", ".u64 c", ".u64 d"]), packed_a, packed_b, given, out)
+    text = kernel(body, [".u64 a", ".u64 b", ".u64 c", ".u64 d"])
+    run(parsed(text), packed_a, packed_b, given, out)
     if nc == 2:
         return out.view(torch.float16).reshape(16, 8).numpy()
     kind = torch.int32 if d_type == "s32" else torch.float32

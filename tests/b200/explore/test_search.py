@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+
+import pytest
 
 from b200.explore.search import Search
 from b200.explore.settle import settle
 from tests.b200.explore.brute_force import random_protocol, replay, run, trace_of, worst
 
-SEEDS = 3000
+SOON, LATER = range(1500), range(1500, 3000)  # seeds: with every `pytest`, with the slow tests
 
 
-def runs():
+def runs(seeds: Iterable[int] = SOON):
     """Random protocols, each with an order that ends well: (warps, counts, its moves)."""
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         protocol, counts = random_protocol(rng)
         moves = next(filter(None, (run(protocol, counts, rng) for _ in range(8))), None)
@@ -21,12 +24,13 @@ def runs():
             yield protocol, counts, moves
 
 
-def test_verdicts_are_those_of_brute_force():
+@pytest.mark.parametrize("seeds", [SOON, pytest.param(LATER, marks=pytest.mark.slow)])
+def test_verdicts_are_those_of_brute_force(seeds):
     """Free of deadlocks where all orders end well; else an order that gets stuck, and no shorter one
     does, or one that breaks a rule.
     """
     seen = {"free": 0, "stuck": 0, "broken": 0, "proved": 0}
-    for protocol, counts, moves in runs():
+    for protocol, counts, moves in runs(seeds):
         broken, shortest = worst(protocol, counts)
         trace = trace_of(protocol, counts, moves)
         settled = settle(trace)

@@ -49,9 +49,15 @@ def test_the_stub_is_reached_by_who_calls_the_driver(environment):
 
 @needs_cc
 @needs_nvcc
-@pytest.mark.parametrize("torch", ["", WITH_CUDA], ids=["torch as it is", "torch with CUDA"])
+@pytest.mark.parametrize(
+    "torch",
+    [pytest.param("", marks=pytest.mark.slow), WITH_CUDA],
+    ids=["torch as it is", "torch with CUDA"],
+)
 def test_every_front_end_runs_beside_a_gpu(environment, torch, tmp_path):
-    """In a folder of its own: beside it here are tests in a folder called `torch`."""
+    """In a folder of its own: beside it here are tests in a folder called `torch`. A torch with CUDA is
+    the one that may ask for the GPU.
+    """
     program = shutil.copy(PROGRAM, tmp_path)
     done = run(environment, torch + RUN, program)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["right in every way"]), (

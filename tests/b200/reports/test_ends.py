@@ -123,11 +123,11 @@ for child in CHILDREN:
 
 
 def test_python_programs_that_it_starts(run):
-    """By subprocess: they have the B200 as soon as they import torch, or what else needs a GPU, and
+    """By subprocess: they have the B200 as soon as they import what needs a GPU (torch is below), and
     are in the report.
     """
-    ends = LAUNCH + "launch(RACE)\n"
-    is_killed = f"import cuda.bindings{WITHOUT_TORCH}launch(RACE)\nos.kill(os.getpid(), 9)\n"
+    ends = f"import cuda.bindings{WITHOUT_TORCH}launch(RACE)\n"
+    is_killed = f"{ends}os.kill(os.getpid(), 9)\n"
     done, report = run(f"CHILDREN = {[ends, is_killed]!r}" + STARTED)
     assert done.returncode == 1 and done.stderr.count(TOLD) == 1, done.stderr
     (finding,) = report["findings"]
@@ -168,7 +168,9 @@ def test_an_option_of_python_is_told_from_what_stands_behind_it(words, option):
 
 
 def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch):
-    """The one that ours hides runs first; whether torch is there can be asked, and costs nothing."""
+    """The one that ours hides runs first; whether torch is there can be asked, and costs nothing. As
+    soon as it is imported there is the B200, and what it runs is in the report.
+    """
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = 5\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     child = (
@@ -176,10 +178,14 @@ def test_what_is_started_keeps_its_own_sitecustomize(run, tmp_path, monkeypatch)
         " import torch; print(mine, bool(found[0]), found[1], 'b200' in sys.modules,"
         " torch.cuda.get_device_name(), torch.__spec__.origin.endswith('__init__.py'))"
     )
-    done, _ = run(
+    child += f"{LAUNCH}launch(RACE)\n"
+    done, report = run(
         f"import subprocess; subprocess.run([sys.executable, '-c', {child!r}])\nlaunch(CLEAN)"
     )
     assert done.stdout == "5 True False True NVIDIA B200 True\n", done.stderr
+    (finding,) = report["findings"]
+    assert finding["times"] == 1 and report["launches"] == 2
+    assert done.returncode == 1 and done.stderr.count(TOLD) == 1, done.stderr
 
 
 def test_sigterm_in_the_midst_of_a_launch(tmp_path):
