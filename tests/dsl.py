@@ -5,7 +5,7 @@ it if it, or a module of tests/, harness/, hopper/ or lab/ that it imports, does
 DSL, the submission or the host layer, installs the emulator, or starts a program.
 
 With each version of the DSL, torch, Triton and Python run those of them that go through a surface of
-theirs: all but APART.
+theirs: all but APART. `python -m tests.dsl` lists their files.
 """
 
 from __future__ import annotations
@@ -108,3 +108,9 @@ def _files(name: str) -> Iterator[Path]:
         for module in (name, name.rpartition(".")[0]):
             path = ROOT / module.replace(".", "/")
             yield from filter(Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
+
+
+if __name__ == "__main__":
+    for test in sorted((ROOT / "tests").rglob("test_*.py")):
+        if by_version(test):
+            print(test.relative_to(ROOT).as_posix())

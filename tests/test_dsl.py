@@ -4,6 +4,9 @@ those that go through a surface of it.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from fnmatch import fnmatchcase
 
 import pytest
@@ -49,3 +52,20 @@ def test_what_runs_with_each_version():
     assert not dsl.by_version(ROOT / "tests/b200/checker/test_checker.py")
     for name in ("b200/host/torch/test_torch_cuda.py", *dsl.THROUGH[1:]):
         assert dsl.by_version(ROOT / "tests" / name), name
+
+
+def test_ci_is_told_the_files_and_names_those_of_torchs_headers():
+    """With other versions it gives pytest files, and no marker finds a test in any other."""
+    command = [sys.executable, "-m", "tests.dsl"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    files = listed.stdout.splitlines()
+    assert {"tests/test_front_ends.py", "tests/harness/test_eval.py"} < set(files)
+    assert "tests/b200/checker/test_checker.py" not in files
+    marked = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^@pytest\.mark\.torch_headers", path.read_text(), re.MULTILINE)
+    }
+    given = re.search(r"^with_headers=\((.*)\)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert given is not None and marked
+    assert marked <= {*files, *given[1].split()}

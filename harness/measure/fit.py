@@ -7,7 +7,7 @@ twice, since a later constant may have a small part in an earlier probe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from b200.clock.devices import B200
@@ -44,49 +44,69 @@ def measure(device: Device, probes: Iterable[Probe] = PROBES) -> dict[str, float
     return {probe.name: probe.measure(device) for probe in probes if probe.runs_on(device)}
 
 
+class Predictions:
+    """What the clock of a chip says of probes with fitted constants: each asked for once."""
+
+    def __init__(self, chip: str):
+        self.chip = chip
+        self._known: dict[tuple[str, frozenset[tuple[str, float]]], float] = {}
+
+    def table(self, constant: str) -> float:
+        return Clock(chip=self.chip).value(constant)
+
+    def __call__(self, probe: Probe, constants: Mapping[str, float]) -> float:
+        """In the probe's unit; the other constants are the table's."""
+        given = {name: value for name, value in constants.items() if value != self.table(name)}
+        key = probe.name, frozenset(given.items())
+        if key not in self._known:
+            self._known[key] = probe.measure(Clock(given, self.chip))
+        return self._known[key]
+
+
 def fit(
     measured: dict[str, float], probes: Iterable[Probe] = PROBES, chip: str = B200.name
 ) -> list[Fitted]:
     """The constants that explain what was measured, one a probe. chip: whose clock it is."""
     used = [probe for probe in probes if probe.name in measured]
-    before = {probe.name: probe.measure(Clock(chip=chip)) for probe in used}
+    predicted = Predictions(chip)
     found: dict[str, float] = {}
     deaf: set[str] = set()
     for _ in range(SWEEPS):
         for probe in used:
-            value = _solve(probe, measured[probe.name], found, chip)
+            value = _solve(probe, measured[probe.name], found, predicted)
             if value is None:
                 deaf.add(probe.constant)
                 found.pop(probe.constant, None)
             else:
                 deaf.discard(probe.constant)
                 found[probe.constant] = value
-    table, clock = Clock(chip=chip), Clock(found, chip)
     return [
         Fitted(
             probe.name,
             probe.constant,
             probe.unit,
             measured[probe.name],
-            before[probe.name],
-            probe.measure(clock),
-            table.value(probe.constant),
+            predicted(probe, {}),
+            predicted(probe, found),
+            predicted.table(probe.constant),
             None if probe.constant in deaf else found[probe.constant],
         )
         for probe in used
     ]
 
 
-def _solve(probe: Probe, measured: float, constants: dict[str, float], chip: str) -> float | None:
+def _solve(
+    probe: Probe, measured: float, constants: Mapping[str, float], predicted: Predictions
+) -> float | None:
     """The value of the probe's constant that predicts `measured`; None if it makes no difference or
     none does.
 
     Secant steps, kept inside a factor FURTHEST of the table's value.
     """
-    start = Clock(chip=chip).value(probe.constant)
+    start = predicted.table(probe.constant)
 
     def error(value: float) -> float:
-        return probe.measure(Clock({**constants, probe.constant: value}, chip)) - measured
+        return predicted(probe, {**constants, probe.constant: value}) - measured
 
     last = constants.get(probe.constant, start)
     off = error(last)

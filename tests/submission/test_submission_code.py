@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import submission
+from b200.host.cuda.cache import locked
 from b200.host.takeover import is_there
 from lab.code import disassembly
 from lab.kernel_cases import dual, gemm
@@ -65,9 +66,17 @@ def case(name: str) -> tuple[submission.Problem, Config]:
 
 
 @pytest.fixture(scope="module")
-def code(tmp_path_factory) -> dict[str, tuple[str, bytes]]:
-    """PTX and cubin of every case, compiled in a process of its own without a GPU."""
-    return dict(zip(NAMES, compiled([*map(case, NAMES)], tmp_path_factory.mktemp("code"))))
+def code(tmp_path_factory, worker_id) -> dict[str, tuple[str, bytes]]:
+    """PTX and cubin of every case, compiled in a process of its own without a GPU, and once: by the
+    first of the processes of a run that come to it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    kept = (base if worker_id == "master" else base.parent) / "code.pickle"
+    with locked(kept.with_suffix(".lock")):
+        if not kept.exists():
+            made = compiled([*map(case, NAMES)], tmp_path_factory.mktemp("code"))
+            kept.write_bytes(pickle.dumps(made))
+    return dict(zip(NAMES, pickle.loads(kept.read_bytes())))
 
 
 def compiled(cases: list[tuple], folder: Path) -> list[tuple[str, bytes]]:
