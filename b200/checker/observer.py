@@ -26,7 +26,7 @@ from b200.checker.barriers.signals import Signals
 from b200.checker.finding import ERROR, LIMIT, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
 from b200.checker.given_tensors import Given
-from b200.checker.launches import idle_launch
+from b200.checker.launches import ended
 from b200.checker.launches.dependent_launch import DependentLaunch
 from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.global_memory import GlobalRules
@@ -304,7 +304,7 @@ class Observer:
     def finish(self) -> None:
         self.conclude()
         self.of_clusters = len(self.findings)
-        idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
+        ended.idle(self, self.machine.code.kernel, self.machine.params)
         pairs.groups(self, self.machine.code.groups)
         self.coverage.finish()
         self.globals.finish()

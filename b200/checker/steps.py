@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from b200 import effects as e
-from b200.checker.operations.latest_copies import LatestCopies
+from b200.checker.streams import LatestCopies
 from b200.chip import operations as ops
 from b200.effects import Effect
 from b200.program.module import Instr

@@ -15,8 +15,7 @@ from b200.checker.barriers.phases import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory import weak_order
-from b200.checker.scopes import CTA, distance, scope_of
-from b200.checker.vector_clocks import HB, INIT, TENSOR
+from b200.checker.vector_clocks import CTA, HB, INIT, TENSOR, distance, scope_of
 from b200.chip.describe import call
 from b200.chip.fragment import Fragment
 from b200.chip.sync.barrier_record import (

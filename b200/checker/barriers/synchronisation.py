@@ -1,6 +1,6 @@
 """Observes what synchronises, but for fences: mbarriers, barriers, groups of copies, registers.
 
-Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
+Most functions are wrappers of instrument.py: `wrap(ins, effect, run)` returns an observed
 function of the form of `run`.
 """
 
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import effects as e
-from b200.checker.barriers import named_barriers, phases
+from b200.checker import words
+from b200.checker.accesses import Meeting
+from b200.checker.barriers import phases
 from b200.checker.memory import weak_order
 from b200.checker.memory.lane_sync import part_of
 from b200.checker.memory.parts import of_first_lane
-from b200.checker.scopes import CLUSTER
 from b200.checker.steps import all_operands, rule
+from b200.checker.vector_clocks import CLUSTER, HB
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
@@ -24,7 +26,10 @@ from b200.program.module import SINK, Instr
 from b200.registry import LaneValues, Run, active, lanes
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
+    from b200.checker.observer import Observer
+    from b200.program.module import Instr
 
 
 @rule(e.MeetsInWarp, look=all_operands)
@@ -203,7 +208,7 @@ def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
             meeting.gather(agent.release())
             before = agent.state.meetings.get((*key[:-1], generation - 1))
             threads = of_first_lane(mask, rest[0]) if rest and counted else 0
-            named_barriers.arrived(observer, agent, ins, bar.number, threads, meeting, before)
+            _used_again(observer, agent, ins, bar.number, threads, meeting, before)
         else:
             generation = warp.token[1]
         result = run(warp, mask, number, *rest)
@@ -320,3 +325,52 @@ def wait_group(ins: Instr, effect: e.WaitsForGroups, run: Run) -> Run:
             agent.waited_for(stream, stream.complete_but(n))
 
     return observed
+
+
+def _used_again(
+    observer: Observer,
+    agent: Agent,
+    ins: Instr,
+    number: int,
+    threads: int,
+    now: Meeting,
+    before: Meeting | None,
+) -> None:
+    """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA). A barrier may
+    be used again once it is complete (PTX ISA 9.7.13.1). A warp may arrive for the next use without
+    knowing of every arrival of the previous one. Its arrival may then be counted into that: two
+    groups of warps share one number, or the count is lower than the threads that use the barrier.
+    """
+    now.arrivals.append((agent, agent.epoch, ins, threads))
+    late = (
+        (other, where, count)
+        for other, epoch, where, count in (before.arrivals if before is not None else ())
+        if other is not agent and not agent.knows(HB, other.component, epoch)
+    )
+    if before is None or (first := next(late, None)) is None:
+        return
+    other, where, count = first
+    users = {a for a, *_ in (*before.arrivals, *now.arrivals)}
+    alone = len({i.text for _, _, i, _ in (*before.arrivals, *now.arrivals)}) == 1
+    if where is ins or alone and threads:
+        diagnosis = (
+            f"barrier {number} of the CTA counts {threads} threads, but {32 * len(users)} or more "
+            "use it at once"
+        )
+        missing = f"missing: a count of all threads that meet there, or a number for each {threads}"
+    else:
+        diagnosis = (
+            f"barrier {number} of the CTA is used again with nothing to order it after the "
+            "previous use"
+        )
+        missing = "missing: a number of its own for each group of warps, or a barrier between"
+    this, there = words.line(ins), words.line(where)
+    observer.found(
+        "protocol",
+        diagnosis,
+        f"this access: {this}: for {threads or 'all'} threads, by {words.name(agent)}",
+        f"used before: {there}: for {count or 'all'} threads, by {words.name(other)}",
+        missing,
+        at=ins,
+        other=where,
+    )

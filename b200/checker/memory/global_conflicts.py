@@ -15,8 +15,7 @@ from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_sync import lanes_at
 from b200.checker.memory.lost_updates import lost_update
 from b200.checker.memory.shadow import distinct
-from b200.checker.scopes import CTA, GPU, distance, scope_of
-from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER
+from b200.checker.vector_clocks import CTA, FENCED, GLOBAL, GPU, ORDER, distance, scope_of
 from b200.chip.describe import mnemonic
 from b200.effects import Access as EachAccess
 from b200.effects import Copies, Loads

@@ -26,8 +26,8 @@ from b200.checker.memory.lane_sync import part_of
 from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access
-from b200.checker.scopes import CTA, scope_of
 from b200.checker.steps import rule
+from b200.checker.vector_clocks import CTA, scope_of
 from b200.chip.copies.tensormap import BYTES
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
 from b200.program.module import Instr
