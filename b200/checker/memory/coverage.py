@@ -58,18 +58,14 @@ class Loads:
         self.alike: tuple | None = None
         self.loaders: dict[tuple[int, ...], tuple] = {}  # box -> (cluster, rank) of its latest load
 
-    def by(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
-        """Note the CTA that loads a box."""
-        cta = agent.cta
+    def add(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
+        t, cta = self.tensormap, agent.cta
         cluster, rank = self.loaders.get(box, (None, 0))
         if cluster == cta.cluster.index and rank != cta.rank and self.alike is None:
             self.alike = agent, ins, box
         self.loaders[box] = cta.cluster.index, cta.rank
-
-    def add(self, agent: Agent, ins: Instr, box: tuple[int, ...]) -> None:
         self.boxes[box] += 1
         if self.boxes[box] == 1 and self.outside is None:
-            t = self.tensormap
             ends = zip(box, t.box, t.dims, strict=True)
             if any(at >= n or at + size <= 0 for at, size, n in ends):
                 self.outside = agent, ins, box
@@ -167,7 +163,6 @@ class Coverage:
             self._pitch(agent, access, ins)
             self._extent(agent, access, ins)
         found.add(agent, ins, tuple(access.boxes[0]))
-        found.by(agent, ins, tuple(access.boxes[0]))
 
     def copied(self, agent: Agent, address: int, nbytes: int, region: Region, ins: Instr) -> None:
         """Note a bulk copy out of an allocation."""
