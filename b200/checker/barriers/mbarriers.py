@@ -188,16 +188,19 @@ class Mbarriers:
         here = record.agent.cta.rank == barrier.object.cta.rank
         if not late and not (asynchronous and not published and here):
             return
-        how = "before its initialisation is visible to the warp"
+        diagnosis = "an mbarrier is used before its initialisation is visible to the warp"
         missing = "fence.mbarrier_init and a barrier of the CTA or cluster between the two"
         if not late:
-            how = "by an asynchronous operation without a fence after its initialisation"
+            diagnosis = (
+                "an mbarrier is used by an asynchronous operation without a fence after its "
+                "initialisation"
+            )
             missing = (
                 "fence.mbarrier_init.release.cluster (or fence.proxy.async) after mbarrier.init"
             )
         self.observer.found(
             "protocol",
-            f"an mbarrier is used {how}",
+            diagnosis,
             f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
             f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
             f"missing: {missing}",

@@ -286,8 +286,9 @@ class GlobalConflicts:
                 "after the write, ld.acquire before the read)"
             )
         if access.writes:
-            who = "two warps of a CTA" if same_cta else "two CTAs"
-            diagnosis = f"{who} write the same address of global memory"
+            diagnosis = "two CTAs write the same address of global memory"
+            if same_cta:
+                diagnosis = "two warps of a CTA write the same address of global memory"
             diagnosis += f", {order}" if order.startswith("and") else ""
         else:
             who = "another warp" if same_cta else "another CTA"
