@@ -150,22 +150,16 @@ class Observer:
         try:
             return self.shared_rules[cta]
         except KeyError:
-            found = self.shared_rules[cta] = SharedRules(
-                cta, self.state(cta), self.report, self._shadow(cta.smem.size), self.products
-            )
+            shadow = self.free.pop() if self.free else SharedShadow(cta.smem.size)
+            found = self.shared_rules[cta] = SharedRules(self, cta, shadow)
             return found
-
-    def _shadow(self, nbytes: int) -> SharedShadow:
-        return self.free.pop() if self.free else SharedShadow(nbytes)
 
     def tensor(self, cta: CTA) -> TensorRules:
         """The rules for a CTA's tensor memory."""
         try:
             return self.tensor_rules[cta]
         except KeyError:
-            found = self.tensor_rules[cta] = TensorRules(
-                cta, self.state(cta), self.report, self.coverage, self.products.take_back
-            )
+            found = self.tensor_rules[cta] = TensorRules(self, cta)
             return found
 
     def turn_of(self, cluster: Cluster) -> None:

@@ -94,10 +94,10 @@ def rule(
     return mark
 
 
-E = TypeVar("E", bound=Effect)
+E = TypeVar("E", bound=Effect, covariant=True)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Call(Generic[E]):
     """An instruction that is observed, and its run function."""
 

@@ -48,20 +48,20 @@ class RecordingWriter(CheckedWriter):
 
     def _recorded(self, ins: Instr, run: Run) -> Run:
         """The run function of an instruction, with the recorder around it."""
-        effect = ins.effect
+        effect, record = ins.effect, None
         if isinstance(effect, e.WaitsForPhase):
             if id(ins) in self.looks:
-                return partial(_look, Call(ins, effect, run))
-            looks = frozenset(self.peeks.get(id(ins), ()))
-            return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
-        if self.deciding and writes(effect):
-            if isinstance(effect, e.Access):
-                return _written(ins, effect, run)
-            return _written_ranges(ins, run)
-        if isinstance(effect, e.Access):
-            return _read(ins, effect, run) if id(ins) in self.deciding else run
-        make = RECORDED.get(type(effect))
-        return run if make is None else partial(make, Call(ins, effect, run))
+                record = _look
+            elif id(ins) in self.waits:
+                looks = frozenset(self.peeks.get(id(ins), ()))
+                return _wait(ins, effect, run, looks)
+        elif self.deciding and writes(effect):
+            record = _written if isinstance(effect, e.Access) else _written_ranges
+        elif isinstance(effect, e.Access):
+            record = _read if id(ins) in self.deciding else None
+        else:
+            record = RECORDED.get(type(effect))
+        return run if record is None else partial(record, Call(ins, effect, run))
 
 
 def writes(effect: e.Effect) -> bool:
@@ -73,37 +73,24 @@ def writes(effect: e.Effect) -> bool:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(ins: Instr, effect: e.Access, run: Run):
+def _written(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest):
     """Note who writes which words (words.py)."""
-
-    def noted(warp: RecordedFragment, mask: int, address: LaneValues, *rest):
-        result = run(warp, mask, address, *rest)
-        warp.recorder.words.written(warp, mask, address, ins, effect)
-        return result
-
-    return noted
+    result = call.run(warp, mask, address, *rest)
+    warp.recorder.words.written(warp, mask, address, call.ins, call.effect)
+    return result
 
 
-def _written_ranges(ins: Instr, run: Run):
+def _written_ranges(call: Call, warp: RecordedFragment, mask: int, address, size, *rest):
     """Likewise of weak stores of as many bytes as an operand says."""
-    space = space_of(ins)
-
-    def noted(warp: RecordedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
-        run(warp, mask, address, size, *rest)
-        for lanes_, at, store in filled(space, mask, address, size):
-            warp.recorder.words.written(warp, lanes_, at, ins, store)
-
-    return noted
+    call.run(warp, mask, address, size, *rest)
+    for lanes_, at, store in filled(space_of(call.ins), mask, address, size):
+        warp.recorder.words.written(warp, lanes_, at, call.ins, store)
 
 
-def _read(ins: Instr, effect: e.Access, run: Run):
+def _read(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest):
     """Note the words of a read whose value decides over synchronisation."""
-
-    def noted(warp: RecordedFragment, mask: int, address: LaneValues, *rest):
-        warp.recorder.words.read(warp, mask, address, ins, effect)
-        return run(warp, mask, address, *rest)
-
-    return noted
+    warp.recorder.words.read(warp, mask, address, call.ins, call.effect)
+    return call.run(warp, mask, address, *rest)
 
 
 # --- mbarriers ------------------------------------------------------------------------------------

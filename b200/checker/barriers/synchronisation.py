@@ -1,7 +1,6 @@
 """Observes what synchronises, but for fences: mbarriers, barriers, groups of copies, registers.
 
-Most functions are wrappers of instrument.py: `wrap(ins, effect, run)` returns an observed
-function of the form of `run`.
+Most functions stand around the run functions of instructions (steps.py: rule, observes).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Observes allocations, loads and stores of tensor memory.
-
-Most functions are wrappers of instrument.py: `wrap(ins, effect, run)` returns an observed function
-of the form of `run`. And a reader of a register that tcgen05.ld fills must wait for the load (PTX
-ISA 9.7.16.6): see `first_reads`.
+"""Observes allocations, loads and stores of tensor memory, around the run functions of instructions
+(steps.py: rule, observes). And a reader of a register that tcgen05.ld fills must wait for the load
+(PTX ISA 9.7.16.6): see `first_reads`.
 """
 
 from __future__ import annotations
