@@ -3,7 +3,7 @@
 checked.py is the checker, a watcher of a machine. The way of one instruction stands at the door:
 instrument.py wraps it by its effect (b200/effects), steps.py says what makes its step,
 following.py lets a cluster run unchecked while its steps are known ones, and observer.py has the
-state of one launch: agents, records (accesses.py), clocks (vector_clocks.py, scopes.py), findings
+state of one launch: agents, records (accesses.py), clocks and scopes (vector_clocks.py), findings
 (finding.py), and their words (words.py). The rules are rooms:
 
 * memory/: loads, stores and atomics, shared and global memory, what nobody has written, tensormaps.

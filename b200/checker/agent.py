@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.memory.lane_sync import LaneAcquire, LaneAcquires, LaneRelease, left_out
-from b200.checker.operations.latest_copies import LatestCopies
-from b200.checker.scopes import CTA
-from b200.checker.streams import Stream, Told
+from b200.checker.streams import LatestCopies, Stream, Told
 from b200.checker.vector_clocks import (
     AFTER,
     ASYNC,
     BEFORE,
+    CTA,
     FENCED,
     FENCES,
     GLOBAL,
@@ -38,7 +37,7 @@ from b200.registry import FULL, active
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState, Record
-    from b200.checker.memory.tickets import Ticket
+    from b200.checker.memory.lane_sync import Ticket
     from b200.chip.fragment import WarpState
     from b200.program.module import Instr
 
@@ -101,7 +100,7 @@ class Agent:
         self.turn = 0
         # (turn, for each lane the epoch up to which it knows of each other's accesses)
         self.lane_order: tuple[int, np.ndarray | None] = -1, None
-        self.tickets: deque[Ticket] = deque(maxlen=64)  # taken lately (memory/tickets.py)
+        self.tickets: deque[Ticket] = deque(maxlen=64)  # taken lately (memory/lane_sync.py)
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
         self.trusted: set = set()  # mbarriers whose initialisation it is known to see
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be

@@ -16,7 +16,7 @@ from b200.checker.abreast.follow import FollowAbreast, next_clusters
 from b200.checker.finding import ERROR, LIMIT, NOTE, PORTABILITY, Finding
 from b200.checker.following import Departed, Traces, Trail
 from b200.checker.instrument import CheckedWriter, can_be_followed
-from b200.checker.launches import grid_wait, lifetime
+from b200.checker.launches import ended, lifetime
 from b200.checker.launches.dependent_launch import DependentLaunch, Footprint, InFlight
 from b200.checker.launches.late_footprint import can_be_late, late_footprint
 from b200.checker.launches.other_queues import Beside
@@ -151,7 +151,7 @@ class Checker(Watcher):
             if reached := self._reached_or_unknown("registers", *again):
                 unwritten.tell_of_registers(observer, code, reached)
         launch.footprint = self._footprint(code)
-        grid_wait.look(observer, cooperative=self.machine.workspace != 0)
+        ended.mutual_waits(observer, cooperative=self.machine.workspace != 0)
         observer.finish()
         nans.look(observer, partial(self._again, *again))
         keeps = observer.keeps()

@@ -58,7 +58,6 @@ from b200.checker.launches.dependent_launch import Seen
 from b200.checker.memory.global_shadow import holds
 from b200.checker.memory.parts import by_region
 from b200.checker.memory.stores_at_once import tell_all
-from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import (
     OPERATIONS,
     OWN_OPERATIONS,
@@ -69,6 +68,7 @@ from b200.checker.steps import (
     Look,
     Touch,
 )
+from b200.checker.streams import LatestCopies
 from b200.chip.operations import Operation
 from b200.effects import Access
 from b200.errors import Fault

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from b200 import effects as e
 from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
@@ -75,7 +76,7 @@ def wrap(ins: Instr, run: Run, style: str) -> Run:
     if kind not in WRAPPERS:
         return run
     make = WRAPPERS[kind]
-    return _noted(ins, run, style) if make is None else _stepping(ins, run, make)
+    return partial(_noted, ins, run, style == "lane") if make is None else _stepping(ins, run, make)
 
 
 def _stepping(ins: Instr, run: Run, make: Callable):
@@ -136,16 +137,11 @@ def _has_steps(ins: Instr) -> bool:
     return unseen or look_of(make, ins) is not None
 
 
-def _noted(ins: Instr, run: Run, style: str):
-    """Observe an instruction that issues an asynchronous operation. `issue` sees what the operation
+def _noted(ins: Instr, run: Run, one: bool, warp: CheckedFragment, who: int, *args) -> Any:
+    """Execute an instruction that issues an asynchronous operation. `issue` sees what the operation
     does; here the observer is told which instruction issues it, and which lane, if it is one.
     """
-    one = style == "lane"
-
-    def observed(warp: CheckedFragment, who: int, *args):
-        observer = warp.observer
-        single = who if one else who.bit_length() - 1 if who & (who - 1) == 0 else None
-        observer.ins, observer.lane = ins, single
-        return run(warp, who, *args)
-
-    return observed
+    observer = warp.observer
+    single = who if one else who.bit_length() - 1 if who & (who - 1) == 0 else None
+    observer.ins, observer.lane = ins, single
+    return run(warp, who, *args)

@@ -26,7 +26,7 @@ from b200.checker.barriers.signals import Signals
 from b200.checker.finding import ERROR, LIMIT, NOTE, Finding, Findings
 from b200.checker.following import Departed, Following, Remark, Traces, Trail
 from b200.checker.given_tensors import Given
-from b200.checker.launches import idle_launch
+from b200.checker.launches import ended
 from b200.checker.launches.dependent_launch import DependentLaunch
 from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.global_memory import GlobalRules
@@ -150,22 +150,16 @@ class Observer:
         try:
             return self.shared_rules[cta]
         except KeyError:
-            found = self.shared_rules[cta] = SharedRules(
-                cta, self.state(cta), self.report, self._shadow(cta.smem.size), self.products
-            )
+            shadow = self.free.pop() if self.free else SharedShadow(cta.smem.size)
+            found = self.shared_rules[cta] = SharedRules(self, cta, shadow)
             return found
-
-    def _shadow(self, nbytes: int) -> SharedShadow:
-        return self.free.pop() if self.free else SharedShadow(nbytes)
 
     def tensor(self, cta: CTA) -> TensorRules:
         """The rules for a CTA's tensor memory."""
         try:
             return self.tensor_rules[cta]
         except KeyError:
-            found = self.tensor_rules[cta] = TensorRules(
-                cta, self.state(cta), self.report, self.coverage, self.products.take_back
-            )
+            found = self.tensor_rules[cta] = TensorRules(self, cta)
             return found
 
     def turn_of(self, cluster: Cluster) -> None:
@@ -304,7 +298,7 @@ class Observer:
     def finish(self) -> None:
         self.conclude()
         self.of_clusters = len(self.findings)
-        idle_launch.finish(self, self.machine.code.kernel, self.machine.params)
+        ended.idle(self, self.machine.code.kernel, self.machine.params)
         pairs.groups(self, self.machine.code.groups)
         self.coverage.finish()
         self.globals.finish()

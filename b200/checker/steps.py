@@ -7,13 +7,17 @@ sound because a step has all operands that a rule for clusters looks at (followi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from b200 import effects as e
-from b200.checker.operations.latest_copies import LatestCopies
+from b200.checker.streams import LatestCopies
 from b200.chip import operations as ops
+from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.effects import Effect
 from b200.program.module import Instr
 from b200.registry import Factory, LaneValues, Run
@@ -86,6 +90,39 @@ def rule(
         make.look = look
         WRAPPERS.update(dict.fromkeys(kinds, make))
         return make
+
+    return mark
+
+
+E = TypeVar("E", bound=Effect, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Generic[E]):
+    """An instruction that is observed, and its run function."""
+
+    ins: Instr
+    effect: E
+    run: Run
+
+    @cached_property
+    def find(self) -> Callable[[Any, int], MBarrier]:
+        """(warp, address) -> the mbarrier there, of an instruction that names one."""
+        return barrier_operand(self.ins)
+
+
+def observes(
+    *kinds: type[Effect], look: Callable[[Instr], Looking | None] | None = None
+) -> Callable:
+    """As `rule`, of a function that is called in place of the run function: with the Call in front
+    of the arguments of that.
+    """
+
+    def mark(observe: Callable) -> Any:
+        def make(ins: Instr, effect: Effect, run: Run) -> Run:
+            return partial(observe, Call(ins, effect, run))
+
+        return rule(*kinds, look=look)(make)
 
     return mark
 

@@ -13,7 +13,7 @@ of the component happened before. The rows differ in the accesses that this orde
             (9.7.16.6)
     ORDER   order of execution only, relaxed arrives included: who has not exited yet
     GLOBAL  ASYNC for global memory
-    FENCED  three rows, one for each distance (scopes.py): what a fence of that reach has put
+    FENCED  three rows, one for each distance (scopes, below): what a fence of that reach has put
             before every later operation, so that a relaxed one hands it over (8.9.4)
     PENDING what TENSOR gets at the next tcgen05.fence::after_thread_sync
             (PENDING, BEFORE and AFTER are rows of warps only)
@@ -24,13 +24,36 @@ PTX wants the tcgen05 fences around every hand-over of tensor memory, and after_
 the tensor core reads what a wait made visible. Compiled public kernels have none at all and rely on
 mbarriers alone. So in a kernel without fences an mbarrier hands over everything; a kernel with
 fences must keep the rule (`strict`).
+
+A release and an acquire order memory if the scope of each includes the other's thread (PTX ISA 8.3
+to 8.9). So each scope must be at least as wide as the distance of the two CTAs.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from b200.checker.scopes import CTA, DISTANCES
+from b200.chip import state
+from b200.effects import Ordered
+from b200.program.module import Instr
+
+CTA, CLUSTER, GPU = range(3)
+DISTANCES = (CTA, CLUSTER, GPU)
+_SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
+
+
+def scope_of(ins: Instr, default: int) -> int:
+    """The scope of an instruction: its `.scope`, or `default` if it has none."""
+    effect = ins.effect
+    return _SCOPES.get(effect.scope, default) if isinstance(effect, Ordered) else default
+
+
+def distance(cta: state.CTA, other: state.CTA) -> int:
+    """The smallest scope that includes threads of both CTAs."""
+    if cta is other:
+        return CTA
+    return CLUSTER if cta.cluster is other.cluster else GPU
+
 
 HB, ASYNC, INIT, ORDER, GLOBAL, FENCED, _, _, TENSOR, PENDING, BEFORE, AFTER = range(12)
 ROWS = 12
@@ -57,7 +80,7 @@ def lanes_among(mask: int, lanes: np.ndarray) -> np.ndarray:
 
 def weakened(clock: np.ndarray, distance: int) -> np.ndarray:
     """The part of a clock that a relaxed operation hands over: of memory, only what a fence has put
-    before it. distance: of the reader (scopes.py).
+    before it. distance: of the reader.
     """
     clock = at_distance(clock, distance).copy()
     clock[HB] = clock[FENCED + distance]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from b200 import effects as e
 from b200.checker.instrument import CheckedWriter
 from b200.checker.memory.parts import of_first_lane
+from b200.checker.steps import Call
 from b200.checker.words import line
 from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
@@ -46,20 +48,20 @@ class RecordingWriter(CheckedWriter):
 
     def _recorded(self, ins: Instr, run: Run) -> Run:
         """The run function of an instruction, with the recorder around it."""
-        effect = ins.effect
+        effect, record = ins.effect, None
         if isinstance(effect, e.WaitsForPhase):
             if id(ins) in self.looks:
-                return _look(ins, effect, run)
-            looks = frozenset(self.peeks.get(id(ins), ()))
-            return _wait(ins, effect, run, looks) if id(ins) in self.waits else run
-        if self.deciding and writes(effect):
-            if isinstance(effect, e.Access):
-                return _written(ins, effect, run)
-            return _written_ranges(ins, run)
-        if isinstance(effect, e.Access):
-            return _read(ins, effect, run) if id(ins) in self.deciding else run
-        make = RECORDED.get(type(effect))
-        return run if make is None else make(ins, effect, run)
+                record = _look
+            elif id(ins) in self.waits:
+                looks = frozenset(self.peeks.get(id(ins), ()))
+                return _wait(ins, effect, run, looks)
+        elif self.deciding and writes(effect):
+            record = _written if isinstance(effect, e.Access) else _written_ranges
+        elif isinstance(effect, e.Access):
+            record = _read if id(ins) in self.deciding else None
+        else:
+            record = RECORDED.get(type(effect))
+        return run if record is None else partial(record, Call(ins, effect, run))
 
 
 def writes(effect: e.Effect) -> bool:
@@ -71,37 +73,24 @@ def writes(effect: e.Effect) -> bool:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(ins: Instr, effect: e.Access, run: Run):
+def _written(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest):
     """Note who writes which words (words.py)."""
-
-    def noted(warp: RecordedFragment, mask: int, address: LaneValues, *rest):
-        result = run(warp, mask, address, *rest)
-        warp.recorder.words.written(warp, mask, address, ins, effect)
-        return result
-
-    return noted
+    result = call.run(warp, mask, address, *rest)
+    warp.recorder.words.written(warp, mask, address, call.ins, call.effect)
+    return result
 
 
-def _written_ranges(ins: Instr, run: Run):
+def _written_ranges(call: Call, warp: RecordedFragment, mask: int, address, size, *rest):
     """Likewise of weak stores of as many bytes as an operand says."""
-    space = space_of(ins)
-
-    def noted(warp: RecordedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
-        run(warp, mask, address, size, *rest)
-        for lanes_, at, store in filled(space, mask, address, size):
-            warp.recorder.words.written(warp, lanes_, at, ins, store)
-
-    return noted
+    call.run(warp, mask, address, size, *rest)
+    for lanes_, at, store in filled(space_of(call.ins), mask, address, size):
+        warp.recorder.words.written(warp, lanes_, at, call.ins, store)
 
 
-def _read(ins: Instr, effect: e.Access, run: Run):
+def _read(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest):
     """Note the words of a read whose value decides over synchronisation."""
-
-    def noted(warp: RecordedFragment, mask: int, address: LaneValues, *rest):
-        warp.recorder.words.read(warp, mask, address, ins, effect)
-        return run(warp, mask, address, *rest)
-
-    return noted
+    warp.recorder.words.read(warp, mask, address, call.ins, call.effect)
+    return call.run(warp, mask, address, *rest)
 
 
 # --- mbarriers ------------------------------------------------------------------------------------
@@ -111,94 +100,70 @@ def _place(mbarrier: MBarrier) -> Place:
     return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
 
 
-def _init(ins: Instr, effect: e.InitsMbarrier, run: Run):
-    find = barrier_operand(ins)
-
-    def recorded(warp: RecordedFragment, lane: int, address: int, count: int):
-        run(warp, lane, address, count)
-        place, recorder = _place(find(warp, address)), warp.recorder
-        if recorder.one_more(warp, kinds.INIT, place, ins) is None:
-            recorder.step(warp, kinds.INIT, place, ins, count=count)
-
-    return recorded
+def _init(call: Call[e.InitsMbarrier], warp: RecordedFragment, lane: int, address: int, count: int):
+    call.run(warp, lane, address, count)
+    place, recorder = _place(call.find(warp, address)), warp.recorder
+    if recorder.one_more(warp, kinds.INIT, place, call.ins) is None:
+        recorder.step(warp, kinds.INIT, place, call.ins, count=count)
 
 
-def _inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run):
-    find = barrier_operand(ins)
-
-    def recorded(warp: RecordedFragment, lane: int, address):
-        place = _place(find(warp, address))
-        run(warp, lane, address)
-        warp.recorder.step(warp, kinds.INVAL, place, ins)
-
-    return recorded
+def _inval(call: Call[e.InvalidatesMbarrier], warp: RecordedFragment, lane: int, address):
+    place = _place(call.find(warp, address))
+    call.run(warp, lane, address)
+    warp.recorder.step(warp, kinds.INVAL, place, call.ins)
 
 
-def _arrive(ins: Instr, effect: e.Arrives, run: Run):
-    find, with_bytes, drops = barrier_operand(ins), effect.expects, effect.drops
-
-    def recorded(warp: RecordedFragment, lane: int, address: int, count: int = 1):
-        place = _place(find(warp, address))
-        result = run(warp, lane, address, count)
-        recorder = warp.recorder
-        arrivals, nbytes = (1, count) if with_bytes else (count, 0)
-        have = recorder.one_more(warp, kinds.ARRIVE, place, ins)
-        if have is not None and (have.count, have.tx) == (arrivals, nbytes):
-            have.times += 1
-        else:
-            recorder.step(warp, kinds.ARRIVE, place, ins, count=arrivals, tx=nbytes, drop=drops)
-        return result
-
-    return recorded
+def _arrive(call: Call[e.Arrives], warp: RecordedFragment, lane: int, address: int, count: int = 1):
+    place = _place(call.find(warp, address))
+    result = call.run(warp, lane, address, count)
+    recorder = warp.recorder
+    arrivals, nbytes = (1, count) if call.effect.expects else (count, 0)
+    have = recorder.one_more(warp, kinds.ARRIVE, place, call.ins)
+    if have is not None and (have.count, have.tx) == (arrivals, nbytes):
+        have.times += 1
+    else:
+        recorder.step(
+            warp, kinds.ARRIVE, place, call.ins, count=arrivals, tx=nbytes, drop=call.effect.drops
+        )
+    return result
 
 
-def _bytes(kind: str):
+def _bytes(call: Call, warp: RecordedFragment, lane: int, address: int, nbytes: int):
     """Record expect_tx and complete_tx."""
-
-    def make(ins: Instr, effect: e.Effect, run: Run):
-        find = barrier_operand(ins)
-
-        def recorded(warp: RecordedFragment, lane: int, address, nbytes: int):
-            place = _place(find(warp, address))
-            run(warp, lane, address, nbytes)
-            warp.recorder.step(warp, kind, place, ins, tx=nbytes)
-
-        return recorded
-
-    return make
+    kind = kinds.EXPECT if isinstance(call.effect, e.ExpectsBytes) else kinds.COMPLETE
+    place = _place(call.find(warp, address))
+    call.run(warp, lane, address, nbytes)
+    warp.recorder.step(warp, kind, place, call.ins, tx=nbytes)
 
 
-def _copies_arrive(ins: Instr, effect: e.ArrivesBehindCopies, run: Run):
+def _copies_arrive(call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, lane: int, address):
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
-    find = barrier_operand(ins)
-
-    def recorded(warp: RecordedFragment, lane: int, address):
-        if not effect.counted:
-            place = _place(find(warp, address))
-            warp.recorder.step(warp, kinds.EXPECT_ARRIVAL, place, ins, count=1)
-        run(warp, lane, address)
-
-    return recorded
+    if not call.effect.counted:
+        place = _place(call.find(warp, address))
+        warp.recorder.step(warp, kinds.EXPECT_ARRIVAL, place, call.ins, count=1)
+    call.run(warp, lane, address)
 
 
-def _look(ins: Instr, effect: e.WaitsForPhase, run: Run):
+def _look(
+    call: Call[e.WaitsForPhase],
+    warp: RecordedFragment,
+    mask: int,
+    address: LaneValues,
+    phase: LaneValues,
+    *hint,
+):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
     """
-    find, shift = barrier_operand(ins), effect.shift
-
-    def recorded(warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
-        if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
-            text = f"{line(ins)}: lanes look at different phases before they wait"
-            warp.recorder.trace(warp.cta).not_followed.append(text)
-            return run(warp, mask, address, phase, *hint)
-        over = run(warp, mask, address, phase, *hint)
-        place = _place(find(warp, address))
-        warp.recorder.looks_at(warp, place, phase >> shift & 1, ins, bool(over))
-        return 0
-
-    return recorded
+    if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
+        text = f"{line(call.ins)}: lanes look at different phases before they wait"
+        warp.recorder.trace(warp.cta).not_followed.append(text)
+        return call.run(warp, mask, address, phase, *hint)
+    over = call.run(warp, mask, address, phase, *hint)
+    place = _place(call.find(warp, address))
+    warp.recorder.looks_at(warp, place, phase >> call.effect.shift & 1, call.ins, bool(over))
+    return 0
 
 
 def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
@@ -248,51 +213,36 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _named(ins: Instr, effect: e.MeetsInCta, run: Run):
+def _named(call: Call[e.MeetsInCta], warp: RecordedFragment, mask: int, number: int, *rest):
     """Record bar.sync, bar.red and bar.arrive."""
-    waits, counted = effect.waits, effect.counted
-
-    def recorded(warp: RecordedFragment, mask: int, number: int, *rest):
-        recorder = warp.recorder
-        place = Place("barrier", warp.cta.rank, of_first_lane(mask, number))
-        threads = of_first_lane(mask, rest[0]) if rest and counted else 0
-        here = 32 if warp.mask == warp.state.live else warp.mask.bit_count()
-        if warp.token is None:  # it arrives; noted first, since it may have to wait then
-            met = recorder.step(warp, kinds.MEET, place, ins, count=here, threads=threads)
-            recorder.met[warp, place] = [met.number]
-        result = run(warp, mask, number, *rest)
-        if waits:
-            mine = tuple(recorder.met.pop((warp, place)))
-            recorder.step(warp, kinds.PASS, place, ins, of=mine)
-        return result
-
-    return recorded
+    recorder = warp.recorder
+    place = Place("barrier", warp.cta.rank, of_first_lane(mask, number))
+    threads = of_first_lane(mask, rest[0]) if rest and call.effect.counted else 0
+    here = 32 if warp.mask == warp.state.live else warp.mask.bit_count()
+    if warp.token is None:  # it arrives; noted first, since it may have to wait then
+        met = recorder.step(warp, kinds.MEET, place, call.ins, count=here, threads=threads)
+        recorder.met[warp, place] = [met.number]
+    result = call.run(warp, mask, number, *rest)
+    if call.effect.waits:
+        mine = tuple(recorder.met.pop((warp, place)))
+        recorder.step(warp, kinds.PASS, place, call.ins, of=mine)
+    return result
 
 
-def _cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run):
-    place = Place("cluster")
-
-    def recorded(warp: RecordedFragment, mask: int):
-        recorder = warp.recorder
-        run(warp, mask)
-        step = recorder.step(warp, kinds.MEET, place, ins, count=mask.bit_count())
-        recorder.met.setdefault((warp.state, place), []).append(step.number)
-
-    return recorded
+def _cluster_arrive(call: Call[e.ArrivesInCluster], warp: RecordedFragment, mask: int):
+    recorder = warp.recorder
+    call.run(warp, mask)
+    step = recorder.step(warp, kinds.MEET, Place("cluster"), call.ins, count=mask.bit_count())
+    recorder.met.setdefault((warp.state, Place("cluster")), []).append(step.number)
 
 
-def _cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run):
-    place = Place("cluster")
-
-    def recorded(warp: RecordedFragment, mask: int):
-        recorder = warp.recorder
-        run(warp, mask)
-        met = recorder.met.get((warp.state, place), [])
-        recorder.step(warp, kinds.PASS, place, ins, of=tuple(met))
-        if not warp.state.cluster_arrived:
-            met.clear()
-
-    return recorded
+def _cluster_wait(call: Call[e.WaitsInCluster], warp: RecordedFragment, mask: int):
+    recorder = warp.recorder
+    call.run(warp, mask)
+    met = recorder.met.get((warp.state, Place("cluster")), [])
+    recorder.step(warp, kinds.PASS, Place("cluster"), call.ins, of=tuple(met))
+    if not warp.state.cluster_arrived:
+        met.clear()
 
 
 # --- tensor memory --------------------------------------------------------------------------------
@@ -302,75 +252,61 @@ def _pool(cta: CTA) -> Place:
     return Place("tmem", cta.rank & ~1)
 
 
-def _alloc(ins: Instr, effect: e.AllocatesTensor, run: Run):
-    pair = effect.pair
-    locate = resolver(space_of(ins))
-
-    def recorded(warp: RecordedFragment, mask: int, address: int, columns: int):
-        run(warp, mask, address, columns)
-        recorder, rank = warp.recorder, warp.cta.rank
-        kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
-        n = of_first_lane(mask, columns)
-        step = recorder.step(warp, kind, _pool(warp.cta), ins, count=n, rank=rank)
-        target, at = locate(warp, of_first_lane(mask, address), 4, 4)
-        first = int(target.smem.u32[at // 4])  # which the instruction has written there
-        recorder.allocated[warp.cta, first] = step.number
-
-    return recorded
+def _alloc(call: Call[e.AllocatesTensor], warp: RecordedFragment, mask: int, address, columns):
+    call.run(warp, mask, address, columns)
+    recorder, rank, pair = warp.recorder, warp.cta.rank, call.effect.pair
+    kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
+    n = of_first_lane(mask, columns)
+    step = recorder.step(warp, kind, _pool(warp.cta), call.ins, count=n, rank=rank)
+    target, at = resolver(space_of(call.ins))(warp, of_first_lane(mask, address), 4, 4)
+    first = int(target.smem.u32[at // 4])  # which the instruction has written there
+    recorder.allocated[warp.cta, first] = step.number
 
 
-def _dealloc(ins: Instr, effect: e.FreesTensor, run: Run):
-    def recorded(warp: RecordedFragment, mask: int, taddr: int, columns: int):
-        run(warp, mask, taddr, columns)
-        recorder = warp.recorder
-        of = recorder.allocated.pop((warp.cta, of_first_lane(mask, taddr)), None)
-        n, of = of_first_lane(mask, columns), () if of is None else (of,)
-        place, rank = _pool(warp.cta), warp.cta.rank
-        recorder.step(warp, kinds.DEALLOC, place, ins, count=n, rank=rank, of=of)
+def _dealloc(
+    call: Call[e.FreesTensor], warp: RecordedFragment, mask: int, taddr: int, columns: int
+):
+    call.run(warp, mask, taddr, columns)
+    recorder = warp.recorder
+    of = recorder.allocated.pop((warp.cta, of_first_lane(mask, taddr)), None)
+    n, of = of_first_lane(mask, columns), () if of is None else (of,)
+    place, rank = _pool(warp.cta), warp.cta.rank
+    recorder.step(warp, kinds.DEALLOC, place, call.ins, count=n, rank=rank, of=of)
 
-    return recorded
 
-
-def _relinquish(ins: Instr, effect: e.EndsAllocation, run: Run):
-    def recorded(warp: RecordedFragment, mask: int):
-        run(warp, mask)
-        place = _pool(warp.cta)
-        warp.recorder.step(warp, kinds.RELINQUISH, place, ins, rank=warp.cta.rank)
-
-    return recorded
+def _relinquish(call: Call[e.EndsAllocation], warp: RecordedFragment, mask: int):
+    call.run(warp, mask)
+    place = _pool(warp.cta)
+    warp.recorder.step(warp, kinds.RELINQUISH, place, call.ins, rank=warp.cta.rank)
 
 
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(ins: Instr, effect: e.SetsRegisters, run: Run):
+def _registers(call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n):
     """Record setmaxnreg when it is carried out."""
-
-    def recorded(warp: RecordedFragment, mask: int, n):
-        entry, pool = warp.machine.budget.registers, warp.cta.registers
-        had = pool.of(warp.index) if pool is not None else entry
-        run(warp, mask, n)
-        pool = warp.cta.registers
-        have = pool.of(warp.index) if pool is not None and entry is not None else had
-        if have is not None and had is not None and have != had:
-            kind = kinds.TAKE if have > had else kinds.GIVE
-            place, count = Place("registers", warp.cta.rank), 32 * abs(have - had)
-            warp.recorder.step(warp, kind, place, ins, count=count)
-
-    return recorded
+    entry, pool = warp.machine.budget.registers, warp.cta.registers
+    had = pool.of(warp.index) if pool is not None else entry
+    call.run(warp, mask, n)
+    pool = warp.cta.registers
+    have = pool.of(warp.index) if pool is not None and entry is not None else had
+    if have is not None and had is not None and have != had:
+        kind = kinds.TAKE if have > had else kinds.GIVE
+        place, count = Place("registers", warp.cta.rank), 32 * abs(have - had)
+        warp.recorder.step(warp, kind, place, call.ins, count=count)
 
 
 # What synchronises by the signals of asynchronous operations: noted where they are issued
 # (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
 AT_ISSUE = (e.Copies, e.Commits, e.RequestsWork)
 WAITS = (e.WaitsForPhase,)
-# Class of an effect -> recorder(ins, effect, run).
+# Class of an effect -> what is called in place of the run function, with the Call in front
 RECORDED: dict[type[e.Effect], Callable] = {
     e.InitsMbarrier: _init,
     e.InvalidatesMbarrier: _inval,
     e.Arrives: _arrive,
-    e.ExpectsBytes: _bytes(kinds.EXPECT),
-    e.CompletesBytes: _bytes(kinds.COMPLETE),
+    e.ExpectsBytes: _bytes,
+    e.CompletesBytes: _bytes,
     e.ArrivesBehindCopies: _copies_arrive,
     e.ArrivesInCluster: _cluster_arrive,
     e.WaitsInCluster: _cluster_wait,

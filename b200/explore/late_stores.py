@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from b200.checker.steps import Call
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.operations import Action, Operation
 from b200.effects import Access, Effect, FencesMemory, Stores, Updates
@@ -70,14 +72,13 @@ class LateWriter(TouchingWriter):
     def _op(self, op: Op):
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, FencesMemory):
-            op = replace(op, made=_fence(effect, op.made))
+            op = replace(op, made=partial(_fence, Call(op.ins, effect, op.made)))
         super()._op(op)
 
     def noted(self, ins: Instr, effect: Access, run: Run) -> Run:
         run = super().noted(ins, effect, run)
-        if isinstance(effect, Stores) and effect.strong:
-            return _store(ins, effect, run)
-        return _access(effect, run)
+        late = isinstance(effect, Stores) and effect.strong
+        return partial(_store if late else _access, Call(ins, effect, run))
 
 
 class LateStores(Touches):
@@ -130,51 +131,40 @@ def _late(warp: Fragment) -> LateStores:
     return late
 
 
-def _store(ins: Instr, effect: Stores, run: Run) -> Run:
-    at_once = _access(effect, run)
+def _store(call: Call[Stores], warp: Fragment, mask: int, address: LaneValues, *rest):
+    effect = call.effect
+    places = tuple(bytes_of(accessed(warp, mask, address, effect)))
+    near = any(cta is not None for cta, _ in places)
+    if near and effect.order == "volatile" or not places:
+        return _access(call, warp, mask, address, *rest)
+    store = LateStore(call.ins, places, effect.releases)
 
-    def late(warp: Fragment, mask: int, address: LaneValues, *rest):
-        places = tuple(bytes_of(accessed(warp, mask, address, effect)))
-        near = any(cta is not None for cta, _ in places)
-        if near and effect.order == "volatile" or not places:
-            return at_once(warp, mask, address, *rest)
-        store = LateStore(ins, places, effect.releases)
+    def lands() -> None:
+        call.run(warp, mask, address, *rest)
 
-        def lands() -> None:
-            run(warp, mask, address, *rest)
-
-        _late(warp).steps.pending.append(Pending(NAME, warp, ins, store, lands))
-
-    return late
+    _late(warp).steps.pending.append(Pending(NAME, warp, call.ins, store, lands))
 
 
-def _access(effect: Access, run: Run) -> Run:
-    writes = bool(effect.properties.writes)
-    releases = isinstance(effect, Updates) and effect.releases
-
-    def behind(warp: Fragment, mask: int, address: LaneValues, *rest):
-        late = _late(warp)
-        if late.mine(warp.state):
-            places = bytes_of(accessed(warp, mask, address, effect))
-            late.land(
-                warp.state,
-                lambda store: releases or writes and store.fences > 0 or store.meets(places),
-            )
-        return run(warp, mask, address, *rest)
-
-    return behind
+def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, *rest):
+    late, effect = _late(warp), call.effect
+    if late.mine(warp.state):
+        writes = bool(effect.properties.writes)
+        releases = isinstance(effect, Updates) and effect.releases
+        places = bytes_of(accessed(warp, mask, address, effect))
+        late.land(
+            warp.state,
+            lambda store: releases or writes and store.fences > 0 or store.meets(places),
+        )
+    return call.run(warp, mask, address, *rest)
 
 
-def _fence(effect: FencesMemory, run: Run) -> Run:
-    def fenced(warp: Fragment, *args):
-        result = run(warp, *args)
-        late = _late(warp)
-        if effect.order == "sc":
-            late.land(warp.state, lambda store: True)
-        late.fence(warp.state)
-        return result
-
-    return fenced
+def _fence(call: Call[FencesMemory], warp: Fragment, *args):
+    result = call.run(warp, *args)
+    late = _late(warp)
+    if call.effect.order == "sc":
+        late.land(warp.state, lambda store: True)
+    late.fence(warp.state)
+    return result
 
 
 def speak(steps: Iterable[Taken]) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from b200.checker.steps import Call
 from b200.chip import operations as ops
 from b200.chip.fragment import Fragment
 from b200.chip.machine import Machine
@@ -78,12 +80,12 @@ class TouchingWriter(Writer):
         if op.entry is not None and isinstance(effect, Access) and not effect.private:
             op = replace(op, made=self.noted(op.ins, effect, op.made))
         elif op.entry is not None and effect.properties.lanes and effect.properties.sized:
-            op = replace(op, made=_ranges(op.ins, op.made))
+            op = replace(op, made=partial(_ranges, Call(op.ins, effect, op.made)))
         super()._op(op)
 
     def noted(self, ins: Instr, effect: Access, run: Run) -> Run:
         """The run function of an access of lanes, noted."""
-        return _access(ins, effect, run)
+        return partial(_access, Call(ins, effect, run))
 
 
 class Touches(Watcher):
@@ -165,30 +167,22 @@ def _touches(machine: Machine) -> Touches:
     return touches
 
 
-def _access(ins: Instr, effect: Access, run: Run) -> Run:
+def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, *rest):
+    effect, touches = call.effect, _touches(warp.machine)
     reads, writes = (bool(s) for s in (effect.properties.reads, effect.properties.writes))
-
-    def noted(warp: Fragment, mask: int, address: LaneValues, *rest):
-        places, touches = bytes_of(accessed(warp, mask, address, effect)), _touches(warp.machine)
-        before = touches.contents(places) if writes else None
-        result = run(warp, mask, address, *rest)
-        touches.note(ins, places, effect.strong, before, reads)
-        return result
-
-    return noted
+    places = bytes_of(accessed(warp, mask, address, effect))
+    before = touches.contents(places) if writes else None
+    result = call.run(warp, mask, address, *rest)
+    touches.note(call.ins, places, effect.strong, before, reads)
+    return result
 
 
-def _ranges(ins: Instr, run: Run) -> Run:
+def _ranges(call: Call, warp: Fragment, mask: int, address, size, *rest):
     """Likewise of weak stores of as many bytes as an operand says."""
-    space = space_of(ins)
-
-    def noted(warp: Fragment, mask: int, address, size, *rest):
-        touches, spans = _touches(warp.machine), []
-        for some, at, store in filled(space, mask, address, size):
-            spans += accessed(warp, some, at, store)
-        places = bytes_of(spans)
-        before = touches.contents(places)
-        run(warp, mask, address, size, *rest)
-        touches.note(ins, places, False, before, False)
-
-    return noted
+    touches, spans = _touches(warp.machine), []
+    for some, at, store in filled(space_of(call.ins), mask, address, size):
+        spans += accessed(warp, some, at, store)
+    places = bytes_of(spans)
+    before = touches.contents(places)
+    call.run(warp, mask, address, size, *rest)
+    touches.note(call.ins, places, False, before, False)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from b200.checker.agent import Agent
-    from b200.program.module import Instr
+from b200.checker.agent import Agent
+from b200.program.module import Instr
 
 # Kinds of steps. Those in WAITS may have to wait for others; all others can be taken at once.
 INIT, INVAL = "init", "inval"  # steps at an mbarrier

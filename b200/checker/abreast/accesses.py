@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,16 +17,14 @@ from b200.checker.memory.global_shadow import UNIT
 from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.stores_at_once import as_items, wide_items
-from b200.checker.scopes import GPU, scope_of
+from b200.checker.observer import Observer
+from b200.checker.vector_clocks import GPU, scope_of
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
 from b200.chip.global_memory import Region
 from b200.effects import Stores, Updates
 from b200.program.module import Instr
 from b200.registry import FULL
-
-if TYPE_CHECKING:
-    from b200.checker.observer import Observer
 
 
 class GlobalAccess(NamedTuple):

@@ -17,8 +17,8 @@ from b200.checker.memory.between_lanes import differ
 from b200.checker.memory.parts import lane_addresses
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
 from b200.checker.observer import Observer
-from b200.checker.operations.latest_copies import LatestCopies
 from b200.checker.steps import READS, Touch, copy_operands, plain, way_of
+from b200.checker.streams import LatestCopies
 from b200.chip.abreast.accesses import Place, chosen_lanes
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.machine import AbreastMachine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from b200.checker.instrument import WRAPPERS
@@ -35,7 +36,7 @@ class CheckedAbreastWriter(AbreastWriter):
             return form_of(op, None if ins.effect.private else self._seen(op))
         run = form_of(op)
         if isinstance(ins.effect, Copies):
-            return _issuing(ins, run)
+            return partial(_issue, ins, run)
         look = look_of(make, ins) if make is not None else None
         return run if look is None else self._stepping(op, run, make is generic.matrix_access)
 
@@ -61,8 +62,8 @@ class CheckedAbreastWriter(AbreastWriter):
             return run(warp, mask, *args)
 
         if isinstance(ins.effect, MeetsInCta) and ins.effect.waits:
-            return _waiting(step)
-        return _together(step) if isinstance(ins.effect, MeetsInWarp) else step
+            return partial(_wait, step)
+        return partial(_meet, step) if isinstance(ins.effect, MeetsInWarp) else step
 
     def _vector(self, group: list, args: list, mask: str):
         made = group[0].made
@@ -72,36 +73,24 @@ class CheckedAbreastWriter(AbreastWriter):
         return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
 
 
-def _waiting(run: Run) -> Run:
-    """The run function of a barrier of the CTA, which orders what comes before and after it."""
-
-    def wait(warp: CheckedFragment, mask: int, number: int, *rest):
-        if warp.token is None:
-            view_of(warp).waits(warp, number)
-        run(warp, mask, number, *rest)
-        view_of(warp).passes(warp)
-
-    return wait
+def _wait(run: Run, warp: Fragment, mask: int, number: int, *rest) -> None:
+    """Execute a barrier of the CTA, which orders what comes before and after it."""
+    if warp.token is None:
+        view_of(warp).waits(warp, number)
+    run(warp, mask, number, *rest)
+    view_of(warp).passes(warp)
 
 
-def _together(run: Run) -> Run:
-    """The run function of bar.warp.sync, which does so for the lanes of a warp."""
-
-    def meet(warp: Fragment, mask: int, *args):
-        run(warp, mask, *args)
-        view_of(warp).together(warp, mask)
-
-    return meet
+def _meet(run: Run, warp: Fragment, mask: int, *args) -> None:
+    """Execute bar.warp.sync, which does so for the lanes of a warp."""
+    run(warp, mask, *args)
+    view_of(warp).together(warp, mask)
 
 
-def _issuing(ins: Instr, run: Run) -> Run:
-    """The run function with the steps of what each CTA issues behind it."""
-
-    def step(warp: CheckedFragment, mask: int, *args):
-        run(warp, mask, *args)
-        view_of(warp).has_issued(ins, warp, mask)
-
-    return step
+def _issue(ins: Instr, run: Run, warp: Fragment, mask: int, *args) -> None:
+    """Execute an instruction; behind it are the steps of what each CTA has issued."""
+    run(warp, mask, *args)
+    view_of(warp).has_issued(ins, warp, mask)
 
 
 def view_of(warp: Fragment) -> FollowAbreast:

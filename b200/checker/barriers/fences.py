@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from b200.checker.agent import Agent
 from b200.checker.memory.lane_sync import part_of
-from b200.checker.scopes import CLUSTER, CTA, scope_of
 from b200.checker.steps import all_operands, rule
+from b200.checker.vector_clocks import CLUSTER, CTA, scope_of
 from b200.effects import ACQUIRING, RELEASING, FencesInits, FencesMemory, FencesProxy, FencesTensor
 from b200.program.module import Instr
 from b200.registry import Run

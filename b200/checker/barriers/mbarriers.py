@@ -15,8 +15,7 @@ from b200.checker.barriers.phases import Overtaken
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import lifetime
 from b200.checker.memory import weak_order
-from b200.checker.scopes import CTA, distance, scope_of
-from b200.checker.vector_clocks import HB, INIT, TENSOR
+from b200.checker.vector_clocks import CTA, HB, INIT, TENSOR, distance, scope_of
 from b200.chip.describe import call
 from b200.chip.fragment import Fragment
 from b200.chip.sync.barrier_record import (
@@ -189,16 +188,19 @@ class Mbarriers:
         here = record.agent.cta.rank == barrier.object.cta.rank
         if not late and not (asynchronous and not published and here):
             return
-        how = "before its initialisation is visible to the warp"
+        diagnosis = "an mbarrier is used before its initialisation is visible to the warp"
         missing = "fence.mbarrier_init and a barrier of the CTA or cluster between the two"
         if not late:
-            how = "by an asynchronous operation without a fence after its initialisation"
+            diagnosis = (
+                "an mbarrier is used by an asynchronous operation without a fence after its "
+                "initialisation"
+            )
             missing = (
                 "fence.mbarrier_init.release.cluster (or fence.proxy.async) after mbarrier.init"
             )
         self.observer.found(
             "protocol",
-            f"an mbarrier is used {how}",
+            diagnosis,
             f"initialised at {words.line(record.ins)} by {words.name(record.agent)}",
             f"used by {words.name(agent)} at {words.line(ins)}: {barrier.name()}",
             f"missing: {missing}",

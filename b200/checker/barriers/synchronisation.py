@@ -1,22 +1,23 @@
 """Observes what synchronises, but for fences: mbarriers, barriers, groups of copies, registers.
 
-Each function is a wrapper of instrument.py: `wrap(ins, effect, run)` returns an observed
-function of the form of `run`.
+Most functions stand around the run functions of instructions (steps.py: rule, observes).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from b200 import effects as e
-from b200.checker.barriers import named_barriers, phases
+from b200.checker import words
+from b200.checker.accesses import Meeting
+from b200.checker.barriers import phases
 from b200.checker.memory import weak_order
 from b200.checker.memory.lane_sync import part_of
 from b200.checker.memory.parts import of_first_lane
-from b200.checker.scopes import CLUSTER
-from b200.checker.steps import all_operands, rule
+from b200.checker.steps import Call, all_operands, observes, rule
+from b200.checker.vector_clocks import CLUSTER, HB
 from b200.chip.sync.barriers import barrier_of, gather
 from b200.chip.sync.mbarrier_instructions import barrier_operand
 from b200.errors import Fault
@@ -24,71 +25,62 @@ from b200.program.module import SINK, Instr
 from b200.registry import LaneValues, Run, active, lanes
 
 if TYPE_CHECKING:
+    from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
+    from b200.checker.observer import Observer
+    from b200.program.module import Instr
 
 
-@rule(e.MeetsInWarp, look=all_operands)
-def warp_sync(ins: Instr, effect: e.MeetsInWarp, run: Run) -> Run:
+@observes(e.MeetsInWarp, look=all_operands)
+def warp_sync(
+    call: Call[e.MeetsInWarp], warp: CheckedFragment, mask: int, members: LaneValues, *args
+) -> Any:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
-
-    def observed(warp: CheckedFragment, mask: int, members: LaneValues, *args):
-        agent, live = warp.observer.agent(warp), warp.state.live
-        named = {members} if isinstance(members, int) else set()
-        if isinstance(members, np.ndarray):
-            named = set(lanes(members, members.dtype)[active(mask)].tolist())
-        there = live | agent.touched  # with lanes that have left, and what they have done
-        if all(there & ~group == 0 for group in named):
-            agent.together()
-        else:
-            agent.together_in({group & live for group in named})
-        return run(warp, mask, members, *args)
-
-    return observed
+    agent, live = warp.observer.agent(warp), warp.state.live
+    named = {members} if isinstance(members, int) else set()
+    if isinstance(members, np.ndarray):
+        named = set(lanes(members, members.dtype)[active(mask)].tolist())
+    there = live | agent.touched  # with lanes that have left, and what they have done
+    if all(there & ~group == 0 for group in named):
+        agent.together()
+    else:
+        agent.together_in({group & live for group in named})
+    return call.run(warp, mask, members, *args)
 
 
-@rule(e.Exchanges, e.Elects, e.MultipliesInWarp)
-def meets(ins: Instr, effect: e.Effect, run: Run) -> Run:
+@observes(e.Exchanges, e.Elects, e.MultipliesInWarp)
+def meets(call: Call[e.Effect], warp: CheckedFragment, mask: int, *args) -> Any:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
     """
-
-    def observed(warp: CheckedFragment, mask: int, *args):
-        agent = warp.observer.agents.get(warp.state)
-        if agent is not None and agent.touched:
-            agent.met = agent.epoch
-        return run(warp, mask, *args)
-
-    return observed
+    agent = warp.observer.agents.get(warp.state)
+    if agent is not None and agent.touched:
+        agent.met = agent.epoch
+    return call.run(warp, mask, *args)
 
 
 # --- mbarriers ----------------------------------------------------------------------------------
 
 
-@rule(e.InitsMbarrier, look=all_operands)
-def init(ins: Instr, effect: e.InitsMbarrier, run: Run) -> Run:
-    find = barrier_operand(ins)
-
-    def observed(warp: CheckedFragment, lane: int, address: int, count: int):
-        mbarriers = warp.observer.mbarriers
-        before = mbarriers.known_at(warp, address)
-        run(warp, lane, address, count)
-        mbarriers.initialised(warp, find(warp, address), before, lane)
-
-    return observed
+@observes(e.InitsMbarrier, look=all_operands)
+def init(
+    call: Call[e.InitsMbarrier], warp: CheckedFragment, lane: int, address: int, count: int
+) -> None:
+    mbarriers = warp.observer.mbarriers
+    before = mbarriers.known_at(warp, address)
+    call.run(warp, lane, address, count)
+    mbarriers.initialised(warp, call.find(warp, address), before, lane)
 
 
-@rule(e.InvalidatesMbarrier, look=all_operands)
-def inval(ins: Instr, effect: e.InvalidatesMbarrier, run: Run) -> Run:
-    def observed(warp: CheckedFragment, lane: int, address):
-        observer = warp.observer
-        barrier = observer.mbarriers.known_at(warp, address)
-        run(warp, lane, address)
-        if barrier is not None:
-            observer.mbarriers.invalidated(observer.agent(warp), barrier)
-            of = barrier.object
-            observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
-
-    return observed
+@observes(e.InvalidatesMbarrier, look=all_operands)
+def inval(call: Call[e.InvalidatesMbarrier], warp: CheckedFragment, lane: int, address) -> None:
+    observer = warp.observer
+    barrier = observer.mbarriers.known_at(warp, address)
+    call.run(warp, lane, address)
+    if barrier is not None:
+        observer.mbarriers.invalidated(observer.agent(warp), barrier)
+        of = barrier.object
+        observer.state(of.cta).barriers.pop((of.cta.rank, of.offset), None)
 
 
 @rule(e.Arrives, look=all_operands)
@@ -126,131 +118,109 @@ def _signals(ins: Instr, run: Run, what: str, expects: bool, arrives: bool) -> R
     return observed
 
 
-@rule(e.CompletesBytes, look=all_operands)
-def complete_tx(ins: Instr, effect: e.CompletesBytes, run: Run) -> Run:
-    find = barrier_operand(ins)
-
-    def observed(warp: CheckedFragment, lane: int, address, nbytes: int):
-        mbarriers, mbarrier = warp.observer.mbarriers, find(warp, address)
-        phase = mbarrier.phase
-        run(warp, lane, address, nbytes)
-        mbarriers.arrived(warp, mbarrier, phase, f"complete_tx of {nbytes} bytes")
-        if (barrier := mbarriers.known(mbarrier)) is not None:
-            barrier.signalled += nbytes
-            barrier.copies[id(ins)] = ins, nbytes
-
-    return observed
+@observes(e.CompletesBytes, look=all_operands)
+def complete_tx(
+    call: Call[e.CompletesBytes], warp: CheckedFragment, lane: int, address: int, nbytes: int
+) -> None:
+    mbarriers, mbarrier = warp.observer.mbarriers, call.find(warp, address)
+    phase = mbarrier.phase
+    call.run(warp, lane, address, nbytes)
+    mbarriers.arrived(warp, mbarrier, phase, f"complete_tx of {nbytes} bytes")
+    if (barrier := mbarriers.known(mbarrier)) is not None:
+        barrier.signalled += nbytes
+        barrier.copies[id(call.ins)] = call.ins, nbytes
 
 
-@rule(e.WaitsForPhase, look=all_operands)
-def wait(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
-    find, shift = barrier_operand(ins), effect.shift
-    relaxed = effect.order == "relaxed"
-
-    def observed(warp: CheckedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
-        mbarriers = warp.observer.mbarriers
-        for at, state in phases.states_of(mask, address, phase) if effect.by_token else ():
-            mbarriers.looks(warp, find(warp, at), state)
-        done = run(warp, mask, address, phase, *hint)
-        if done:
-            found = phases.states_of(mask & done, address, phase)
-            agent = warp.observer.agent(warp)
-            agent.lane_acquire = part_of(warp, mask & done, ins)
-            for at, parity in {(at, state >> shift & 1) for at, state in found}:
-                mbarriers.waited(warp, find(warp, at), parity, ins if relaxed else None)
-            agent.lane_acquire = None
-        elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            mbarriers.looked(warp, find(warp, address), phase >> shift & 1)
-        return done
-
-    return observed
+@observes(e.WaitsForPhase, look=all_operands)
+def wait(
+    call: Call[e.WaitsForPhase], warp: CheckedFragment, mask: int, address: Any, phase: Any, *hint
+) -> Any:
+    mbarriers, effect = warp.observer.mbarriers, call.effect
+    relaxed = call.ins if effect.order == "relaxed" else None
+    for at, state in phases.states_of(mask, address, phase) if effect.by_token else ():
+        mbarriers.looks(warp, call.find(warp, at), state)
+    done = call.run(warp, mask, address, phase, *hint)
+    if done:
+        found = phases.states_of(mask & done, address, phase)
+        agent = warp.observer.agent(warp)
+        agent.lane_acquire = part_of(warp, mask & done, call.ins)
+        for at, parity in {(at, state >> effect.shift & 1) for at, state in found}:
+            mbarriers.waited(warp, call.find(warp, at), parity, relaxed)
+        agent.lane_acquire = None
+    elif not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+        mbarriers.looked(warp, call.find(warp, address), phase >> effect.shift & 1)
+    return done
 
 
-@rule(look=all_operands)
-def unheeded_look(ins: Instr, effect: e.WaitsForPhase, run: Run) -> Run:
+@observes(look=all_operands)
+def unheeded_look(
+    call: Call[e.WaitsForPhase], warp: CheckedFragment, mask: int, address: Any, phase: Any, *hint
+) -> Any:
     """Observe a look whose answer decides nothing (dependents.py): it acquires nothing."""
-    find, shift = barrier_operand(ins), effect.shift
-
-    def observed(warp: CheckedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
-        done = run(warp, mask, address, phase, *hint)
-        if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
-            mbarriers, parity = warp.observer.mbarriers, phase >> shift & 1
-            mbarriers.looked(warp, find(warp, address), parity, failed=not done)
-        return done
-
-    return observed
+    done = call.run(warp, mask, address, phase, *hint)
+    if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
+        mbarriers, parity = warp.observer.mbarriers, phase >> call.effect.shift & 1
+        mbarriers.looked(warp, call.find(warp, address), parity, failed=not done)
+    return done
 
 
 # --- barriers of the CTA and of the cluster -----------------------------------------------------
 
 
-@rule(e.MeetsInCta, look=all_operands)
-def named(ins: Instr, effect: e.MeetsInCta, run: Run) -> Run:
+@observes(e.MeetsInCta, look=all_operands)
+def named(
+    call: Call[e.MeetsInCta], warp: CheckedFragment, mask: int, number: LaneValues, *rest
+) -> Any:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
-    waits, counted = effect.waits, effect.counted
-
-    def observed(warp: CheckedFragment, mask: int, number: LaneValues, *rest):
-        observer = warp.observer
-        if waits:
-            gather(warp, mask, ins)
-        first = warp.token is None
-        bar = barrier_of(warp, of_first_lane(mask, number))
-        if first:
-            generation = bar.generation
-            agent = observer.agent(warp)
-            key = ("cta", warp.cta.rank, bar.number, generation)
-            meeting = agent.state.meeting(key)
-            meeting.gather(agent.release())
-            before = agent.state.meetings.get((*key[:-1], generation - 1))
-            threads = of_first_lane(mask, rest[0]) if rest and counted else 0
-            named_barriers.arrived(observer, agent, ins, bar.number, threads, meeting, before)
-        else:
-            generation = warp.token[1]
-        result = run(warp, mask, number, *rest)
-        if waits:
-            agent = observer.agent(warp)
-            meeting = agent.state.meeting(("cta", warp.cta.rank, bar.number, generation))
-            agent.acquire_barrier(meeting.clock)
-        return result
-
-    return observed
+    observer = warp.observer
+    if call.effect.waits:
+        gather(warp, mask, call.ins)
+    first = warp.token is None
+    bar = barrier_of(warp, of_first_lane(mask, number))
+    if first:
+        generation = bar.generation
+        agent = observer.agent(warp)
+        key = ("cta", warp.cta.rank, bar.number, generation)
+        meeting = agent.state.meeting(key)
+        meeting.gather(agent.release())
+        before = agent.state.meetings.get((*key[:-1], generation - 1))
+        threads = of_first_lane(mask, rest[0]) if rest and call.effect.counted else 0
+        _used_again(observer, agent, call.ins, bar.number, threads, meeting, before)
+    else:
+        generation = warp.token[1]
+    result = call.run(warp, mask, number, *rest)
+    if call.effect.waits:
+        agent = observer.agent(warp)
+        meeting = agent.state.meeting(("cta", warp.cta.rank, bar.number, generation))
+        agent.acquire_barrier(meeting.clock)
+    return result
 
 
-@rule(e.ArrivesInCluster, look=all_operands)
-def cluster_arrive(ins: Instr, effect: e.ArrivesInCluster, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int):
-        agent = warp.observer.agent(warp)
-        meeting = agent.state.meeting(("cluster", warp.cta.cluster.barrier.phase))
-        if effect.relaxed:
-            clock = agent.release_relaxed(CLUSTER)
-            weak_order.orders_only(agent, ins, clock)
-        else:
-            clock = agent.release()
-        meeting.gather(clock)
-        run(warp, mask)
-
-    return observed
+@observes(e.ArrivesInCluster, look=all_operands)
+def cluster_arrive(call: Call[e.ArrivesInCluster], warp: CheckedFragment, mask: int) -> None:
+    agent = warp.observer.agent(warp)
+    meeting = agent.state.meeting(("cluster", warp.cta.cluster.barrier.phase))
+    if call.effect.relaxed:
+        clock = agent.release_relaxed(CLUSTER)
+        weak_order.orders_only(agent, call.ins, clock)
+    else:
+        clock = agent.release()
+    meeting.gather(clock)
+    call.run(warp, mask)
 
 
-@rule(e.WaitsInCluster, look=all_operands)
-def cluster_wait(ins: Instr, effect: e.WaitsInCluster, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int):
-        run(warp, mask)
-        agent = warp.observer.agent(warp)
-        agent.acquire_barrier(agent.state.meeting(("cluster", warp.state.cluster_phase)).clock)
-
-    return observed
+@observes(e.WaitsInCluster, look=all_operands)
+def cluster_wait(call: Call[e.WaitsInCluster], warp: CheckedFragment, mask: int) -> None:
+    call.run(warp, mask)
+    agent = warp.observer.agent(warp)
+    agent.acquire_barrier(agent.state.meeting(("cluster", warp.state.cluster_phase)).clock)
 
 
-@rule(e.SetsRegisters, look=all_operands)
-def registers(ins: Instr, effect: e.SetsRegisters, run: Run) -> Run:
+@observes(e.SetsRegisters, look=all_operands)
+def registers(call: Call[e.SetsRegisters], warp: CheckedFragment, mask: int, n: int) -> None:
     """Observe setmaxnreg."""
-
-    def observed(warp: CheckedFragment, mask: int, n: int):
-        run(warp, mask, n)
-        warp.observer.agent(warp).registers = n, ins
-
-    return observed
+    call.run(warp, mask, n)
+    warp.observer.agent(warp).registers = n, call.ins
 
 
 @rule(e.ReadsRequest)
@@ -269,23 +239,19 @@ def read_request(ins: Instr, effect: e.ReadsRequest, run: Run) -> Run:
 # --- grids and groups ---------------------------------------------------------------------------
 
 
-@rule(e.OrdersGrids, look=all_operands)
-def grid_dependency(ins: Instr, effect: e.OrdersGrids, run: Run) -> Run:
+@observes(e.OrdersGrids, look=all_operands)
+def grid_dependency(call: Call[e.OrdersGrids], warp: CheckedFragment, mask: int) -> None:
     """Observe griddepcontrol.wait and griddepcontrol.launch_dependents."""
-
-    def observed(warp: CheckedFragment, mask: int):
-        run(warp, mask)
-        observer = warp.observer
-        if observer.dependence is not None:
-            agent = observer.agent(warp)
-            if effect.waits:
-                part = part_of(warp, mask, ins)
-                some = part is not None and not part.every
-                observer.dependence.waited(agent, mask if some else None)
-            else:
-                observer.dependence.let_start(agent)
-
-    return observed
+    call.run(warp, mask)
+    observer = warp.observer
+    if observer.dependence is not None:
+        agent = observer.agent(warp)
+        if call.effect.waits:
+            part = part_of(warp, mask, call.ins)
+            some = part is not None and not part.every
+            observer.dependence.waited(agent, mask if some else None)
+        else:
+            observer.dependence.let_start(agent)
 
 
 def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
@@ -293,30 +259,71 @@ def _groups(effect: e.CommitsGroup | e.WaitsForGroups) -> tuple[str, ...]:
     return ("bulk_read", "bulk_write") if effect.bulk else ("cp_async",)
 
 
-@rule(e.CommitsGroup, look=all_operands)
-def commit_group(ins: Instr, effect: e.CommitsGroup, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int):
-        run(warp, mask)
-        for name in _groups(effect):
-            for stream in warp.observer.agent(warp).streams_of(name, mask):
-                stream.commit()
-
-    return observed
+@observes(e.CommitsGroup, look=all_operands)
+def commit_group(call: Call[e.CommitsGroup], warp: CheckedFragment, mask: int) -> None:
+    call.run(warp, mask)
+    for name in _groups(call.effect):
+        for stream in warp.observer.agent(warp).streams_of(name, mask):
+            stream.commit()
 
 
-@rule(e.WaitsForGroups, look=all_operands)
-def wait_group(ins: Instr, effect: e.WaitsForGroups, run: Run) -> Run:
+@observes(e.WaitsForGroups, look=all_operands)
+def wait_group(call: Call[e.WaitsForGroups], warp: CheckedFragment, mask: int, n: int = 0) -> None:
     """Observe a wait_group or wait_all. Bulk groups are each thread's own (PTX ISA 9.7.9.25.3)."""
-    everything, names = effect.everything, _groups(effect)
-    waited = names[:1] if effect.sources else names
+    call.run(warp, mask, n) if not call.effect.everything else call.run(warp, mask)
+    agent = warp.observer.agent(warp)
+    names = _groups(call.effect)[: 1 if call.effect.sources else None]
+    for stream in [s for name in names for s in agent.streams_of(name, mask)]:
+        if call.effect.everything:
+            stream.commit()
+        stream.waits.append((n, len(stream.marks), call.ins, agent.epoch))
+        agent.waited_for(stream, stream.complete_but(n))
 
-    def observed(warp: CheckedFragment, mask: int, n: int = 0):
-        run(warp, mask, n) if not everything else run(warp, mask)
-        agent = warp.observer.agent(warp)
-        for stream in [s for name in waited for s in agent.streams_of(name, mask)]:
-            if everything:
-                stream.commit()
-            stream.waits.append((n, len(stream.marks), ins, agent.epoch))
-            agent.waited_for(stream, stream.complete_but(n))
 
-    return observed
+def _used_again(
+    observer: Observer,
+    agent: Agent,
+    ins: Instr,
+    number: int,
+    threads: int,
+    now: Meeting,
+    before: Meeting | None,
+) -> None:
+    """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA). A barrier may
+    be used again once it is complete (PTX ISA 9.7.13.1). A warp may arrive for the next use without
+    knowing of every arrival of the previous one. Its arrival may then be counted into that: two
+    groups of warps share one number, or the count is lower than the threads that use the barrier.
+    """
+    now.arrivals.append((agent, agent.epoch, ins, threads))
+    late = (
+        (other, where, count)
+        for other, epoch, where, count in (before.arrivals if before is not None else ())
+        if other is not agent and not agent.knows(HB, other.component, epoch)
+    )
+    if before is None or (first := next(late, None)) is None:
+        return
+    other, where, count = first
+    users = {a for a, *_ in (*before.arrivals, *now.arrivals)}
+    alone = len({i.text for _, _, i, _ in (*before.arrivals, *now.arrivals)}) == 1
+    if where is ins or alone and threads:
+        diagnosis = (
+            f"barrier {number} of the CTA counts {threads} threads, but {32 * len(users)} or more "
+            "use it at once"
+        )
+        missing = f"missing: a count of all threads that meet there, or a number for each {threads}"
+    else:
+        diagnosis = (
+            f"barrier {number} of the CTA is used again with nothing to order it after the "
+            "previous use"
+        )
+        missing = "missing: a number of its own for each group of warps, or a barrier between"
+    this, there = words.line(ins), words.line(where)
+    observer.found(
+        "protocol",
+        diagnosis,
+        f"this access: {this}: for {threads or 'all'} threads, by {words.name(agent)}",
+        f"used before: {there}: for {count or 'all'} threads, by {words.name(other)}",
+        missing,
+        at=ins,
+        other=where,
+    )

@@ -40,23 +40,12 @@ def _is_noted(ins: Instr) -> bool:
 
 def late_footprint(kernel: str, rules: GlobalRules, memory: GlobalMemory) -> Footprint:
     """Of a launch that has ended. rules: what was noted of it."""
-    noted = _Noted(rules, memory)
-    footprint = Footprint(kernel, noted.found)
-    if rules.reads.is_large or sum(shadow.nbytes for shadow in rules.shadow.cells.values()) > LARGE:
-        _ = footprint.places
-    return footprint
+    writes, shadows, reads = rules.shadow.writes, dict(rules.shadow.cells), rules.reads
+    found = (memory.find(base, 1) for base in {*shadows, *reads.bases()})
+    regions = [region for region in found if region is not None]
 
-
-class _Noted:
-    """What the rules know of a launch."""
-
-    def __init__(self, rules: GlobalRules, memory: GlobalMemory):
-        self._writes, self._shadows = rules.shadow.writes, dict(rules.shadow.cells)
-        self._reads = rules.reads
-        bases = {*self._shadows, *rules.reads.bases()}
-        self._regions = [region for base in bases if (region := memory.find(base, 1)) is not None]
-
-    def found(self) -> Found:
+    def places() -> Found:
+        """What the rules know of the launch."""
         instructions: list[Instr | None] = [None]
         numbers: dict[int, int] = {}
 
@@ -66,15 +55,13 @@ class _Noted:
                 instructions.append(ins)
             return numbers[id(ins)]
 
-        by_write = np.array([0 if w is None else number(w.ins) for w in self._writes], np.uint16)
-        reads = self._reads
+        by_write = np.array([0 if w is None else number(w.ins) for w in writes], np.uint16)
         by_read = np.array([0 if r is None else number(r.ins) for r in reads.reads], np.uint16)
         places = {}
-        for region in self._regions:
+        for region in regions:
             entries = -(-region.size // UNIT)
             written, read = (sparse.zeros(entries, np.uint16) for _ in range(2))
-            shadow = self._shadows.get(region.base)
-            if shadow is not None:
+            if (shadow := shadows.get(region.base)) is not None:
                 at = np.flatnonzero(shadow)
                 written[at * WRITTEN // UNIT] = by_write[shadow[at]]
             for who, offsets, nbytes in reads.all_of(region):
@@ -83,3 +70,8 @@ class _Noted:
                 read[words * WORD // UNIT] = by_read[who]
             places[region.base] = Touched(region, written, read)
         return places, instructions
+
+    footprint = Footprint(kernel, places)
+    if reads.is_large or sum(shadow.nbytes for shadow in shadows.values()) > LARGE:
+        _ = footprint.places
+    return footprint

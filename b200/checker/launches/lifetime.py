@@ -123,9 +123,11 @@ def _arrivals(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarr
     for record in state.arrivals[cta.rank].values():
         if not _over(record, clock):
             assert record.barrier is not None  # which it arrives on
-            what = f"an arrival of {words.thing(record)} of another CTA has come to it"
+            thing = words.thing(record)
+            diagnosis = (
+                f"the CTA may exit before an arrival of {thing} of another CTA has come to it"
+            )
             missing = f"a wait for that phase of {record.barrier.name()} before the CTA exits"
-            diagnosis = f"the CTA may exit before {what}"
             _tell(observer, cta, record, diagnosis, missing, PORTABILITY)
 
 

@@ -10,9 +10,8 @@ from b200.checker import words
 from b200.checker.accesses import ClusterState, Record
 from b200.checker.agent import Agent
 from b200.checker.memory.release_acquire import tells
-from b200.checker.scopes import GPU, distance, scope_of
 from b200.checker.streams import NEVER
-from b200.checker.vector_clocks import HB
+from b200.checker.vector_clocks import GPU, HB, distance, scope_of
 from b200.chip.describe import mnemonic
 
 # No conflict among themselves. red.async is a relaxed one of cluster scope (PTX ISA 9.7.13.7).

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b200.checker.memory import reductions, tickets
+from b200.checker.memory import reductions
 from b200.checker.memory.between_lanes import differ, one_address
 from b200.checker.memory.global_shadow import Contents
-from b200.checker.memory.lane_sync import part_of
+from b200.checker.memory.lane_sync import part_of, take_ticket
 from b200.checker.memory.parts import (
     SHARED_BITS,
     Part,
@@ -254,7 +254,7 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
             agent.lane_acquire = None
             shared_access(warp, ins, at, max(4, nbytes), True, ALL_LANES, "atomic", text)
             agent.state.flags.write(agent, ins, effect, at, mask, joins=True)
-            tickets.take(agent, ins, mask, at)
+            take_ticket(agent, ins, mask, at)
         elif where == "global":
             _beside_other_launches(warp, ins, mask, at, nbytes, True)
             agent = observer.agent(warp)
@@ -268,7 +268,7 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
             agent.lane_acquire, agent.lanes = part_of(warp, mask, ins), mask
             if changed:
                 rules.updated(agent, at, nbytes, ins, mask)
-                tickets.take(agent, ins, mask, at)
+                take_ticket(agent, ins, mask, at)
             else:
                 rules.strongly_loaded(agent, at, nbytes, ins)
             agent.lane_acquire = None

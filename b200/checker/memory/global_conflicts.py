@@ -15,8 +15,7 @@ from b200.checker.memory.global_reads import Read
 from b200.checker.memory.lane_sync import lanes_at
 from b200.checker.memory.lost_updates import lost_update
 from b200.checker.memory.shadow import distinct
-from b200.checker.scopes import CTA, GPU, distance, scope_of
-from b200.checker.vector_clocks import FENCED, GLOBAL, ORDER
+from b200.checker.vector_clocks import CTA, FENCED, GLOBAL, GPU, ORDER, distance, scope_of
 from b200.chip.describe import mnemonic
 from b200.effects import Access as EachAccess
 from b200.effects import Copies, Loads
@@ -287,8 +286,9 @@ class GlobalConflicts:
                 "after the write, ld.acquire before the read)"
             )
         if access.writes:
-            who = "two warps of a CTA" if same_cta else "two CTAs"
-            diagnosis = f"{who} write the same address of global memory"
+            diagnosis = "two CTAs write the same address of global memory"
+            if same_cta:
+                diagnosis = "two warps of a CTA write the same address of global memory"
             diagnosis += f", {order}" if order.startswith("and") else ""
         else:
             who = "another warp" if same_cta else "another CTA"

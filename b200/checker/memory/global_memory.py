@@ -39,7 +39,7 @@ from b200.checker.memory.release_acquire import tells
 from b200.checker.memory.shadow import distinct
 from b200.checker.memory.tensormaps import TensorMaps
 from b200.checker.memory.writes_beneath import Beneath
-from b200.checker.scopes import GPU, scope_of
+from b200.checker.vector_clocks import GPU, scope_of
 from b200.chip.copies.tma import TensorBoxes
 from b200.chip.global_memory import Region
 from b200.chip.operations import BulkStore

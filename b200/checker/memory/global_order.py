@@ -31,9 +31,20 @@ from b200.checker.memory.release_acquire import (
     tells,
     told,
 )
-from b200.checker.scopes import CLUSTER, CTA, DISTANCES, GPU, distance, scope_of
 from b200.checker.streams import NEVER
-from b200.checker.vector_clocks import FENCED, GLOBAL, HB, ORDER, order_of
+from b200.checker.vector_clocks import (
+    CLUSTER,
+    CTA,
+    DISTANCES,
+    FENCED,
+    GLOBAL,
+    GPU,
+    HB,
+    ORDER,
+    distance,
+    order_of,
+    scope_of,
+)
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 

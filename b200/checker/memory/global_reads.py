@@ -18,7 +18,7 @@ from b200 import sparse
 from b200.checker.agent import Agent
 from b200.checker.memory.parts import part_words
 from b200.checker.memory.shadow import distinct
-from b200.checker.scopes import GPU, scope_of
+from b200.checker.vector_clocks import GPU, scope_of
 from b200.chip.global_memory import GlobalMemory, Region
 from b200.chip.state import Cluster
 from b200.program.module import Instr

@@ -1,5 +1,4 @@
-"""One lane waits, or speaks, for its warp: what acquires and releases by some lanes do not hand
-over.
+"""One lane waits, or speaks, for its warp: what acquires and releases by some lanes do not give.
 
 An acquire orders what its own thread does after it (PTX ISA 8.8). What other lanes of the warp do
 comes after it only if something orders the lanes in between, as for a release
@@ -10,6 +9,11 @@ do not wait at all.
 A warp has one clock, which has what any of its lanes has acquired. From the first acquire by some
 lanes on, until something brings the lanes together or all of them acquire, the warp keeps what it
 knew before, and what which lanes have acquired.
+
+Tickets: lanes that update one word by one atomic do so in the order of their numbers. Who reads the
+result comes after those that have come before, as after any atomic of a release sequence: if the
+atomic, or a fence before it, releases and the atomic, or a fence behind it, acquires. A lane knows
+nothing of those that come after it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.memory.release_acquire import acquires, releases, tells
+from b200.checker.vector_clocks import FENCED, HB, lanes_among
 from b200.chip.describe import mnemonic
 from b200.program.module import Instr
 from b200.registry import FULL, active, lanes_text
@@ -27,8 +33,6 @@ from b200.registry import FULL, active, lanes_text
 if TYPE_CHECKING:
     from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
-
-HB = 0  # as in vector_clocks.py, which stands on this
 
 
 @dataclass
@@ -147,3 +151,35 @@ def left_out(of: Agent, step: int, row: np.ndarray) -> tuple[LaneRelease, int] |
             if told.component < row.size and row[told.component] >= epoch:
                 left &= told.left
     return (releases[-1], left) if left else None
+
+
+@dataclass
+class Ticket:
+    """One atomic of several lanes in a turn of their warp.
+
+    epoch: up to which it hands over what the lanes have done. places: of each lane the address, -1
+    for those that take none. acquired: lanes that have taken over what those before them have done.
+    """
+
+    turn: int
+    epoch: int
+    places: np.ndarray
+    acquired: int
+
+    def orders(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Whether lanes `other` know of lanes `one`. A marker in place of a lane has no ticket."""
+        i, j = np.minimum(one, 31), np.minimum(other, 31)
+        same = (self.places[i] == self.places[j]) & (self.places[i] >= 0)
+        return same & (i < j) & (one < 32) & lanes_among(self.acquired, other)
+
+
+def take_ticket(agent: Agent, ins: Instr, mask: int, at: np.ndarray) -> None:
+    """Lanes of a warp have carried out an atomic. at: an address for each lane, or one for all."""
+    if not tells(ins) or mask & mask - 1 == 0:
+        return
+    epoch = agent.epoch if releases(ins) else int(agent.clock[FENCED, agent.component])
+    if not epoch:
+        return  # no fence has put anything before it
+    places = np.full(32, -1, np.int64)
+    places[active(mask)] = at
+    agent.tickets.append(Ticket(agent.turn, epoch, places, mask if acquires(ins) else 0))

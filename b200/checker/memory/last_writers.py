@@ -8,16 +8,14 @@ result each CTA and each warp has written.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from b200 import sparse
+from b200.checker.agent import Agent
 from b200.checker.memory.parts import by_region
 from b200.chip.copies.tma_box import Window
-
-if TYPE_CHECKING:
-    from b200.checker.agent import Agent
 
 UNIT = 2  # bytes of an entry
 

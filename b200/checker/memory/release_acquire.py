@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from b200.checker.agent import Agent
 from b200.checker.vector_clocks import HB, at_distance, join, weakened
 from b200.effects import Ordered, Updates
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.accesses import ClusterState
+    from b200.checker.agent import Agent
     from b200.checker.memory.global_conflicts import Write
 
 Knowledge = dict["ClusterState", np.ndarray]  # cluster -> clock
@@ -64,7 +64,7 @@ class Signal:
         return releases(self.ins)
 
     def given(self, far: int) -> np.ndarray | None:
-        """The clock that a reader may take over. far: the distance of the reader (scopes.py)."""
+        """The clock that a reader may take over. far: the distance of the reader."""
         if self.clock is None:
             return None
         if self.releases and self.scope >= far:
@@ -76,7 +76,7 @@ class Signal:
         return given
 
     def knowledge(self, far: int) -> Knowledge:
-        """The knowledge that a reader may take over. far: the reader's distance (scopes.py)."""
+        """The knowledge that a reader may take over. far: the reader's distance."""
         if far not in self._knowledge:
             clock = self.given(far)
             parts = [] if clock is None else [{self.agent.state: clock}, *self.learned.by(clock)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from b200.checker.agent import Agent
 from b200.checker.memory.release_acquire import Learned, Signal, covers, tells, told
-from b200.checker.scopes import CTA, GPU, distance, scope_of
+from b200.checker.vector_clocks import CTA, GPU, distance, scope_of
 from b200.effects import Access
 from b200.program.module import Instr
 

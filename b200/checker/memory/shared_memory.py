@@ -8,12 +8,12 @@ the last granule or word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import ClusterState, Record, known
+from b200.checker.accesses import Record, known
 from b200.checker.finding import ERROR
 from b200.checker.memory import (
     atomics,
@@ -25,9 +25,11 @@ from b200.checker.memory import (
 )
 from b200.checker.memory.atomics import REDUCES, STRONG, Atomics
 from b200.checker.memory.shadow import GENERIC_READERS, GRANULE, WORD, SharedShadow, distinct
-from b200.checker.products.products import Products
 from b200.checker.words import place
 from b200.chip.state import CTA
+
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
 
 
 def granules(index) -> slice | np.ndarray:
@@ -38,20 +40,12 @@ def granules(index) -> slice | np.ndarray:
 
 
 class SharedRules:
-    """The rules for one CTA's shared memory. report: function of (kind, diagnosis, details,
-    new, old).
-    """
+    """The rules for one CTA's shared memory."""
 
-    def __init__(
-        self,
-        cta: CTA,
-        state: ClusterState,
-        report: Callable,
-        shadow: SharedShadow,
-        products: Products,
-    ):
-        self.cta, self.state, self.report = cta, state, report
-        self.shadow, self.products = shadow, products
+    def __init__(self, observer: Observer, cta: CTA, shadow: SharedShadow):
+        state = observer.state(cta)
+        self.cta, self.state, self.report = cta, state, observer.report
+        self.shadow, self.products = shadow, observer.products
         self.strict = False
         self.atomics, self.sums = Atomics(state, STRONG), Atomics(state, REDUCES)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does

@@ -14,7 +14,7 @@ before. The checker sees all other writes by the change of the tensormap's bytes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,10 @@ from b200.checker.memory.lane_sync import part_of
 from b200.checker.memory.parts import WINDOW, lane_addresses
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access
-from b200.checker.scopes import CTA, scope_of
-from b200.checker.steps import rule
+from b200.checker.steps import Call, observes
+from b200.checker.vector_clocks import CTA, scope_of
 from b200.chip.copies.tensormap import BYTES
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
-from b200.program.module import Instr
-from b200.registry import Run
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -217,62 +215,49 @@ class TensorMaps:
 # --- wrappers of instrument.py --------------------------------------------------------------------
 
 
-@rule(EditsTensormap)
-def replace(ins: Instr, effect: EditsTensormap, run: Run) -> Run:
+@observes(EditsTensormap)
+def replace(
+    call: Call[EditsTensormap], warp: CheckedFragment, lane: int, address: int, *operands
+) -> Any:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
-    in_shared = effect.space == "shared"
-
-    def observed(warp: CheckedFragment, lane: int, address: int, *operands):
-        observer = warp.observer
-        if not in_shared and address & WINDOW == 0:
-            observer.unwritten.writes(np.array([address], np.int64), BYTES)
-        result = run(warp, lane, address, *operands)
-        if in_shared:
-            at, text = np.array([address], np.int64), "edits a tensormap in shared memory"
-            shared_access(warp, ins, at, BYTES, True, ALL_LANES, text=text)
-        elif address & WINDOW == 0:
-            observer.globals.maps.edited(observer.agent(warp), address)
-        return result
-
-    return observed
+    observer = warp.observer
+    if not call.effect.space == "shared" and address & WINDOW == 0:
+        observer.unwritten.writes(np.array([address], np.int64), BYTES)
+    result = call.run(warp, lane, address, *operands)
+    if call.effect.space == "shared":
+        at, text = np.array([address], np.int64), "edits a tensormap in shared memory"
+        shared_access(warp, call.ins, at, BYTES, True, ALL_LANES, text=text)
+    elif address & WINDOW == 0:
+        observer.globals.maps.edited(observer.agent(warp), address)
+    return result
 
 
-@rule(PublishesTensormap)
-def copy(ins: Instr, effect: PublishesTensormap, run: Run) -> Run:
+@observes(PublishesTensormap)
+def copy(call: Call[PublishesTensormap], warp: CheckedFragment, mask: int, dst, src, size) -> Any:
     """Observe tensormap.cp_fenceproxy: it writes a tensormap, then is a release fence."""
-    scope = scope_of(ins, CTA)
-
-    def observed(warp: CheckedFragment, mask: int, dst, src, size):
-        observer = warp.observer
-        observer.unwritten.writes(lane_addresses(mask, dst), BYTES)
-        result = run(warp, mask, dst, src, size)
-        at = np.array([int(lane_addresses(mask, src)[0])], np.int64)
-        text = "copies a tensormap out of shared memory"
-        shared_access(warp, ins, at, BYTES, False, ALL_LANES, text=text)
-        agent = observer.agent(warp)
-        observer.globals.maps.edited(agent, int(lane_addresses(mask, dst)[0]))
-        agent.fence_release(scope)
-        return result
-
-    return observed
+    observer = warp.observer
+    observer.unwritten.writes(lane_addresses(mask, dst), BYTES)
+    result = call.run(warp, mask, dst, src, size)
+    at = np.array([int(lane_addresses(mask, src)[0])], np.int64)
+    text = "copies a tensormap out of shared memory"
+    shared_access(warp, call.ins, at, BYTES, False, ALL_LANES, text=text)
+    agent = observer.agent(warp)
+    observer.globals.maps.edited(agent, int(lane_addresses(mask, dst)[0]))
+    agent.fence_release(scope_of(call.ins, CTA))
+    return result
 
 
-@rule(FencesTensormap)
-def fence(ins: Instr, effect: FencesTensormap, run: Run) -> Run:
+@observes(FencesTensormap)
+def fence(call: Call[FencesTensormap], warp: CheckedFragment, lane: int, *place: int) -> None:
     """Observe fence.proxy.tensormap::generic. A release one and relaxed writes behind it
     synchronise with relaxed reads and an acquire one behind these (PTX ISA 9.7.13.4).
     """
-    scope = scope_of(ins, CTA)
-
-    def observed(warp: CheckedFragment, lane: int, address: int | None = None, size: int = BYTES):
-        run(warp, lane, address, size)
-        observer = warp.observer
-        agent = observer.agent(warp)
-        agent.lanes = 1 << lane
-        agent.lane_acquire = part_of(warp, agent.lanes, ins)
-        orders_memory(observer, agent, effect.order, scope)
-        agent.lane_acquire = None
-        if address is not None:
-            observer.globals.maps.fenced(agent, address)
-
-    return observed
+    call.run(warp, lane, *place)
+    observer = warp.observer
+    agent = observer.agent(warp)
+    agent.lanes = 1 << lane
+    agent.lane_acquire = part_of(warp, agent.lanes, call.ins)
+    orders_memory(observer, agent, call.effect.order, scope_of(call.ins, CTA))
+    agent.lane_acquire = None
+    if place:
+        observer.globals.maps.fenced(agent, place[0])

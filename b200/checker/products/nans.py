@@ -12,21 +12,19 @@ of a float type holds. Memory that nobody has written is of another rule (unwrit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from b200.checker import words
 from b200.checker.finding import NOTE
+from b200.checker.observer import Observer
 from b200.chip.alu.rounding import FLOATS
 from b200.chip.contents import Contents
 from b200.chip.global_memory import Region
 from b200.chip.tensors import LiveTensors
 from b200.chip.unwritten import LIMIT, UNIT, find
 from b200.errors import EmulatorError
-
-if TYPE_CHECKING:
-    from b200.checker.observer import Observer
 
 # Halfwords of a NaN as arithmetic makes it, and as torch and numpy write it: of f16 and bf16, of
 # the upper half of an f32, of a pair of e4m3 or e8m0. A launch that writes none of them is not

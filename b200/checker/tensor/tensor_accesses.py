@@ -1,8 +1,6 @@
-"""Observes allocations, loads and stores of tensor memory.
-
-Most functions are wrappers of instrument.py: `wrap(ins, effect, run)` returns an observed function
-of the form of `run`. And a reader of a register that tcgen05.ld fills must wait for the load (PTX
-ISA 9.7.16.6): see `first_reads`.
+"""Observes allocations, loads and stores of tensor memory, around the run functions of instructions
+(steps.py: rule, observes). And a reader of a register that tcgen05.ld fills must wait for the load
+(PTX ISA 9.7.16.6): see `first_reads`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from b200.checker.accesses import Record
 from b200.checker.agent import Agent
 from b200.checker.memory.parts import of_first_lane
 from b200.checker.observer import Observer
-from b200.checker.steps import all_operands, rule
+from b200.checker.steps import Call, all_operands, observes, rule
 from b200.checker.tensor import pairs
 from b200.checker.tensor.tensor_shadow import halves_of
 from b200.checker.vector_clocks import HB
@@ -39,27 +37,25 @@ if TYPE_CHECKING:
     from b200.checker.checked import CheckedFragment
 
 
-@rule(AllocatesTensor, look=all_operands)
-def alloc(ins: Instr, effect: AllocatesTensor, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int, address: LaneValues, columns: LaneValues):
-        observer = warp.observer
-        if effect.pair:
-            pairs.allocates(observer, observer.agent(warp))
-        run(warp, mask, address, columns)
-        at, n = of_first_lane(mask, address), of_first_lane(mask, columns)
-        _allocated(observer, warp, at, n, effect.pair)
+@observes(AllocatesTensor, look=all_operands)
+def alloc(
+    call: Call[AllocatesTensor], warp: CheckedFragment, mask: int, *operands: LaneValues
+) -> None:
+    observer, pair = warp.observer, call.effect.pair
+    if pair:
+        pairs.allocates(observer, observer.agent(warp))
+    call.run(warp, mask, *operands)
+    address, columns = (of_first_lane(mask, x) for x in operands)
+    _allocated(observer, warp, address, columns, pair)
 
-    return observed
 
-
-@rule(FreesTensor, look=all_operands)
-def dealloc(ins: Instr, effect: FreesTensor, run: Run) -> Run:
-    def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, columns: LaneValues):
-        run(warp, mask, taddr, columns)
-        first, n = of_first_lane(mask, taddr), of_first_lane(mask, columns)
-        _freed(warp.observer, warp, first, n, effect.pair)
-
-    return observed
+@observes(FreesTensor, look=all_operands)
+def dealloc(
+    call: Call[FreesTensor], warp: CheckedFragment, mask: int, *operands: LaneValues
+) -> None:
+    call.run(warp, mask, *operands)
+    first, columns = (of_first_lane(mask, x) for x in operands)
+    _freed(warp.observer, warp, first, columns, call.effect.pair)
 
 
 def _allocated(observer: Observer, warp: Fragment, address: int, columns: int, pair: bool) -> None:
@@ -139,18 +135,13 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run: Run) -> R
     return observed
 
 
-@rule(WaitsForTensor, look=all_operands)
-def wait(ins: Instr, effect: WaitsForTensor, run: Run) -> Run:
+@observes(WaitsForTensor, look=all_operands)
+def wait(call: Call[WaitsForTensor], warp: CheckedFragment, mask: int) -> None:
     """Observe tcgen05.wait: the warp's own loads or stores of tensor memory are complete."""
-    name = "tmem_load" if effect.loads else "tmem_store"
-
-    def observed(warp: CheckedFragment, mask: int):
-        run(warp, mask)
-        agent = warp.observer.agent(warp)
-        stream = agent.stream(name)
-        agent.learn(stream.component, stream.issued)
-
-    return observed
+    call.run(warp, mask)
+    agent = warp.observer.agent(warp)
+    stream = agent.stream("tmem_load" if call.effect.loads else "tmem_store")
+    agent.learn(stream.component, stream.issued)
 
 
 def registers_read(warp: CheckedFragment, loads: tuple) -> None:

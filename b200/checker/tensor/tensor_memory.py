@@ -7,15 +7,14 @@ PTX ISA 9.7.16.6: some operations of the tensor core (tcgen05.mma, cp, shift) en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from b200.checker import words
-from b200.checker.accesses import ClusterState, Record, issued_before, known
+from b200.checker.accesses import Record, issued_before, known
 from b200.checker.finding import NOTE, PORTABILITY
 from b200.checker.memory import weak_order
-from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.shadow import distinct
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
@@ -25,25 +24,18 @@ from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
 
+if TYPE_CHECKING:
+    from b200.checker.observer import Observer
+
 MANY = 64  # loads of partly written cells that are remembered, and sums over unread ones
 
 
 class TensorRules:
-    """The rules for one CTA's tensor memory. report: function of (kind, diagnosis, details, new,
-    old). coverage: takes note of accumulators that were read only in part. taken_back: function of
-    (the MMA that starts a sum, one of the sum before): that nobody reads the latter is not so.
-    """
+    """The rules for one CTA's tensor memory."""
 
-    def __init__(
-        self,
-        cta: CTA,
-        state: ClusterState,
-        report: Callable,
-        coverage: Coverage,
-        taken_back: Callable,
-    ):
-        self.cta, self.state, self.report, self.coverage = cta, state, report, coverage
-        self.taken_back = taken_back
+    def __init__(self, observer: Observer, cta: CTA):
+        self.cta, self.state, self.report = cta, observer.state(cta), observer.report
+        self.coverage, self.taken_back = observer.coverage, observer.products.take_back
         self.shadow = TensorShadow()
         # (the MMA that starts a sum, the latest of the sum there that nobody has read, columns)
         self.over: deque[tuple[Record, Record, slice]] = deque(maxlen=MANY)

@@ -7,16 +7,12 @@ have written stands in a layer of single lanes, which is there once it is needed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from b200.checker.memory.shadow import distinct
+from b200.chip.tensor.mma import DecodedMma
 from b200.chip.tensor.tmem import split
 from b200.hardware import TMEM_COLUMNS, TMEM_LANES
-
-if TYPE_CHECKING:
-    from b200.chip.tensor.mma import DecodedMma
 
 HALVES, HEIGHT = 8, 16  # half quarters, and the lanes of each
 ROWS = np.arange(0, TMEM_LANES, HEIGHT)  # first lane of each half quarter
