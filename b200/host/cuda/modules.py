@@ -25,14 +25,7 @@ from b200.host.captures import KernelWork
 from b200.host.cuda import fatbin
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView
-from b200.host.cuda.launching import (
-    Function,
-    LaunchWords,
-    Module,
-    check,
-    cluster_of,
-    parameters,
-)
+from b200.host.cuda.launching import Function, LaunchWords, Module, check, cluster_of, parameters
 from b200.host.refusals import Refused, invalid
 from b200.host.runtime import Runtime
 from b200.program.module import Program

@@ -26,11 +26,7 @@ def patch(_runtime: Runtime) -> None:
     from cutlass._mlir.dialects import cute as dialect
 
     seen = False
-    type_of, print_one, print_text = (
-        runtime._Tensor.mlir_type,
-        dialect.print_view,
-        dialect.print_,
-    )
+    type_of, print_one, print_text = (runtime._Tensor.mlir_type, dialect.print_view, dialect.print_)
 
     def mlir_type(self) -> Any:
         nonlocal seen
