@@ -30,7 +30,7 @@ from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Events
 from b200.host.poke import peek, poke, text_at
 from b200.host.queues import DEFAULT, HOST
-from b200.host.refusals import Refused, invalid
+from b200.host.refusals import Refused, invalid, unsupported
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.linking import linked, undefined
 
@@ -382,7 +382,7 @@ class Driver:
         text = text_at(name)
         kind = next((what for words, what in _KINDS if any(w in text for w in words)), "")
         said = f"{text} is not in the software B200's CUDA"
-        raise EmulatorError("unsupported", f"{said}: {kind}" if kind else said)
+        raise unsupported(f"{said}: {kind}" if kind else said)
 
 
 def _check_pointers(nbytes: int, *pointers: int) -> None:

@@ -140,12 +140,7 @@ class Extensions:
             self.driver.registration.loading = None
         if loading.error is not None:
             raise loading.error
-        self._overrides().compiled |= _cuda_kernels() - before
-
-    def _overrides(self) -> Overrides:
-        from b200.host.torch.devices import overrides
-
-        return overrides
+        _overrides().compiled |= _cuda_kernels() - before
 
     def _load(self, request: build.Request, is_python_module: bool) -> Any:
         path = self.build_and_load(request)
@@ -216,7 +211,7 @@ class Extensions:
         ):
             slot = ctypes.c_void_p.in_dll(table, name)
             slot.value = ctypes.cast(callback, ctypes.c_void_p).value
-        self._overrides().on_gpu = ctypes.c_int.in_dll(table, "b200_on_gpu")
+        _overrides().on_gpu = ctypes.c_int.in_dll(table, "b200_on_gpu")
         account = ctypes.CDLL(str(_shared("allocator", toolkit)))
         pattern = ctypes.c_void_p(PATTERN.ctypes.data)
         if account.b200_account_for_allocations(pattern, PATTERN.nbytes, ctypes.c_uint64(LIMIT)):
@@ -245,6 +240,12 @@ class Extensions:
     def find_reserved(self, _memory: Any, address: int) -> None:
         """The same of what the driver has made (a `search_first` of GlobalMemory)."""
         self.driver.modules.make_legal(self.driver.modules.reserved_region_at(address))
+
+
+def _overrides() -> Overrides:
+    from b200.host.torch.devices import overrides
+
+    return overrides
 
 
 def _shared(part: str, toolkit: Toolkit) -> Path:

@@ -26,7 +26,7 @@ from b200.host.cuda import fatbin
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView
 from b200.host.cuda.launching import Function, LaunchWords, Module, check, cluster_of, parameters
-from b200.host.refusals import Refused, invalid
+from b200.host.refusals import Refused, invalid, unsupported
 from b200.host.runtime import Runtime
 from b200.program.module import Program
 from b200.program.names import readable
@@ -245,7 +245,7 @@ class Modules:
         """Memory of a graph, which nobody may use before `take`."""
         if self.view is not None:
             said = "memory nodes of graphs are not in `b200 run`"
-            raise EmulatorError("unsupported", f"{said}: compile with nvcc under `b200 exec`")
+            raise unsupported(f"{said}: compile with nvcc under `b200 exec`")
         pages = sparse.pages(nbytes)
         address = np.frombuffer(pages, np.uint8).ctypes.data
         memory = self._freed[address] = Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
@@ -379,16 +379,13 @@ class Modules:
 
 
 def refuse_launch_attribute(number: int) -> None:
-    raise EmulatorError(
-        "unsupported", f"launch attribute {number} (cudaLaunchAttributeID) is not modelled"
-    )
+    raise unsupported(f"launch attribute {number} (cudaLaunchAttributeID) is not modelled")
 
 
 def check_image(head: bytes) -> None:
     """EmulatorError if a module's image, by its first bytes, is an ELF file or a fat binary."""
     if head[:4] in (fatbin.ELF, *fatbin.HEADS):
-        said = "a module of machine code (cubin): the software B200 takes PTX"
-        raise EmulatorError("unsupported", said)
+        raise unsupported("a module of machine code (cubin): the software B200 takes PTX")
 
 
 def text_of(image: bytes) -> str:
@@ -397,7 +394,7 @@ def text_of(image: bytes) -> str:
         return image.decode()
     except UnicodeDecodeError:
         said = "a module that is no PTX, as LTO-IR is none: the software B200 takes PTX"
-        raise EmulatorError("unsupported", said) from None
+        raise unsupported(said) from None
 
 
 def _check_target(target: str) -> None:

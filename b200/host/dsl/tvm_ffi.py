@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from b200.errors import EmulatorError
+from b200.host.refusals import unsupported
 from b200.host.runtime import Runtime
 
 
@@ -255,9 +255,7 @@ def patch(_runtime: Runtime) -> None:
 
 def _refuse_export(*_args, **_kwargs):
     """A library of its own would launch past the runtime functions that are taken over."""
-    raise EmulatorError(
-        "unsupported", "export_to_c of a function compiled with --enable-tvm-ffi is not modelled"
-    )
+    raise unsupported("export_to_c of a function compiled with --enable-tvm-ffi is not modelled")
 
 
 def _record(execution_args, args: tuple, kwargs: dict):

@@ -37,7 +37,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from b200.errors import EmulatorError
+from b200.host.refusals import unsupported
 from b200.host.torch.aligned_storage import ALIGNMENT, align
 from b200.host.torch.device_arguments import DEVICE, names_cuda, on_gpu
 from b200.host.torch.overrides import Overrides
@@ -268,8 +268,7 @@ def _copied(to: torch.Tensor, source: torch.Tensor, waits: bool) -> None:
     """Tell of a copy between the host and the GPU. To and from memory that is not pinned the host
     waits until that memory may be used (CUDA driver API, "API synchronization behavior").
     """
-    looks = watch()
-    if looks is not None:
+    if (looks := watch()) is not None:
         shared = type(source) is not _Tensor, type(to) is not _Tensor
         looks.copied(to, source, shared, waits or not shared[1])
 
@@ -338,7 +337,7 @@ def _dlpack(self, **kwargs):
     address = ctypes.c_uint64.from_address(managed)  # DLTensor.data
     device = ctypes.c_int32.from_address(managed + 8)  # DLTensor.device.device_type
     if (address.value, device.value) != (as_cpu(self).data_ptr(), _DLPACK_CPU):
-        raise EmulatorError("unsupported", "DLPack of cuda tensors: torch's capsule is unknown")
+        raise unsupported("DLPack of cuda tensors: torch's capsule is unknown")
     device.value = _DLPACK_CUDA
     return capsule
 
