@@ -123,12 +123,9 @@ class Processes(Watching):
         of = [x for x in self.run.records if x["record"] in (records.END, records.REFUSED)]
         failures = dict.fromkeys(x["failure"] for x in of if x["failure"])
         unasked = [text for x in of for text in x.get("unasked", ())]
-        said = [] if self.run.launches or not self._names_a_program() else [last_words.NOTHING]
+        is_program = "/" in self.options.command[0]  # by its path, no tool that is looked up
+        said = [last_words.NOTHING] if is_program and not self.run.launches else []
         return {"failure": "\n".join(failures), "unasked": [*failures, *unasked], "said": said}
-
-    def _names_a_program(self) -> bool:
-        """Whether the command is a program by its path, not a tool that is looked up."""
-        return "/" in self.options.command[0]
 
     def _tell(self, end: records.Record) -> None:
         untold, everything = self._untold(), self.options.all_findings

@@ -90,7 +90,9 @@ class Modules:
     def load(self, ptx: str, registers: dict[str, int] | None = None) -> int:
         """Handle of the module of a PTX text. EmulatorError if a B200 does not run it."""
         program = self.gpu.load(ptx)
-        _check_target(program.target)
+        if fatbin.rank(program.target) is None:
+            said = f"PTX for {program.target}, a B200 is sm_100a"
+            raise Refused(refusals.NO_KERNEL_IMAGE, f"no kernel image for this device: {said}")
         handle = self.handle()
         self._modules[handle] = Module(program, registers or {})
         return handle
@@ -395,9 +397,3 @@ def text_of(image: bytes) -> str:
     except UnicodeDecodeError:
         said = "a module that is no PTX, as LTO-IR is none: the software B200 takes PTX"
         raise unsupported(said) from None
-
-
-def _check_target(target: str) -> None:
-    if fatbin.rank(target) is None:
-        said = f"no kernel image for this device: PTX for {target}, a B200 is sm_100a"
-        raise Refused(refusals.NO_KERNEL_IMAGE, said)
