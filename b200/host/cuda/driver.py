@@ -385,6 +385,11 @@ class Driver:
         raise unsupported(f"{said}: {kind}" if kind else said)
 
 
+def pointer_to(callback: Any) -> int | None:
+    """Where a function for C lies."""
+    return ctypes.cast(callback, ctypes.c_void_p).value
+
+
 def _check_pointers(nbytes: int, *pointers: int) -> None:
     if nbytes and not all(pointers):
         raise invalid(f"a copy or fill of {nbytes} bytes at a null pointer")

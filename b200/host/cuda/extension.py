@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
 from b200.host.cuda.cache import cache_folder, digest_of, made_once
-from b200.host.cuda.driver import CALL, Driver
+from b200.host.cuda.driver import CALL, Driver, pointer_to
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.registration import Loading
 from b200.host.cuda.sources import Origin, callers, on_cpu, origin
@@ -163,11 +163,10 @@ class Extensions:
     def watch(self, module: ModuleType) -> None:
         """Functions of a compiled module, and of modules in it, work on the GPU's tensors."""
         for attribute, value in list(vars(module).items()):
+            inside = f"{module.__name__}.{attribute}"
             if isinstance(value, BuiltinFunctionType):
                 setattr(module, attribute, self._raising_ours(value))
-            elif (
-                isinstance(value, ModuleType) and value.__name__ == f"{module.__name__}.{attribute}"
-            ):
+            elif isinstance(value, ModuleType) and value.__name__ == inside:
                 self.watch(value)
 
     def _raising_ours(self, function):
@@ -206,11 +205,9 @@ class Extensions:
             return
         toolkit = find_toolkit()
         table = ctypes.CDLL(str(_shared("table", toolkit)), mode=ctypes.RTLD_GLOBAL)
-        for name, callback in zip(
-            ("b200_cuda_call", "b200_cuda_error"), self._callbacks, strict=True
-        ):
-            slot = ctypes.c_void_p.in_dll(table, name)
-            slot.value = ctypes.cast(callback, ctypes.c_void_p).value
+        call, error = map(pointer_to, self._callbacks)
+        ctypes.c_void_p.in_dll(table, "b200_cuda_call").value = call
+        ctypes.c_void_p.in_dll(table, "b200_cuda_error").value = error
         _overrides().on_gpu = ctypes.c_int.in_dll(table, "b200_on_gpu")
         account = ctypes.CDLL(str(_shared("allocator", toolkit)))
         pattern = ctypes.c_void_p(PATTERN.ctypes.data)

@@ -274,15 +274,9 @@ def _arguments(execution_args, specs: dict[str, Spec], args: tuple, kwargs: dict
     """The arguments of a call in the order of the signature, tensors as descriptors."""
     from cuda.bindings.driver import CUstream
 
-    names = list(execution_args.signature.parameters)
-    given = (
-        [n for n in names if n not in execution_args.tvm_ffi_streams]
-        if len(args) < len(names)
-        else names
-    )
-    values = {**dict(zip(given, args, strict=False)), **kwargs}
-    for name in execution_args.tvm_ffi_streams:
-        values.setdefault(name, CUstream(0))
+    names, streams = list(execution_args.signature.parameters), execution_args.tvm_ffi_streams
+    given = [n for n in names if len(args) >= len(names) or n not in streams]
+    values = dict.fromkeys(streams, CUstream(0)) | dict(zip(given, args, strict=False)) | kwargs
     bound = Bound()
     for name, spec in specs.items():
         if name in values:
