@@ -23,10 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import b200
-from b200 import last_words, run_arguments, started
+from b200 import last_words, run_arguments
 from b200.command_line import USAGE, Parser
 from b200.compiled import OPTIONS, kit
-from b200.compiled.kit import Kit
 from b200.host.cuda.errors import BuildError
 from b200.reports import journal, options, records, words
 from b200.reports.document import Run
@@ -96,30 +95,9 @@ def python_library() -> Path:
     )
 
 
-def environment(made: Kit, python: Path) -> dict[str, str]:
-    """What a process needs to find the kit, besides the journal."""
-    before = os.environ
-
-    def in_front(name: str, new: Path) -> str:
-        return f"{new}:{before[name]}" if before.get(name) else str(new)
-
-    kit_of = dict.fromkeys(("CUDA_HOME", "CUDA_PATH", "CUDAToolkit_ROOT"), str(made.root))
-    return kit_of | {
-        "CUDACXX": str(made.nvcc),
-        "PATH": in_front("PATH", made.nvcc.parent),
-        "CPATH": in_front("CPATH", made.more_headers),
-        "LD_LIBRARY_PATH": in_front("LD_LIBRARY_PATH", made.library.parent),
-        "LD_PRELOAD": in_front("LD_PRELOAD", made.library),
-        "PYTHONPATH": in_front("PYTHONPATH", started.FOLDER),
-        "B200_LIBPYTHON": str(python),
-        "B200_PYTHON": sys.executable,
-        "B200_HOME": str(Path(b200.__file__).parents[1]),
-    }
-
-
-def _become(given: argparse.Namespace, made: Kit, python: Path) -> int:
+def _become(given: argparse.Namespace, made: Path, python: Path) -> int:
     """This process becomes the command. The exit status where it cannot."""
-    os.environ.update(environment(made, python))
+    os.environ.update(kit.environment(made, python))
     chosen = dataclasses.asdict(options.choice_of(given)) | {"expected": [], "used": []}
     os.environ[OPTIONS] = json.dumps({"everything": given.all_findings, "choice": chosen})
     try:
@@ -145,12 +123,9 @@ class Processes(Watching):
         of = [x for x in self.run.records if x["record"] in (records.END, records.REFUSED)]
         failures = dict.fromkeys(x["failure"] for x in of if x["failure"])
         unasked = [text for x in of for text in x.get("unasked", ())]
-        said = [] if self.run.launches or not self._names_a_program() else [last_words.NOTHING]
+        is_program = "/" in self.options.command[0]  # by its path, no tool that is looked up
+        said = [last_words.NOTHING] if is_program and not self.run.launches else []
         return {"failure": "\n".join(failures), "unasked": [*failures, *unasked], "said": said}
-
-    def _names_a_program(self) -> bool:
-        """Whether the command is a program by its path, not a tool that is looked up."""
-        return "/" in self.options.command[0]
 
     def _tell(self, end: records.Record) -> None:
         untold, everything = self._untold(), self.options.all_findings

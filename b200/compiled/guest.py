@@ -20,7 +20,7 @@ import b200
 from b200.checker.finding import ERROR
 from b200.compiled import OPTIONS
 from b200.errors import EmulatorError
-from b200.host.cuda.driver import CALL, Driver
+from b200.host.cuda.driver import CALL, Driver, pointer_to
 from b200.host.cuda.modules import Modules
 from b200.host.cuda.numbered import NumberedDriver
 from b200.reports import journal, recorder, records, words
@@ -46,11 +46,11 @@ def connect(call: int, finish: int, in_python: bool) -> None:
     end = End(driver, kept)
     made = CALL(driver.answer), _FINISH(end.finish)
     _keep.extend(made)
-    ctypes.c_void_p.from_address(call).value = ctypes.cast(made[0], ctypes.c_void_p).value
+    ctypes.c_void_p.from_address(call).value = pointer_to(made[0])
     if in_python:
         atexit.register(end.of_python)
     else:
-        ctypes.c_void_p.from_address(finish).value = ctypes.cast(made[1], ctypes.c_void_p).value
+        ctypes.c_void_p.from_address(finish).value = pointer_to(made[1])
 
 
 def _modules(settings: dict[str, Any], in_python: bool) -> Modules:

@@ -14,9 +14,10 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+import b200
+from b200 import started
 from b200.host.cuda import library
 from b200.host.cuda.cache import cache_folder, digest_of, made_once
 from b200.host.cuda.errors import BuildError
@@ -31,25 +32,8 @@ libnvrtc.so.13 {{ global: nvrtc*; }};
 """
 
 
-@dataclass(frozen=True)
-class Kit:
-    root: Path
-
-    @property
-    def nvcc(self) -> Path:
-        return self.root / "bin" / "nvcc"
-
-    @property
-    def more_headers(self) -> Path:
-        return self.root / "include_more"
-
-    @property
-    def library(self) -> Path:
-        return self.root / "lib64" / _SONAME
-
-
-def made() -> Kit:
-    """The kit, made now or found in the cache. BuildError in one line."""
+def made() -> Path:
+    """The kit's folder, made now or found in the cache. BuildError in one line."""
     toolkit = find_toolkit()
     files = [*_sources(), *library.PARTS]
     files += [path for path in sorted(_HERE.iterdir()) if path.name in _PARTS]
@@ -58,7 +42,28 @@ def made() -> Kit:
     given = map(str, (_HERE, toolkit.nvcc, sys.executable, *packages(toolkit.version[0])))
     key = digest_of(toolkit.build, toolkit.cxx_version, *given, *texts)
     root = cache_folder() / f"kit-{key}"
-    return Kit(made_once(root, lambda work: _make(toolkit, work, root)))
+    return made_once(root, lambda work: _make(toolkit, work, root))
+
+
+def environment(root: Path, python: Path) -> dict[str, str]:
+    """What a process needs to find the kit at `root`, besides the journal."""
+    before = os.environ
+
+    def in_front(name: str, new: Path) -> str:
+        return f"{new}:{before[name]}" if before.get(name) else str(new)
+
+    kit_of = dict.fromkeys(("CUDA_HOME", "CUDA_PATH", "CUDAToolkit_ROOT"), str(root))
+    return kit_of | {
+        "CUDACXX": str(root / "bin" / "nvcc"),
+        "PATH": in_front("PATH", root / "bin"),
+        "CPATH": in_front("CPATH", root / "include_more"),
+        "LD_LIBRARY_PATH": in_front("LD_LIBRARY_PATH", root / "lib64"),
+        "LD_PRELOAD": in_front("LD_PRELOAD", root / "lib64" / _SONAME),
+        "PYTHONPATH": in_front("PYTHONPATH", started.FOLDER),
+        "B200_LIBPYTHON": str(python),
+        "B200_PYTHON": sys.executable,
+        "B200_HOME": str(Path(b200.__file__).parents[1]),
+    }
 
 
 def _sources() -> list[Path]:

@@ -97,7 +97,7 @@ DSL = (
     ),
     Feature(
         "the DSL's alignment of CPU tensors",
-        "dsl.cpu_tensors:patch",
+        "dsl.tensors:patch_checks",
         (f"{_RUNTIME}:_Tensor.__c_pointers__", f"{_RUNTIME}:_Pointer"),
         (f"{_RUNTIME}:from_dlpack", f"{_RUNTIME}:make_ptr"),
         real_gpu=True,

@@ -188,7 +188,8 @@ class Queues:
                         f"the wait at {wait.place} is for an earlier record of its event, which"
                         f" {its} records again at {record.place}, later"
                     )
-                latest = self._record(wait.event, wait.records - 1)
+                records = (r for r in self._records[wait.event] if r.number == wait.records - 1)
+                latest = next(records, None)
                 if latest is not None and latest.queue != other:
                     return (
                         f"the event that {its} records at {record.place} is recorded again at"
@@ -196,9 +197,6 @@ class Queues:
                         " for the latest record"
                     )
         return ""
-
-    def _record(self, event: int, number: int) -> Record | None:
-        return next((r for r in self._records[event] if r.number == number), None)
 
     def joins(self, queue: int, other: int) -> None:
         """A queue, or HOST, waits for all that another has so far."""

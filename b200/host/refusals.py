@@ -97,9 +97,14 @@ def check_cooperative(kernel: str, ctas: int, threads: int, smem: int, registers
         )
 
 
+def unsupported(report: str) -> EmulatorError:
+    """What a B200 does, and the software B200 does not."""
+    return EmulatorError("unsupported", report)
+
+
 def _absent(name: str, why: str) -> EmulatorError:
     said = f"{name} is not in the software B200"
-    return EmulatorError("unsupported", f"{said}: {why}" if why else said)
+    return unsupported(f"{said}: {why}" if why else said)
 
 
 def missing(name: str, why: str = "") -> Callable[..., NoReturn]:

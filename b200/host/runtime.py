@@ -23,7 +23,7 @@ from b200.host.captures import Capture, KernelWork, Work
 from b200.host.device_attributes import device_attribute
 from b200.host.poke import parameters_at, peek, poke, text_at
 from b200.host.queues import HOST, Queues
-from b200.host.refusals import ASSERT, NAMES, check_cooperative, lasting_code
+from b200.host.refusals import ASSERT, NAMES, check_cooperative, lasting_code, unsupported
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.host.works import Works
 from b200.program.module import Program
@@ -96,10 +96,9 @@ class Runtime:
 
     def library_load_data(self, out: int, code: int, *_) -> None:
         if self.loading is None:
-            raise EmulatorError(
-                "unsupported",
+            raise unsupported(
                 "a kernel was compiled before b200.install(): its PTX is not at hand; "
-                "call b200.install() before the first cute.compile or @cute.jit call",
+                "call b200.install() before the first cute.compile or @cute.jit call"
             )
         handle = self._handle()
         self._programs[handle] = self.gpu.load(self.loading)

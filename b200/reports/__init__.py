@@ -6,6 +6,6 @@ records.py      what a record and a finding of it consist of
 rules.py        the rule of a finding, by the page of the checks
 choice.py       which findings count: filters, a baseline, kernels that are expected
 document.py     the report: one JSON document of all records of a run
-sarif.py  github.py  words.py    SARIF 2.1.0, GitHub's annotations, lines for people
-outputs.py      the files that a report is written to
+sarif.py  words.py    SARIF 2.1.0, lines for people
+outputs.py      the files that a report is written to, and GitHub's annotations
 """

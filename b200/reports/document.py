@@ -108,11 +108,8 @@ class Run:
                 if why:
                     known["reason"] = why
         order = (*SEVERITIES, "")
-        return (
-            sorted(findings.values(), key=lambda x: order.index(x["severity"])),
-            list(accepted.values()),
-            filtered,
-        )
+        counted = sorted(findings.values(), key=lambda x: order.index(x["severity"]))
+        return counted, list(accepted.values()), filtered
 
 
 def merged(documents: Sequence[dict[str, Any]], choice: Choice) -> dict[str, Any]:

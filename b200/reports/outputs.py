@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from b200.checker.finding import ERROR, NOTE
 from b200.command_line import cannot_write
-from b200.reports import github, sarif
+from b200.reports import sarif
+
+LEVELS = {ERROR: "error", NOTE: "notice"}  # of annotations; portability: warning
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Outputs:
     def print_annotations(self, found: dict[str, Any]) -> None:
         if self.annotate:
             root = os.environ.get("GITHUB_WORKSPACE") or str(self.root)
-            for text in github.lines(found, root):
+            for text in for_github(found, root):
                 print(text, file=sys.stderr)
 
 
@@ -72,3 +75,26 @@ def write_whole(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def for_github(found: dict[str, Any], root: str) -> Iterator[str]:
+    """Findings as commands in the log of a job on GitHub, which shows them beside the lines. root:
+    the folder of the repository, that paths are relative to.
+    """
+    for finding in found["findings"]:
+        place = finding["place"]
+        values = {"title": f"{finding['kind']} in {finding['kernel']}"}
+        if place["file"]:
+            file = os.path.relpath(place["file"], root)
+            values |= {"file": file, "line": str(max(place["line"], 1))}
+        given = ",".join(f"{name}={_property(value)}" for name, value in values.items())
+        level = LEVELS.get(finding["severity"], "warning")
+        yield f"::{level} {given}::{_data(finding['text'])}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

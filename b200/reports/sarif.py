@@ -120,12 +120,10 @@ def _others(accesses: Iterable[dict[str, Any]], root: Path) -> list[dict[str, An
 
 def _location(file: str, line: int, root: Path) -> dict[str, Any]:
     path = Path(os.path.abspath(file))
-    below = path.is_relative_to(root.resolve())
-    artifact = (
-        {"uri": path.relative_to(root.resolve()).as_posix(), "uriBaseId": ROOT_ID}
-        if below
-        else {"uri": path.as_uri()}
-    )
+    artifact = {"uri": path.as_uri()}
+    if path.is_relative_to(root.resolve()):
+        below = path.relative_to(root.resolve())
+        artifact = {"uri": below.as_posix(), "uriBaseId": ROOT_ID}
     return {
         "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": max(line, 1)}}
     }

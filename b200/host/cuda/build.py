@@ -24,7 +24,7 @@ from pathlib import Path
 from b200.host.cuda import headers, sources, stand_in
 from b200.host.cuda.architecture import SEPARATE, split_flags
 from b200.host.cuda.cache import cache_folder, digest_of, locked
-from b200.host.cuda.diagnostics import explain, source_lines
+from b200.host.cuda.diagnostics import PTXAS_LINE, explain, source_lines
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.sources import Origin, on_cpu, origin
 from b200.host.cuda.toolkit import Toolkit, check_run, find_toolkit, ran
@@ -45,7 +45,6 @@ _LIGHT_ERROR = re.compile(
 _OF_ANOTHER_FILE = re.compile(r"\bextern\s+__(?:device|constant|managed)__")
 _UNRESOLVED = re.compile(r"Unresolved extern (?:function|variable)")
 _OF_TORCH_CUDA = re.compile(r"\b(?:at|c10|torch)::(?:\w+::)*cuda::[\w:]+")
-_PTXAS_LINE = re.compile(r"^ptxas [^\n]*, line \d+; error", re.M)
 _TO_LINK = re.compile(r"\b__cudaRegisterLinkedBinary\w+")  # in an object of -rdc=true
 
 
@@ -231,7 +230,7 @@ def _run(source: Source, request: Request, toolkit: Toolkit, work: Path) -> str:
         if not _LIGHT_ERROR.search(done.stdout):
             break
     said = done.stdout
-    if _PTXAS_LINE.search(said):
+    if PTXAS_LINE.search(said):
         ptx = work / f"{source.name}.ptx"
         again = [word.replace(",sm_", ",compute_") for word in command[: command.index("-c")]]
         ran([*again, "-ptx", source.name, "-o", str(ptx)], work)

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from b200.host.cuda.build import Source
 
 # nvcc: "cuda.cu(35): error: ..."; g++: "main.cpp:3:5: error: ..."; ptxas: "..., line 9; error : ."
+PTXAS_LINE = re.compile(
+    r"^ptxas (?P<file>[^\n]*?), line (?P<line>\d+); error\s*: (?P<text>.*)", re.M
+)
 _PATTERNS = (
     re.compile(
         r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)"
     ),
     re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)"),
-    re.compile(r"^ptxas (?P<file>[^,\s]+), line (?P<line>\d+); error\s*: (?P<text>.*)"),
+    PTXAS_LINE,
 )
 _DEVICE_LAUNCH = "kernel launch from __device__ or __global__ functions"
 
@@ -54,9 +57,7 @@ def source_lines(output: str, ptx: Path, name: str) -> str:
                 return f"{name}({found[2]}): error: ptxas: {match['text']}"
         return match.group(0)
 
-    return re.sub(
-        r"^ptxas [^\n]*?, line (?P<line>\d+); error\s*: (?P<text>.*)", place, output, flags=re.M
-    )
+    return PTXAS_LINE.sub(place, output)
 
 
 def _parse(line: str) -> tuple[str, int, str] | None:

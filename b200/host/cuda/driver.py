@@ -30,7 +30,7 @@ from b200.host.device_attributes import device_attribute
 from b200.host.event_clock import Events
 from b200.host.poke import peek, poke, text_at
 from b200.host.queues import DEFAULT, HOST
-from b200.host.refusals import Refused, invalid
+from b200.host.refusals import Refused, invalid, unsupported
 from b200.host.tensor_map import tensor_map_encode_tiled
 from b200.program.linking import linked, undefined
 
@@ -80,7 +80,11 @@ class Driver:
             "virtual": VirtualMemory(modules),
             "facts": Facts(modules),
         }
-        self.events = Events(self.runtime)
+        self.events, queues = Events(self.runtime), self.runtime.queues
+        # calls that others answer as they are
+        self.wait, self.queue_waits = queues.finished, queues.waits  # work is done when launched
+        self.record_event = self.events.record
+        self.host_register, self.host_unregister = modules.register, modules.unregister
         self.lock = threading.RLock()
         self.error: BaseException | None = None
         self.last_error = 0
@@ -163,10 +167,6 @@ class Driver:
         _write_text(out, size, refusals.NAMES.get(code, ("", ""))[1] or "CUDA_ERROR_UNKNOWN")
 
     # --- queues and events: what a program has waited for
-    def wait(self) -> None:
-        """The host waits for everything. Work is done when it is launched."""
-        self.runtime.queues.finished()
-
     def make_queue(self, flags: int, out: int) -> None:
         """flags: 1 is cudaStreamNonBlocking."""
         queue = self.modules.handle()
@@ -178,9 +178,6 @@ class Driver:
 
     def wait_for_event(self, event: int) -> None:
         self.runtime.queues.waits(HOST, event)
-
-    def queue_waits(self, queue: int, event: int) -> None:
-        self.runtime.queues.waits(queue, event)
 
     def current_queue(self, out: int) -> None:
         current = getattr(sys.modules.get("torch"), "cuda", None)
@@ -284,12 +281,6 @@ class Driver:
             self.runtime.works.of_allocator("cudaFreeAsync", address, queue)
             self.modules.release(address, "cudaFreeAsync")
 
-    def host_register(self, address: int, nbytes: int) -> None:
-        self.modules.register(address, nbytes)
-
-    def host_unregister(self, address: int) -> None:
-        self.modules.unregister(address)
-
     def copy(self, to: int, source: int, nbytes: int, kind: int, queue: int) -> None:
         """kind: a cudaMemcpyKind."""
         _check_pointers(nbytes, to, source)
@@ -368,9 +359,6 @@ class Driver:
     def recording(self, out: int) -> None:
         poke(out, "<Q", self.runtime.recording is not None)
 
-    def record_event(self, event: int, queue: int) -> None:
-        self.events.record(event, queue)
-
     def event_without_time(self, event: int) -> None:
         """Made with cudaEventDisableTiming: no time is asked of it."""
         self.events.without_time.add(event)
@@ -394,7 +382,12 @@ class Driver:
         text = text_at(name)
         kind = next((what for words, what in _KINDS if any(w in text for w in words)), "")
         said = f"{text} is not in the software B200's CUDA"
-        raise EmulatorError("unsupported", f"{said}: {kind}" if kind else said)
+        raise unsupported(f"{said}: {kind}" if kind else said)
+
+
+def pointer_to(callback: Any) -> int | None:
+    """Where a function for C lies."""
+    return ctypes.cast(callback, ctypes.c_void_p).value
 
 
 def _check_pointers(nbytes: int, *pointers: int) -> None:

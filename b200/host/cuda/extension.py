@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from b200.chip.unwritten import LIMIT, PATTERN
 from b200.host.cuda import build
 from b200.host.cuda.cache import cache_folder, digest_of, made_once
-from b200.host.cuda.driver import CALL, Driver
+from b200.host.cuda.driver import CALL, Driver, pointer_to
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.registration import Loading
 from b200.host.cuda.sources import Origin, callers, on_cpu, origin
@@ -140,12 +140,7 @@ class Extensions:
             self.driver.registration.loading = None
         if loading.error is not None:
             raise loading.error
-        self._overrides().compiled |= _cuda_kernels() - before
-
-    def _overrides(self) -> Overrides:
-        from b200.host.torch.devices import overrides
-
-        return overrides
+        _overrides().compiled |= _cuda_kernels() - before
 
     def _load(self, request: build.Request, is_python_module: bool) -> Any:
         path = self.build_and_load(request)
@@ -168,11 +163,10 @@ class Extensions:
     def watch(self, module: ModuleType) -> None:
         """Functions of a compiled module, and of modules in it, work on the GPU's tensors."""
         for attribute, value in list(vars(module).items()):
+            inside = f"{module.__name__}.{attribute}"
             if isinstance(value, BuiltinFunctionType):
                 setattr(module, attribute, self._raising_ours(value))
-            elif (
-                isinstance(value, ModuleType) and value.__name__ == f"{module.__name__}.{attribute}"
-            ):
+            elif isinstance(value, ModuleType) and value.__name__ == inside:
                 self.watch(value)
 
     def _raising_ours(self, function):
@@ -211,12 +205,10 @@ class Extensions:
             return
         toolkit = find_toolkit()
         table = ctypes.CDLL(str(_shared("table", toolkit)), mode=ctypes.RTLD_GLOBAL)
-        for name, callback in zip(
-            ("b200_cuda_call", "b200_cuda_error"), self._callbacks, strict=True
-        ):
-            slot = ctypes.c_void_p.in_dll(table, name)
-            slot.value = ctypes.cast(callback, ctypes.c_void_p).value
-        self._overrides().on_gpu = ctypes.c_int.in_dll(table, "b200_on_gpu")
+        call, error = map(pointer_to, self._callbacks)
+        ctypes.c_void_p.in_dll(table, "b200_cuda_call").value = call
+        ctypes.c_void_p.in_dll(table, "b200_cuda_error").value = error
+        _overrides().on_gpu = ctypes.c_int.in_dll(table, "b200_on_gpu")
         account = ctypes.CDLL(str(_shared("allocator", toolkit)))
         pattern = ctypes.c_void_p(PATTERN.ctypes.data)
         if account.b200_account_for_allocations(pattern, PATTERN.nbytes, ctypes.c_uint64(LIMIT)):
@@ -245,6 +237,12 @@ class Extensions:
     def find_reserved(self, _memory: Any, address: int) -> None:
         """The same of what the driver has made (a `search_first` of GlobalMemory)."""
         self.driver.modules.make_legal(self.driver.modules.reserved_region_at(address))
+
+
+def _overrides() -> Overrides:
+    from b200.host.torch.devices import overrides
+
+    return overrides
 
 
 def _shared(part: str, toolkit: Toolkit) -> Path:

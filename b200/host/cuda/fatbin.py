@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from b200.errors import EmulatorError
 from b200.host import refusals
 from b200.host.poke import peek
-from b200.host.refusals import Refused
+from b200.host.refusals import Refused, unsupported
 
 _WRAPPER, _FAT = 0x466243B1, 0xBA55ED50
 HEADS = (struct.pack("<I", _WRAPPER), struct.pack("<I", _FAT))  # what an image of one begins with
@@ -80,7 +80,7 @@ def _parts(at: int) -> Iterator[int]:
 def _entries(data: int) -> Iterator[_Entry]:
     magic, _, header, size = peek(data, "<IHHQ")
     if magic != _FAT:
-        raise EmulatorError("unsupported", f"a fat binary with the magic number {magic:#x}")
+        raise unsupported(f"a fat binary with the magic number {magic:#x}")
     at, end = data + header, data + header + size
     while at < end:
         head = ctypes.string_at(at, 64)
@@ -100,10 +100,9 @@ def _unpacked(data: bytes, size: int, flags: int) -> bytes:
     try:
         library = ctypes.CDLL(name)
     except OSError:
-        raise EmulatorError(
-            "unsupported",
+        raise unsupported(
             f"the program's PTX is compressed and {name} is missing: install it, or compile with"
-            " -Xfatbin -no-compress (nvcc 12) or --no-compress (nvcc 13)",
+            " -Xfatbin -no-compress (nvcc 12) or --no-compress (nvcc 13)"
         ) from None
     out = ctypes.create_string_buffer(size)
     if zstd:
@@ -112,7 +111,7 @@ def _unpacked(data: bytes, size: int, flags: int) -> bytes:
     else:
         got = library.LZ4_decompress_safe(data, out, len(data), size)
     if got != size:
-        raise EmulatorError("unsupported", f"a compressed entry of a fat binary ({flags:#x})")
+        raise unsupported(f"a compressed entry of a fat binary ({flags:#x})")
     return out.raw
 
 
@@ -143,7 +142,7 @@ def _none_fits(entries: list[_Entry]) -> EmulatorError:
     has = ", ".join(dict.fromkeys(names))
     if any(not entry.is_ptx and entry.arch == 100 for entry in entries):
         said = f"the program has no PTX that a B200 runs, only {has}: {ADVICE}"
-        return EmulatorError("unsupported", said)
+        return unsupported(said)
     said = f"no kernel image for this device: the program has {has}: {ADVICE}"
     return Refused(refusals.NO_KERNEL_IMAGE, said)
 

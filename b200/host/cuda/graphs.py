@@ -114,12 +114,6 @@ class Graphs:
             self.runtime.works.moved(g.NAMES[work.kind], g.spans(work), queue)
         self.runtime.put(work, queue)
 
-    def changed(self, graph: g.Graph, node: int, *work: Work) -> None:
-        """A node of a graph, or of an executable one, gets other parameters."""
-        if node not in graph:
-            raise g.unknown("node of the graph", node)
-        graph[node] = replace(graph[node], work=work)
-
     # --- calls of shim/*graph*.cpp: handles, and addresses of what is read and written
     def create(self, out: int) -> None:
         poke(out, "<Q", self.make())
@@ -168,45 +162,40 @@ class Graphs:
         self._replays.pop(executable, None)
         self._frees.discard(executable)
 
-    def _add(self, out: int, graph: int, after: int, count: int, kind: int, *work: Work) -> None:
-        poke(out, "<Q", self.put(graph, g.handles(after, count), kind, *work))
-
-    def add_kernel(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        kernel, at = words
-        work = self.modules.prepared(kernel, LaunchWords.from_address(at))
-        self._add(out, graph, after, count, g.KERNEL, work)
-
-    def add_copy(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        self._add(out, graph, after, count, g.COPY, g.copy_of(at, self.modules.own))
-
-    def add_fill(self, out: int, graph: int, after: int, count: int, at: int) -> None:
-        self._add(out, graph, after, count, g.FILL, g.fill_of(at, self.modules.own))
-
-    def add_host(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        self._add(out, graph, after, count, g.HOST, g.call_of(*words))
-
-    def add_allocation(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        """words: bytes, and where their address is written."""
-        if not words[0]:
-            raise invalid("a node of a graph allocates no bytes")
-        self._add(out, graph, after, count, g.ALLOCATES, self.memory.allocates(*words))
-
-    def add_free(self, out: int, graph: int, after: int, count: int, address: int) -> None:
-        self._add(out, graph, after, count, g.FREES, self.memory.frees(address))
-
-    def add_event(self, out: int, graph: int, after: int, count: int, *words: int) -> None:
-        """words: WAIT or RECORD, and the event."""
-        kind, event = words
-        work = g.HostWork(kind, lambda: self._on_event(kind, event), (event,))
-        self._add(out, graph, after, count, kind, work)
+    def add(self, out: int, graph: int, after: int, count: int, kind: int, *words: int) -> None:
+        """A new node. kind: a cudaGraphNodeType; words: what `_work` takes."""
+        before, work = g.handles(after, count), self._work(kind, words)
+        poke(out, "<Q", self.put(graph, before, kind, work))
 
     def add_empty(self, out: int, graph: int, after: int, count: int) -> None:
-        self._add(out, graph, after, count, g.EMPTY)
+        poke(out, "<Q", self.put(graph, g.handles(after, count), g.EMPTY))
 
     def add_child(self, out: int, graph: int, after: int, count: int, child: int) -> None:
         """A node that owns a copy of a graph."""
         before, own = g.handles(after, count), self._cloned(child)
         poke(out, "<Q", self.put(graph, before, g.CHILD, child=own))
+
+    def _work(self, kind: int, words: Sequence[int]) -> Work:
+        """What a node does. words: a kernel, and where its launch is; where the words of a copy or
+        a fill are; a function of the host and its data; bytes, and where their address is written;
+        an address that is freed; an event.
+        """
+        if kind == g.KERNEL:
+            kernel, at = words
+            return self.modules.prepared(kernel, LaunchWords.from_address(at))
+        if kind == g.COPY:
+            return g.copy_of(words[0], self.modules.own)
+        if kind == g.FILL:
+            return g.fill_of(words[0], self.modules.own)
+        if kind == g.HOST:
+            return g.call_of(*words)
+        if kind == g.ALLOCATES:
+            if not words[0]:
+                raise invalid("a node of a graph allocates no bytes")
+            return self.memory.allocates(*words)
+        if kind == g.FREES:
+            return self.memory.frees(*words)
+        return g.HostWork(kind, lambda: self._on_event(kind, *words), tuple(words))
 
     def child_of(self, node: int, out: int) -> None:
         """The graph that a node owns, which may be changed there."""
@@ -223,16 +212,12 @@ class Graphs:
                 raise invalid("a node of a graph cannot come after itself")
             nodes[node] = replace(nodes[node], after=nodes[node].after | {before})
 
-    def set_kernel(self, node: int, kernel: int, at: int, executable: int) -> None:
-        """executable: 0 for the node of the graph itself."""
-        work = self.modules.prepared(kernel, LaunchWords.from_address(at))
-        self.changed(self._of(node, executable), node, work)
-
-    def set_copy(self, node: int, at: int, executable: int) -> None:
-        self.changed(self._of(node, executable), node, g.copy_of(at, self.modules.own))
-
-    def set_fill(self, node: int, at: int, executable: int) -> None:
-        self.changed(self._of(node, executable), node, g.fill_of(at, self.modules.own))
+    def set(self, node: int, executable: int, kind: int, *words: int) -> None:
+        """Other parameters of a node. executable: 0 for the node of the graph itself."""
+        nodes, work = self._of(node, executable), self._work(kind, words)
+        if node not in nodes:
+            raise g.unknown("node of the graph", node)
+        nodes[node] = replace(nodes[node], work=(work,))
 
     def _of(self, node: int, executable: int) -> g.Graph:
         if executable:

@@ -33,11 +33,7 @@ _CLOSED, _OPEN = 0, mmap.PROT_READ | mmap.PROT_WRITE
 _FIXED, _NORESERVE = 0x10, 0x4000  # of Linux's mmap
 
 _ASKED = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_uint64,
-    ctypes.c_int,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.c_int,
+    ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int
 )
 
 

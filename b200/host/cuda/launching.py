@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from b200 import occupancy
-from b200.hardware import (
-    MAX_BLOCK,
-    MAX_GRID,
-    MAX_THREADS,
-    SM_REGISTERS,
-    SMEM_DEFAULT,
-    SMEM_OPT_IN,
-)
+from b200.hardware import MAX_BLOCK, MAX_GRID, MAX_THREADS, SM_REGISTERS, SMEM_DEFAULT, SMEM_OPT_IN
 from b200.host import refusals
 from b200.host.poke import parameters_at, peek
 from b200.host.refusals import Refused, check_cooperative

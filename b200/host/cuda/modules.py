@@ -25,15 +25,8 @@ from b200.host.captures import KernelWork
 from b200.host.cuda import fatbin
 from b200.host.cuda.host_lines import HostLines
 from b200.host.cuda.host_view import HostView
-from b200.host.cuda.launching import (
-    Function,
-    LaunchWords,
-    Module,
-    check,
-    cluster_of,
-    parameters,
-)
-from b200.host.refusals import Refused, invalid
+from b200.host.cuda.launching import Function, LaunchWords, Module, check, cluster_of, parameters
+from b200.host.refusals import Refused, invalid, unsupported
 from b200.host.runtime import Runtime
 from b200.program.module import Program
 from b200.program.names import readable
@@ -97,7 +90,9 @@ class Modules:
     def load(self, ptx: str, registers: dict[str, int] | None = None) -> int:
         """Handle of the module of a PTX text. EmulatorError if a B200 does not run it."""
         program = self.gpu.load(ptx)
-        _check_target(program.target)
+        if fatbin.rank(program.target) is None:
+            said = f"PTX for {program.target}, a B200 is sm_100a"
+            raise Refused(refusals.NO_KERNEL_IMAGE, f"no kernel image for this device: {said}")
         handle = self.handle()
         self._modules[handle] = Module(program, registers or {})
         return handle
@@ -252,7 +247,7 @@ class Modules:
         """Memory of a graph, which nobody may use before `take`."""
         if self.view is not None:
             said = "memory nodes of graphs are not in `b200 run`"
-            raise EmulatorError("unsupported", f"{said}: compile with nvcc under `b200 exec`")
+            raise unsupported(f"{said}: compile with nvcc under `b200 exec`")
         pages = sparse.pages(nbytes)
         address = np.frombuffer(pages, np.uint8).ctypes.data
         memory = self._freed[address] = Reserved(address, max(nbytes, 1), OF_GRAPHS, pages)
@@ -386,16 +381,13 @@ class Modules:
 
 
 def refuse_launch_attribute(number: int) -> None:
-    raise EmulatorError(
-        "unsupported", f"launch attribute {number} (cudaLaunchAttributeID) is not modelled"
-    )
+    raise unsupported(f"launch attribute {number} (cudaLaunchAttributeID) is not modelled")
 
 
 def check_image(head: bytes) -> None:
     """EmulatorError if a module's image, by its first bytes, is an ELF file or a fat binary."""
     if head[:4] in (fatbin.ELF, *fatbin.HEADS):
-        said = "a module of machine code (cubin): the software B200 takes PTX"
-        raise EmulatorError("unsupported", said)
+        raise unsupported("a module of machine code (cubin): the software B200 takes PTX")
 
 
 def text_of(image: bytes) -> str:
@@ -404,10 +396,4 @@ def text_of(image: bytes) -> str:
         return image.decode()
     except UnicodeDecodeError:
         said = "a module that is no PTX, as LTO-IR is none: the software B200 takes PTX"
-        raise EmulatorError("unsupported", said) from None
-
-
-def _check_target(target: str) -> None:
-    if fatbin.rank(target) is None:
-        said = f"no kernel image for this device: PTX for {target}, a B200 is sm_100a"
-        raise Refused(refusals.NO_KERNEL_IMAGE, said)
+        raise unsupported(said) from None

@@ -60,11 +60,8 @@ def run(extensions: Extensions, sources: Sequence[Path], arguments: Sequence[str
         status = library.b200_run(len(words), array, _LAST_WORDS(functools.partial(_end, driver)))
     library.b200_thrown.restype = ctypes.c_char_p
     if status == _THROWN and (said := library.b200_thrown().decode()):
-        raise (
-            driver.error
-            if driver.error is not None and said in str(driver.error)
-            else RuntimeError(said)
-        )
+        ours = driver.error
+        raise ours if ours is not None and said in str(ours) else RuntimeError(said)
     if status == _ABORTED and driver.error is not None:
         raise driver.error
     if (unasked := driver.unasked()) is not None:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from b200.errors import EmulatorError
 from b200.host.cuda import library
 from b200.host.cuda.cache import cache_folder, digest_of, made_once
-from b200.host.cuda.driver import CALL
+from b200.host.cuda.driver import CALL, pointer_to
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.modules import Modules
 from b200.host.cuda.numbered import NumberedDriver
@@ -57,9 +57,7 @@ def take_over(core: ModuleType, modules: Modules, originals: Originals) -> None:
         handle = ctypes.CDLL(str(path), os.RTLD_GLOBAL | os.RTLD_NOW)
         loaders = {what: _loader(name) for what, name in _LOADERS.items()}
         answer = CALL(NumberedDriver(modules, _tell).answer)
-        ctypes.c_void_p.in_dll(handle, "b200_python_call").value = ctypes.cast(
-            answer, ctypes.c_void_p
-        ).value
+        ctypes.c_void_p.in_dll(handle, "b200_python_call").value = pointer_to(answer)
         for what, module in loaders.items():
             setattr(module, _LOAD, _finds(handle, answer, what, getattr(module, _LOAD)))
         for module, functions in originals.items():

@@ -10,6 +10,7 @@ kernels.py; the compiler: nvrtc.py.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import sys
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from b200.host import refusals
 from b200.host.cuda.graphs import Graphs
 from b200.host.cuda.modules import MANAGED, Modules
 from b200.host.cuda_python import core
-from b200.host.cuda_python.answers import Answer
 from b200.host.cuda_python.graphs import GraphFunctions
 from b200.host.cuda_python.host_memory import address_of
 from b200.host.cuda_python.kernels import Kernels
@@ -138,6 +138,43 @@ class _State:
             self.runtime.gpu.memory.region(int(pointer), int(size))
         except Fault as error:
             raise EmulatorError("fault", f"{error}: {what} by the host") from None
+
+
+class Answer(tuple):
+    """What a refused call returns, (status, value ...): it tells whether anybody looks. unasked:
+    reasons of such calls that nobody has looked at yet. Whoever unpacks, indexes, compares or
+    prints the tuple has looked.
+    """
+
+    _unasked: list[str]
+    _reason: str
+
+    @classmethod
+    def of(cls, values: tuple, reason: str, unasked: list[str]) -> Answer:
+        """values: as the call returns them. reason: what to say if nobody looks."""
+        answer = cls(values)
+        answer._unasked, answer._reason = unasked, reason
+        unasked.append(reason)
+        return answer
+
+    def _looked(self) -> None:
+        """Reasons are told apart by identity: two calls may be refused with the same words."""
+        self._unasked[:] = [reason for reason in self._unasked if reason is not self._reason]
+
+
+def _looking(name: str) -> Any:
+    method = getattr(tuple, name)
+
+    @functools.wraps(method)
+    def look(self: Answer, *others: Any) -> Any:
+        self._looked()
+        return method(self, *others)
+
+    return look
+
+
+for _name in ("getitem", "iter", "eq", "ne", "hash", "contains", "repr"):
+    setattr(Answer, f"__{_name}__", _looking(f"__{_name}__"))
 
 
 class _Module:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from b200.errors import EmulatorError
 from b200.host.cuda.facts import ATTRIBUTES
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import Modules, check_image, refuse_launch_attribute, text_of
 from b200.host.cuda_python.host_memory import address_of
-from b200.host.refusals import NOT_FOUND, Refused, invalid
+from b200.host.refusals import NOT_FOUND, Refused, invalid, unsupported
 from b200.host.tensor_map import encode_tiled
 from b200.program.module import Kernel
 from b200.program.names import readable
@@ -133,7 +132,7 @@ class Kernels:
 
     def attribute(self, number: Any, kernel: Any) -> tuple:
         if int(number) not in ATTRIBUTES:
-            raise EmulatorError("unsupported", f"function attribute {int(number)} is not known")
+            raise unsupported(f"function attribute {int(number)} is not known")
         return (ATTRIBUTES[int(number)](self.modules.function(int(kernel))),)
 
     def set_attribute(self, kernel: Any, number: Any, value: int) -> tuple:

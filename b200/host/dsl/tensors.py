@@ -16,6 +16,7 @@ from typing import Any
 
 from b200.host.runtime import Runtime
 
+CPU_ALIGNMENT = 64  # bytes; torch's CPU allocator (c10 gAlignment)
 _GLOBAL = "gmem"  # as the type of a tensor is written
 
 
@@ -26,11 +27,7 @@ def patch(_runtime: Runtime) -> None:
     from cutlass._mlir.dialects import cute as dialect
 
     seen = False
-    type_of, print_one, print_text = (
-        runtime._Tensor.mlir_type,
-        dialect.print_view,
-        dialect.print_,
-    )
+    type_of, print_one, print_text = (runtime._Tensor.mlir_type, dialect.print_view, dialect.print_)
 
     def mlir_type(self) -> Any:
         nonlocal seen
@@ -54,6 +51,45 @@ def patch(_runtime: Runtime) -> None:
 
     runtime._Tensor.mlir_type = property(mlir_type)
     dialect.print_view, dialect.print_ = print_view, print_
+
+
+def patch_checks(_runtime: Runtime) -> None:
+    """Switch off what CPU tensors would fail. A tensor whose declared alignment is larger than that
+    of CPU tensors is held to theirs, which is more than any access of a B200 needs; on "cuda" they
+    begin at multiples of 512 bytes (aligned_storage.py). And there is no context to initialise.
+    """
+    import cutlass.base_dsl.runtime.cuda as cuda
+    import cutlass.cute.runtime as runtime
+    from cutlass.cute import AddressSpace
+
+    cuda.initialize_cuda_context = lambda device_id=0, flags=0: None
+
+    pointers = runtime._Tensor.__c_pointers__
+
+    @functools.wraps(pointers)
+    def pointers_held_to_cpu_alignment(self):
+        declared = self._assumed_align
+        if declared is None or declared <= CPU_ALIGNMENT:
+            return pointers(self)
+        self._assumed_align = CPU_ALIGNMENT
+        try:
+            return pointers(self)
+        finally:
+            self._assumed_align = declared
+
+    runtime._Tensor.__c_pointers__ = pointers_held_to_cpu_alignment
+    make_pointer = runtime._Pointer.__init__
+
+    @functools.wraps(make_pointer)
+    def make_pointer_held_to_cpu_alignment(
+        self, pointer, dtype, mem_space=AddressSpace.generic, assumed_align=None
+    ):
+        held = assumed_align if assumed_align is None else min(assumed_align, CPU_ALIGNMENT)
+        make_pointer(self, pointer, dtype, mem_space, held)
+        if assumed_align is not None:
+            self._assumed_align = assumed_align
+
+    runtime._Pointer.__init__ = make_pointer_held_to_cpu_alignment
 
 
 def _on_host() -> bool:

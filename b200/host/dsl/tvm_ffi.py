@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from b200.errors import EmulatorError
+from b200.host.refusals import unsupported
 from b200.host.runtime import Runtime
 
 
@@ -255,9 +255,7 @@ def patch(_runtime: Runtime) -> None:
 
 def _refuse_export(*_args, **_kwargs):
     """A library of its own would launch past the runtime functions that are taken over."""
-    raise EmulatorError(
-        "unsupported", "export_to_c of a function compiled with --enable-tvm-ffi is not modelled"
-    )
+    raise unsupported("export_to_c of a function compiled with --enable-tvm-ffi is not modelled")
 
 
 def _record(execution_args, args: tuple, kwargs: dict):
@@ -276,15 +274,9 @@ def _arguments(execution_args, specs: dict[str, Spec], args: tuple, kwargs: dict
     """The arguments of a call in the order of the signature, tensors as descriptors."""
     from cuda.bindings.driver import CUstream
 
-    names = list(execution_args.signature.parameters)
-    given = (
-        [n for n in names if n not in execution_args.tvm_ffi_streams]
-        if len(args) < len(names)
-        else names
-    )
-    values = {**dict(zip(given, args, strict=False)), **kwargs}
-    for name in execution_args.tvm_ffi_streams:
-        values.setdefault(name, CUstream(0))
+    names, streams = list(execution_args.signature.parameters), execution_args.tvm_ffi_streams
+    given = [n for n in names if len(args) >= len(names) or n not in streams]
+    values = dict.fromkeys(streams, CUstream(0)) | dict(zip(given, args, strict=False)) | kwargs
     bound = Bound()
     for name, spec in specs.items():
         if name in values:

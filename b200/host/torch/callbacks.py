@@ -19,7 +19,7 @@ import torch
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.library import Library
 
-from b200.errors import EmulatorError
+from b200.host.refusals import unsupported
 from b200.host.runtime import Runtime
 from b200.host.takeover import replace
 from b200.host.torch import devices
@@ -188,17 +188,17 @@ def _registering(impl: Callable) -> Callable:
     @functools.wraps(impl)
     def call(self, op_name: Any, fn: Callable, dispatch_key: str = "", *args, **options):
         key = dispatch_key or self.dispatch_key
+        name = op_name if isinstance(op_name, str) else op_name.name()
         if self.ns == "aten" and key == "CUDA" and callable(fn) and fn is not fallthrough_kernel:
             if options.get("with_keyset"):
-                raise EmulatorError("unsupported", f"a kernel for {op_name} on CUDA: with_keyset")
-            devices.overrides.put(self, op_name if isinstance(op_name, str) else op_name.name(), fn)
+                raise unsupported(f"a kernel for {op_name} on CUDA: with_keyset")
+            devices.overrides.put(self, name, fn)
             return None
         torchs_own = self.ns == "aten" or fn is fallthrough_kernel or not callable(fn)
         if torchs_own or key not in (*_KERNELS, *_COMPOSITE, ""):
             return impl(self, op_name, fn, dispatch_key, *args, **options)
         if key not in _KERNELS or options.get("with_keyset"):
             return impl(self, op_name, _as_program(fn), dispatch_key, *args, **options)
-        name = op_name if isinstance(op_name, str) else op_name.name()
         name = f"{self.ns}::{name.split('::')[-1]}"
         operator = _operators.setdefault(name, _Operator(name))
         operator.kernels[key] = fn

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from b200.errors import EmulatorError
 from b200.host.imports import when_imported
+from b200.host.refusals import unsupported
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE
 from b200.host.torch.devices import CudaTensor, allocations, as_cpu, as_cuda, overrides, relabel
@@ -58,7 +58,7 @@ def _refuse_gradients(aot: Any) -> None:
         def call(*args: Any, _trace: Callable = trace, **kwargs: Any) -> Any:
             given = (t for t in tree_leaves((args, kwargs)) if isinstance(t, _Tensor))
             if any(t.requires_grad and t.device.type == "cuda" for t in given):
-                raise EmulatorError("unsupported", f"AOTAutograd: {GRADIENTS}")
+                raise unsupported(f"AOTAutograd: {GRADIENTS}")
             return _trace(*args, **kwargs)
 
         setattr(aot, name, call)
@@ -80,10 +80,9 @@ def _compile(model: Any = None, **options: Any) -> Any:
         return model
     mode = options.pop("mode", None)
     if mode not in _MODES:
-        raise EmulatorError(
-            "unsupported",
+        raise unsupported(
             f"torch.compile(mode={mode!r}) is not in the software B200: it chooses kernels by their"
-            " time on a GPU; mode=None makes the same of templates that need no choice",
+            " time on a GPU; mode=None makes the same of templates that need no choice"
         )
     return _Compiled(model, name, options).made()
 

@@ -149,19 +149,17 @@ def _memory() -> dict[str, Any]:
         check_device(device)
         return hardware.MEMORY_BYTES - allocations.bytes, hardware.MEMORY_BYTES
 
-    def current(device=None) -> int:
-        return allocations.bytes
-
-    def peak(device=None) -> int:
-        return allocations.peak
-
-    nothing = about_device(None)
-    names = {name: current for name in ("memory_allocated", "memory_reserved", "memory_cached")}
-    names |= {f"max_{name}": peak for name in names}
-    names |= {f"reset_{name}": reset for name in ("peak_memory_stats", "max_memory_allocated")}
-    names |= {"reset_max_memory_cached": reset, "memory_stats": stats, "mem_get_info": info}
-    names |= {"device_memory_used": current, "reset_accumulated_memory_stats": nothing}
-    return names | {"empty_cache": nothing, "ipc_collect": nothing}
+    current, peak = (lambda device=None: allocations.bytes), (lambda device=None: allocations.peak)
+    kept = ("memory_allocated", "memory_reserved", "memory_cached")
+    resets = ("peak_memory_stats", "max_memory_allocated", "max_memory_cached")
+    without_effect = ("reset_accumulated_memory_stats", "empty_cache", "ipc_collect")
+    return {
+        **dict.fromkeys((*kept, "device_memory_used"), current),
+        **{f"max_{name}": peak for name in kept},
+        **{f"reset_{name}": reset for name in resets},
+        **dict.fromkeys(without_effect, about_device(None)),
+        **{"memory_stats": stats, "mem_get_info": info},
+    }
 
 
 def _functions(runtime: Runtime) -> dict[str, Any]:

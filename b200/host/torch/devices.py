@@ -37,7 +37,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from b200.errors import EmulatorError
+from b200.host.refusals import unsupported
 from b200.host.torch.aligned_storage import ALIGNMENT, align
 from b200.host.torch.device_arguments import DEVICE, names_cuda, on_gpu
 from b200.host.torch.overrides import Overrides
@@ -177,8 +177,8 @@ def _device_argument(func, args: tuple, kwargs: dict) -> tuple[tuple, dict, str 
         cuda = names_cuda(kwargs["device"])
         wanted = "cuda" if cuda else torch.device(kwargs["device"]).type
         kwargs = {**kwargs, "device": "cpu"} if cuda else kwargs
-    if any(isinstance(a, torch.device) for a in args):
-        found = next(a for a in args if isinstance(a, torch.device))
+    found = next((a for a in args if isinstance(a, torch.device)), None)
+    if found is not None:
         wanted = found.type
         if names_cuda(found):
             args = tuple(torch.device("cpu") if a is found else a for a in args)
@@ -238,8 +238,8 @@ def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
 def move(self, *args, **kwargs) -> torch.Tensor:
     """Tensor.to with "cuda" understood; a copy wherever the device changes."""
     target = kwargs.get("device")
-    for arg in args:
-        if isinstance(arg, (str, torch.device)) or (type(arg) is int and target is None):
+    for arg in filter(_is_device, args):
+        if type(arg) is not int or target is None:
             target = arg
     other = next((a for a in (*args, kwargs.get("other")) if isinstance(a, _Tensor)), None)
     if other is not None:
@@ -247,8 +247,7 @@ def move(self, *args, **kwargs) -> torch.Tensor:
     here = type(self) is CudaTensor
     there = here if target is None else names_cuda(target)
     if there:
-        replace = {"device": "cpu"} if "device" in kwargs else {}
-        kwargs = {**kwargs, **replace}
+        kwargs = kwargs | ({"device": "cpu"} if "device" in kwargs else {})
         args = tuple("cpu" if _is_device(a) else a for a in args)
     if target is not None and not there and torch.device(target).type not in ("cpu", "meta"):
         raise RuntimeError(f"{target} is not in the software B200: there are cpu, meta and cuda:0")
@@ -269,8 +268,7 @@ def _copied(to: torch.Tensor, source: torch.Tensor, waits: bool) -> None:
     """Tell of a copy between the host and the GPU. To and from memory that is not pinned the host
     waits until that memory may be used (CUDA driver API, "API synchronization behavior").
     """
-    looks = watch()
-    if looks is not None:
+    if (looks := watch()) is not None:
         shared = type(source) is not _Tensor, type(to) is not _Tensor
         looks.copied(to, source, shared, waits or not shared[1])
 
@@ -292,10 +290,6 @@ def move_to_cuda(
 ) -> torch.Tensor:
     target = "cuda" if device is None else device
     return move(self, target, memory_format=memory_format, non_blocking=non_blocking)
-
-
-def _cpu(self, memory_format=torch.preserve_format):
-    return move(self, "cpu", memory_format=memory_format)
 
 
 def _numpy(self, *_args, **_kwargs):
@@ -333,14 +327,6 @@ def _deepcopy(self, memo: dict):
     return memo[id(self)]
 
 
-def _reduce(self, protocol: int):
-    return _unpickled, (as_cpu(self),)
-
-
-def _unpickled(tensor: torch.Tensor) -> torch.Tensor:
-    return mark(tensor)
-
-
 def _dlpack(self, **kwargs):
     """A capsule that says CUDA, as the consumers of GPU tensors expect it."""
     with _ON_CPU():
@@ -351,13 +337,9 @@ def _dlpack(self, **kwargs):
     address = ctypes.c_uint64.from_address(managed)  # DLTensor.data
     device = ctypes.c_int32.from_address(managed + 8)  # DLTensor.device.device_type
     if (address.value, device.value) != (as_cpu(self).data_ptr(), _DLPACK_CPU):
-        raise EmulatorError("unsupported", "DLPack of cuda tensors: torch's capsule is unknown")
+        raise unsupported("DLPack of cuda tensors: torch's capsule is unknown")
     device.value = _DLPACK_CUDA
     return capsule
-
-
-def _iterate(self):
-    return iter(self.unbind(0))
 
 
 def _set_data(self, value):
@@ -373,17 +355,17 @@ _SPECIAL = {
     torch.get_device: lambda self: 0,
     _Tensor.to: move,
     _Tensor.cuda: move_to_cuda,
-    _Tensor.cpu: _cpu,
+    _Tensor.cpu: lambda self, **how: move(self, "cpu", **how),
     _Tensor.copy_: _copy,
     _Tensor.numpy: _numpy,
     _Tensor.__array__: _numpy,
     _Tensor.__repr__: _represent,
     _Tensor.__format__: _format,
     _Tensor.__deepcopy__: _deepcopy,
-    _Tensor.__reduce_ex__: _reduce,
+    _Tensor.__reduce_ex__: lambda self, protocol: (mark, (as_cpu(self),)),
     _Tensor.__dlpack__: _dlpack,
     _Tensor.__dlpack_device__: lambda self: (_DLPACK_CUDA, 0),
-    _Tensor.__iter__: _iterate,
+    _Tensor.__iter__: lambda self: iter(self.unbind(0)),
     _Tensor.data.__set__: _set_data,
     _Tensor.pin_memory: lambda self, device=None: refuse_pin(),
     _Tensor.is_pinned: lambda self, device=None: False,

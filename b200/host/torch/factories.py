@@ -108,8 +108,7 @@ def _factory(function):
             result = result.clone()
         fills = function.__name__ not in _WITHOUT_CONTENTS
         result = devices.mark(result, keep=fills)
-        looks = watch()
-        if fills and looks is not None:
+        if fills and (looks := watch()) is not None:
             looks.does(f"torch.{function.__name__}", [], [result])
         return result
 

@@ -29,8 +29,9 @@ EMPTY = (
 
 def patch_torch(runtime: Runtime) -> None:
     """Put torch.cuda's `CUDAGraph`, `graph` and `graph_pool_handle` in place."""
+    CUDAGraph.runtime = runtime
     names = {
-        "CUDAGraph": graph_type(runtime),
+        "CUDAGraph": CUDAGraph,
         "graph": _Capturing,
         "graph_pool_handle": _new_pool,
         "make_graphed_callables": torch.cuda.graphs.make_graphed_callables,  # torch's own works
@@ -48,59 +49,54 @@ def _new_pool() -> tuple[int, int]:
     return 0, next(_numbers)
 
 
-def graph_type(runtime: Runtime) -> type:
-    """torch.cuda.CUDAGraph over the queues of `runtime`."""
+class CUDAGraph:
+    """torch.cuda.CUDAGraph: recorded work; `replay` puts it into the current queue, in order."""
 
-    class CUDAGraph:
-        """Recorded work; `replay` puts it into the current queue, in order."""
+    runtime: Runtime
 
-        def __init__(self, keep_graph: bool = False):
-            self.launches: list[Work] = []
-            self.kept: list[Any] = []
-            self.runs = Replay(runtime, runtime.put)
-            self.mode: Recording | None = None
-            self._pool = _new_pool()
+    def __init__(self, keep_graph: bool = False):
+        self.launches: list[Work] = []
+        self.kept: list[Any] = []
+        self.runs = Replay(self.runtime, self.runtime.put)
+        self.mode: Recording | None = None
+        self._pool = _new_pool()
 
-        def capture_begin(
-            self, pool: tuple | None = None, capture_error_mode: str = "global"
-        ) -> None:
-            queue = torch.cuda.current_stream().cuda_stream
-            if queue == 0:
-                raise RuntimeError(
-                    "CUDA graphs must be captured on a non-default stream. (However, after capture,"
-                    " it's ok to replay them on the default stream.)"
-                )
-            self._pool = pool or self._pool
-            capture = runtime.recording = Capture(queue)
-            self.mode = Recording(capture, torch.cuda.is_current_stream_capturing)
-            self.mode.__enter__()
+    def capture_begin(self, pool: tuple | None = None, capture_error_mode: str = "global") -> None:
+        queue = torch.cuda.current_stream().cuda_stream
+        if queue == 0:
+            raise RuntimeError(
+                "CUDA graphs must be captured on a non-default stream. (However, after capture,"
+                " it's ok to replay them on the default stream.)"
+            )
+        self._pool = pool or self._pool
+        capture = self.runtime.recording = Capture(queue)
+        self.mode = Recording(capture, torch.cuda.is_current_stream_capturing)
+        self.mode.__enter__()
 
-        def capture_end(self) -> None:
-            if self.mode is None:
-                raise RuntimeError("capture_end of a graph whose capture has not begun")
-            mode, self.mode, runtime.recording = self.mode, None, None
-            mode.__exit__(None, None, None)
-            self.launches, self.kept = mode.capture.launches, mode.capture.kept
-            self.runs = Replay(runtime, runtime.put)
-            if not self.launches:
-                warnings.warn(EMPTY, stacklevel=3)
+    def capture_end(self) -> None:
+        if self.mode is None:
+            raise RuntimeError("capture_end of a graph whose capture has not begun")
+        mode, self.mode, self.runtime.recording = self.mode, None, None
+        mode.__exit__(None, None, None)
+        self.launches, self.kept = mode.capture.launches, mode.capture.kept
+        self.runs = Replay(self.runtime, self.runtime.put)
+        if not self.launches:
+            warnings.warn(EMPTY, stacklevel=3)
 
-        def instantiate(self) -> None:
-            """A graph can be replayed as it is."""
+    def instantiate(self) -> None:
+        """A graph can be replayed as it is."""
 
-        def replay(self) -> None:
-            before = ((), *((number,) for number in range(len(self.launches))))
-            works = ((work,) for work in self.launches)
-            nodes = dict(enumerate(zip(before, works)))  # torch's own go on in the current queue
-            self.runs.run(nodes, torch.cuda.current_stream().cuda_stream)
+    def replay(self) -> None:
+        before = ((), *((number,) for number in range(len(self.launches))))
+        works = ((work,) for work in self.launches)
+        nodes = dict(enumerate(zip(before, works)))  # torch's own go on in the current queue
+        self.runs.run(nodes, torch.cuda.current_stream().cuda_stream)
 
-        def reset(self) -> None:
-            self.launches, self.kept = [], []
+    def reset(self) -> None:
+        self.launches, self.kept = [], []
 
-        def pool(self) -> tuple[int, int]:
-            return self._pool
-
-    return CUDAGraph
+    def pool(self) -> tuple[int, int]:
+        return self._pool
 
 
 class _Capturing:

@@ -46,8 +46,7 @@ def pin(tensor: torch.Tensor) -> torch.Tensor:
     """Make a fresh CPU tensor a pinned one: the object itself."""
     if type(tensor) is _Tensor and tensor.device.type == "cpu":
         tensor.__class__ = PinnedTensor
-        looks = watch()
-        if looks is not None:
+        if (looks := watch()) is not None:
             looks.works.pinned = True
     return tensor
 
@@ -62,8 +61,7 @@ def _pin_views(result: Any, given: list) -> None:
 
 
 def _represent(self) -> str:
-    looks = watch()
-    if looks is not None:
+    if (looks := watch()) is not None:
         looks.by_host("torch.Tensor.__repr__", [self], [])
     with _ON_CPU():
         return repr(self.as_subclass(_Tensor))

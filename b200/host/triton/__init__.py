@@ -40,8 +40,7 @@ def _patch_backends(modules: Modules, backends: ModuleType) -> None:
     if hasattr(getattr(nvidia, "cublas", None), "CublasLt"):  # not in each version
         nvidia.cublas.CublasLt = CublasLt  # pyright: ignore[reportOptionalMemberAccess]
     backends.backends["nvidia"] = backends.Backend(
-        compiler=software_backend(found.compiler),
-        driver=software_driver(found.driver, modules),
+        compiler=software_backend(found.compiler), driver=software_driver(found.driver, modules)
     )
 
 

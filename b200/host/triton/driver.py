@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from b200 import hardware
-from b200.errors import EmulatorError
 from b200.host.cuda.fatbin import FRAME_SIZE, REGCOUNT, resources
 from b200.host.cuda.launching import LaunchWords
 from b200.host.cuda.modules import MAX_DYNAMIC_SMEM, NON_PORTABLE_CLUSTER, Modules
+from b200.host.refusals import unsupported
 from b200.host.tensor_map import encode_tiled
 from b200.host.triton.backend import ptx_of
 from b200.host.triton.benchmark import choose
@@ -39,10 +39,9 @@ class Utils:
         """(module, kernel, registers, spilled registers, most threads of a CTA)."""
         ptx = ptx_of(image if isinstance(image, bytes) else bytes(image))
         if ptx is None:
-            raise EmulatorError(
-                "unsupported",
+            raise unsupported(
                 f"kernel {name} was compiled before b200.install(): its PTX is not at hand; call"
-                " b200.install() before the first launch or triton.compile",
+                " b200.install() before the first launch or triton.compile"
             )
         of = resources(bytes(image)).get(name, {})
         registers, stack = of.get(REGCOUNT, 0), of.get(FRAME_SIZE, 0)
@@ -113,7 +112,7 @@ class Utils:
     fill_tma_descriptor_tiled = fill_tma_descriptor  # its name since Triton 3.7
 
     def fill_tma_descriptor_im2col(self, *_args: Any) -> bytes:
-        raise EmulatorError("unsupported", "tensormaps of im2col mode are not modelled")
+        raise unsupported("tensormaps of im2col mode are not modelled")
 
 
 def in_its_file(ptx: str, source: Any) -> str:

@@ -73,7 +73,9 @@ class Remarks:
             return True
         if self.gluon:
             return OWN_READ in finding.diagnosis and finding.other == self.first_line
-        text = "\n".join(filter(_is_text, (finding.diagnosis, *finding.details)))
+        # details are functions until the launch is over
+        texts = [x for x in (finding.diagnosis, *finding.details) if isinstance(x, str)]
+        text = "\n".join(texts)
         return finding.kind == "tensormap" or any(words in text for words in ON_CHIP)
 
 
@@ -91,8 +93,3 @@ def _say(finding: Any) -> None:
             f"b200: Triton's own code (said once; {PAGE}): {text}, at {finding.loc}",
             file=sys.stderr,
         )
-
-
-def _is_text(detail: Any) -> bool:
-    """Details are functions until the launch is over."""
-    return isinstance(detail, str)

@@ -12,5 +12,5 @@ def test_a_kit_runs_the_nvcc_of_its_own_package(tmp_path, monkeypatch):
     first = kit.made()
     monkeypatch.setattr(kit, "_HERE", other)
     second = kit.made()
-    shutil.rmtree(second.root)
-    assert str(here / "nvcc.py") in first.nvcc.read_text() and first.root != second.root
+    shutil.rmtree(second)
+    assert str(here / "nvcc.py") in (first / "bin" / "nvcc").read_text() and first != second

@@ -13,7 +13,7 @@ import pytest
 
 from b200.checker.finding import KINDS, NOTE, PORTABILITY, Finding
 from b200.errors import EmulatorError
-from b200.reports import choice, document, github, outputs, records, rules, sarif
+from b200.reports import choice, document, outputs, records, rules, sarif
 from b200.reports.choice import Accepted, Choice
 from b200.reports.document import Run
 from b200.reports.journal import Journal
@@ -234,7 +234,7 @@ def test_sarif_has_what_code_scanning_asks_for(tmp_path, monkeypatch):
 
 def test_annotations_are_one_line_each(tmp_path):
     report = run_of(launch(finding(f"{tmp_path}/a,b.py:3"))).document(Choice())
-    (text,) = github.lines(report, str(tmp_path))
+    (text,) = outputs.for_github(report, str(tmp_path))
     assert text.startswith("::error title=race in gemm,file=a%2Cb.py,line=3::")
     assert "\n" not in text and "%0A  missing: a barrier" in text
 

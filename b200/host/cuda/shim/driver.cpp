@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,12 +23,6 @@ CUcontext the_context = reinterpret_cast<CUcontext>(0x10);
 thread_local std::vector<CUcontext> contexts{the_context};
 
 void* at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
-
-bool read(const char* path, std::string& text) {
-  std::ifstream file(path, std::ios::binary);
-  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
-  return static_cast<bool>(file);
-}
 
 // What the linker was given, and where the program wants its errors.
 struct Link {
@@ -194,7 +186,7 @@ CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_
 CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* path, unsigned count,
                        CUjit_option* options, void** values) {
   std::string text;
-  if (!read(path, text)) return CUDA_ERROR_FILE_NOT_FOUND;
+  if (!read_file(path, text)) return CUDA_ERROR_FILE_NOT_FOUND;
   return cuLinkAddData(state, type, text.data(), text.size(), path, count, options, values);
 }
 // The image is the linked PTX, in the place of the texts it was made of.
@@ -221,7 +213,7 @@ CUresult cuLinkDestroy(CUlinkState state) {
 }
 CUresult cuModuleLoad(CUmodule* module, const char* path) {
   std::string image;
-  if (!read(path, image)) return CUDA_ERROR_FILE_NOT_FOUND;
+  if (!read_file(path, image)) return CUDA_ERROR_FILE_NOT_FOUND;
   return cuModuleLoadData(module, image.c_str());
 }
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {

@@ -4,6 +4,10 @@
 
 #include <cuda.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include "backend.h"
 
 namespace b200::driver {
@@ -12,6 +16,12 @@ inline CUresult result(int code) { return static_cast<CUresult>(driver_code(code
 
 template <typename... Words>
 CUresult ask(const char* name, Words... words) { return result(call(name, words...)); }
+
+inline bool read_file(const char* path, std::string& text) {
+  std::ifstream file(path, std::ios::binary);
+  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
+  return static_cast<bool>(file);
+}
 
 inline Launch launch_of(const CUlaunchConfig& config) {
   Launch launch{{config.gridDimX, config.gridDimY, config.gridDimZ},

@@ -46,7 +46,7 @@ CUresult parameters_of(CUgraphNode node, CUgraphNodeType type, Given& out) {
 
 CUresult add_event(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count, CUevent event,
                    CUgraphNodeType type) {
-  return ask("graph_add_event", out, graph, after, count, type, event);
+  return ask("graph_add", out, graph, after, count, type, event);
 }
 CUresult event_of(CUgraphNode node, CUgraphNodeType type, CUevent* out) {
   Given of;
@@ -68,12 +68,12 @@ extern "C" {
 CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_KERNEL_NODE_PARAMS* p) {
   const auto launch = launch_of(*p);
-  return ask("graph_add_kernel", out, graph, after, count, kernel_of(*p), &launch);
+  return ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, kernel_of(*p), &launch);
 }
 CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMCPY3D* p, CUcontext context) {
   const auto copy = copy_of(*p);
-  const auto error = ask("graph_add_copy", out, graph, after, count, &copy);
+  const auto error = ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMCPY, &copy);
   if (!error) {
     CUDA_MEMCPY_NODE_PARAMS kept{};
     kept.copyCtx = context;
@@ -85,11 +85,11 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
 CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
   const auto fill = fill_of(*p);
-  return ask("graph_add_fill", out, graph, after, count, &fill);
+  return ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMSET, &fill);
 }
 CUresult cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                             const CUDA_HOST_NODE_PARAMS* p) {
-  return ask("graph_add_host", out, graph, after, count, p->fn, p->userData);
+  return ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_HOST, p->fn, p->userData);
 }
 CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count) {
   return ask("graph_add_empty", out, graph, after, count);
@@ -120,7 +120,8 @@ CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
 }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* p) {
-  const auto error = ask("graph_add_allocation", out, graph, after, count, p->bytesize, &p->dptr);
+  const auto error = ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                         p->bytesize, &p->dptr);
   if (!error) {
     CUDA_MEM_ALLOC_NODE_PARAMS_v2 kept{};
     std::memcpy(&kept, p, std::min(sizeof kept, sizeof *p));
@@ -142,7 +143,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 }
 CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                CUdeviceptr address) {
-  return ask("graph_add_free", out, graph, after, count, address);
+  return ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE, address);
 }
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* out) {
   Given of;
@@ -216,7 +217,8 @@ CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* afte
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return cuGraphAddEventRecordNode(out, graph, after, count, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
-      const auto error = ask("graph_add_allocation", out, graph, after, count, p->alloc.bytesize, &p->alloc.dptr);
+      const auto error = ask("graph_add", out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                             p->alloc.bytesize, &p->alloc.dptr);
       if (!error) keep(*out, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &CUgraphNodeParams::alloc, p->alloc);
       return error;
     }

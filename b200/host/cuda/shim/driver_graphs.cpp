@@ -117,16 +117,12 @@ CUresult cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphExecUpd
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned) {
   size_t count = 0;
   if (const auto error = cuGraphGetEdges(graph, nullptr, nullptr, nullptr, &count)) return error;
-  std::vector<CUgraphNode> from(count), to(count), nodes;
+  std::vector<CUgraphNode> from(count), to(count);
   cuGraphGetEdges(graph, from.data(), to.data(), nullptr, &count);
-  size_t many = 0;
-  cuGraphGetNodes(graph, nullptr, &many);
-  nodes.resize(many);
-  cuGraphGetNodes(graph, nodes.data(), &many);
   std::FILE* file = std::fopen(path, "w");
   if (!file) return CUDA_ERROR_OPERATING_SYSTEM;
   std::fputs("digraph dot {\n", file);
-  for (const auto node : nodes) std::fprintf(file, "\"%p\";\n", static_cast<void*>(node));
+  for (const auto node : nodes_of(graph)) std::fprintf(file, "\"%p\";\n", static_cast<void*>(node));
   for (size_t i = 0; i < count; ++i)
     std::fprintf(file, "\"%p\" -> \"%p\";\n", static_cast<void*>(from[i]), static_cast<void*>(to[i]));
   std::fputs("}\n", file);

@@ -23,30 +23,30 @@ cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                    const cudaGraphNode_t* after, size_t count,
                                    const cudaKernelNodeParams* p) {
   const auto launch = launch_of(*p);
-  return ask("graph_add_kernel", out, graph, after, count, p->func, &launch);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeKernel, p->func, &launch);
 }
 cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                    const cudaGraphNode_t* after, size_t count,
                                    const cudaMemcpy3DParms* p) {
   const auto copy = copy_of(*p);
-  return ask("graph_add_copy", out, graph, after, count, &copy);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeMemcpy, &copy);
 }
 cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t* out, cudaGraph_t graph,
                                      const cudaGraphNode_t* after, size_t count, void* to,
                                      const void* from, size_t nbytes, cudaMemcpyKind) {
   const auto copy = copy_of(to, from, nbytes);
-  return ask("graph_add_copy", out, graph, after, count, &copy);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeMemcpy, &copy);
 }
 cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                    const cudaGraphNode_t* after, size_t count,
                                    const cudaMemsetParams* p) {
   const auto fill = fill_of(*p);
-  return ask("graph_add_fill", out, graph, after, count, &fill);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeMemset, &fill);
 }
 cudaError_t cudaGraphAddHostNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                  const cudaGraphNode_t* after, size_t count,
                                  const cudaHostNodeParams* p) {
-  return ask("graph_add_host", out, graph, after, count, p->fn, p->userData);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeHost, p->fn, p->userData);
 }
 cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                   const cudaGraphNode_t* after, size_t count) {
@@ -60,11 +60,11 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* out, cudaGraph_t graph,
 cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                      const cudaGraphNode_t* after, size_t count,
                                      cudaMemAllocNodeParams* p) {
-  return ask("graph_add_allocation", out, graph, after, count, p->bytesize, &p->dptr);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeMemAlloc, p->bytesize, &p->dptr);
 }
 cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* out, cudaGraph_t graph,
                                     const cudaGraphNode_t* after, size_t count, void* address) {
-  return ask("graph_add_free", out, graph, after, count, address);
+  return ask("graph_add", out, graph, after, count, cudaGraphNodeTypeMemFree, address);
 }
 cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType number, void* out) {
   return ask("graphmemory_attribute", number, out);
@@ -86,15 +86,15 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) 
 }
 cudaError_t cudaGraphKernelNodeSetParams(cudaGraphNode_t node, const cudaKernelNodeParams* p) {
   const auto launch = launch_of(*p);
-  return ask("graph_set_kernel", node, p->func, &launch, 0);
+  return ask("graph_set", node, 0, cudaGraphNodeTypeKernel, p->func, &launch);
 }
 cudaError_t cudaGraphMemsetNodeSetParams(cudaGraphNode_t node, const cudaMemsetParams* p) {
   const auto fill = fill_of(*p);
-  return ask("graph_set_fill", node, &fill, 0);
+  return ask("graph_set", node, 0, cudaGraphNodeTypeMemset, &fill);
 }
 cudaError_t cudaGraphMemcpyNodeSetParams(cudaGraphNode_t node, const cudaMemcpy3DParms* p) {
   const auto copy = copy_of(*p);
-  return ask("graph_set_copy", node, &copy, 0);
+  return ask("graph_set", node, 0, cudaGraphNodeTypeMemcpy, &copy);
 }
 
 // --- executable graphs
@@ -115,22 +115,22 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess;
 cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t graph, cudaGraphNode_t node,
                                              const cudaKernelNodeParams* p) {
   const auto launch = launch_of(*p);
-  return ask("graph_set_kernel", node, p->func, &launch, graph);
+  return ask("graph_set", node, graph, cudaGraphNodeTypeKernel, p->func, &launch);
 }
 cudaError_t cudaGraphExecMemcpyNodeSetParams(cudaGraphExec_t graph, cudaGraphNode_t node,
                                              const cudaMemcpy3DParms* p) {
   const auto copy = copy_of(*p);
-  return ask("graph_set_copy", node, &copy, graph);
+  return ask("graph_set", node, graph, cudaGraphNodeTypeMemcpy, &copy);
 }
 cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t graph, cudaGraphNode_t node, void* to,
                                                const void* from, size_t nbytes, cudaMemcpyKind) {
   const auto copy = copy_of(to, from, nbytes);
-  return ask("graph_set_copy", node, &copy, graph);
+  return ask("graph_set", node, graph, cudaGraphNodeTypeMemcpy, &copy);
 }
 cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t graph, cudaGraphNode_t node,
                                              const cudaMemsetParams* p) {
   const auto fill = fill_of(*p);
-  return ask("graph_set_fill", node, &fill, graph);
+  return ask("graph_set", node, graph, cudaGraphNodeTypeMemset, &fill);
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* info) {

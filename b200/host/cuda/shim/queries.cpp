@@ -4,12 +4,8 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include "driver.h"
 
@@ -41,32 +37,35 @@ struct Allocation {
 };
 int find(CUdeviceptr address, Allocation& out) { return call("facts_pointer", address, &out); }
 
+template <typename Value>
+CUresult give(void* out, Value value) {
+  *static_cast<Value*>(out) = value;
+  return CUDA_SUCCESS;
+}
 // A fact about a pointer, 0 and null where nothing is known of it.
 CUresult fact(void* out, CUpointer_attribute attribute, CUdeviceptr address, const Allocation& of) {
   const bool is_device = of.kind == kOfDevice || of.kind == kManaged;
+  const bool is_host = of.kind == kOfHost || of.kind == kManaged;
   switch (static_cast<int>(attribute)) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return of.kind ? cuCtxGetCurrent(static_cast<CUcontext*>(out)) : CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return of.kind ? cuCtxGetCurrent(static_cast<CUcontext*>(out)) : CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(out) = !of.kind ? 0 : is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<uint64_t*>(out) = of.kind ? address : 0; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      *static_cast<uint64_t*>(out) = of.kind == kOfHost || of.kind == kManaged ? address : 0;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *static_cast<bool*>(out) = false; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<uint64_t*>(out) = of.number; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<bool*>(out) = of.kind == kManaged; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(out) = of.kind ? 0 : -2; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *static_cast<bool*>(out) = false; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<uint64_t*>(out) = of.first; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(out) = of.nbytes; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPED: *static_cast<bool*>(out) = of.kind != kNothing; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *static_cast<uint64_t*>(out) = 0; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: *static_cast<bool*>(out) = false; return CUDA_SUCCESS;
+      return give<unsigned>(out, !of.kind ? 0 : is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return give<uint64_t>(out, of.kind ? address : 0);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: return give<uint64_t>(out, is_host ? address : 0);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return give<uint64_t>(out, of.number);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return give<bool>(out, of.kind == kManaged);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return give<int>(out, of.kind ? 0 : -2);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return give<uint64_t>(out, of.first);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return give<size_t>(out, of.nbytes);
+    case CU_POINTER_ATTRIBUTE_MAPPED: return give<bool>(out, of.kind != kNothing);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      *static_cast<unsigned*>(out) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *static_cast<uint64_t*>(out) = 0; return CUDA_SUCCESS;
+      return give<unsigned>(out, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return give<bool>(out, false);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return give<uint64_t>(out, 0);
     default: return ask("missing", "this CUpointer_attribute");
   }
 }
@@ -270,9 +269,8 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned most, CUmodu
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options,
                                void** values, unsigned count, CUlibraryOption* more, void** others,
                                unsigned many) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-  const std::string image{std::istreambuf_iterator<char>(file), {}};
+  std::string image;
+  if (!read_file(path, image)) return CUDA_ERROR_FILE_NOT_FOUND;
   return cuLibraryLoadData(library, image.c_str(), options, values, count, more, others, many);
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction kernel, int threads,
