@@ -68,7 +68,7 @@ def shapes(small: bool) -> Iterator[Case]:
             yield from cases.official(problem, "benchmark")
 
 
-def report(case: Case, config: Mapping[str, Any], told: str, outcome: Any) -> dict[str, Any]:
+def report(case: Case, told: str, outcome: Any) -> dict[str, Any]:
     message = f"{outcome.message} [{told}]" if outcome.message else ""
     fields = {"problem": case.problem.name, "case": case.text, "mode": "covering"}
     return {**fields, "config": told, "status": outcome.status, "message": message}
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     wrong = 0
     for case, outcome in ranked:
         if outcome.status != "pass":
-            print(json.dumps(report(case, {}, "no configurations", outcome)), flush=True)
+            print(json.dumps(report(case, "no configurations", outcome)), flush=True)
             wrong += 1
     chosen = chosen_of(ranked, options.most)
     if not chosen and not wrong:
@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     work = [Job.of(c, of, mode="test", config=tuple(x.items()), **told) for c, x in chosen]
     for (case, config), outcome in zip(chosen, Pool(device.method, workers).run(work)):
         name = trials.told(config, configs)
-        print(json.dumps(report(case, config, name, outcome)), flush=True)
+        print(json.dumps(report(case, name, outcome)), flush=True)
         wrong += outcome.status != "pass"
     return 112 if wrong else 0
 
