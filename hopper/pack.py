@@ -8,6 +8,7 @@ leaderboards' cases).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
@@ -348,15 +349,8 @@ def words(data: bytes, start: int, end: int, ranges: list[tuple[int, int]]) -> I
 def versions() -> dict[str, str]:
     import importlib.metadata
 
-    names = ("torch", "nvidia-cutlass-dsl", "numpy")
-    return {name: importlib.metadata.version(name) for name in names if _installed(name)}
-
-
-def _installed(name: str) -> bool:
-    import importlib.metadata
-
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+    found = {}
+    for name in ("torch", "nvidia-cutlass-dsl", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

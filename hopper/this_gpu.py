@@ -57,8 +57,4 @@ def _driver_from_smi() -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    return (
-        done.stdout.strip().splitlines()[0]
-        if done.returncode == 0 and done.stdout.strip()
-        else "unknown"
-    )
+    return "unknown" if done.returncode else (done.stdout.split() or ["unknown"])[0]

@@ -48,7 +48,7 @@ COMMANDS = {  # name -> module that is run, and what it says
     "remake": ("lab.results.remake", "files of docs/results that are stale, made again"),
     "sass": ("lab.code.sass", "instructions of the loops over k-tiles, from SASS"),
     "strangers": ("lab.strangers.study", "kernels of others beside their published times"),
-    "suites": ("lab.suites", "tests of other projects under pytest --b200"),
+    "suites": ("lab.suites.study", "tests of other projects under pytest --b200"),
     "survey": ("lab.survey.make", "survey.py, a paste that tries what could be faster"),
     "tuning": ("lab.tuning.study", "which configuration is fast, modelled"),
     "verify": ("lab.evidence.verify", "what SentryWard says of the kernel's PTX"),

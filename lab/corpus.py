@@ -189,17 +189,19 @@ def judge(report: dict[str, Any] | None, errors: str, seconds: float) -> Outcome
         (f["severity"], f["kind"], Path(f["loc"]).name) for f in found if f["severity"] != "note"
     )
     diagnoses = tuple(f"{f['severity']} {f['loc']}: {f['diagnosis']}" for f in found)
+    own = [line for line in lines if line.startswith("b200 run: ")]
+    said = (own[0] if own else report["failure"] or said) if report["status"] else ""
+    verdict = _verdict(findings, bool(report["status"]))
+    if verdict == "fails" and any(words in said for words in REFUSALS):
+        verdict = "refused"
+    return Outcome(verdict, findings, seconds, said, diagnoses, report["launches"] > 0)
+
+
+def _verdict(findings: frozenset[Finding], failed: bool) -> str:
     severities = {severity for severity, _, _ in findings}
     if "error" in severities:
-        verdict = "errors"
-    elif report["status"]:
-        own = [line for line in lines if line.startswith("b200 run: ")]
-        said = own[0] if own else report["failure"] or said
-        verdict = "refused" if any(words in said for words in REFUSALS) else "fails"
-    else:
-        verdict = "portability" if severities else "clean"
-    said = said if report["status"] else ""
-    return Outcome(verdict, findings, seconds, said, diagnoses, report["launches"] > 0)
+        return "errors"
+    return "fails" if failed else "portability" if severities else "clean"
 
 
 def judge_submission(said: str, errors: str, seconds: float) -> Outcome:
@@ -212,14 +214,8 @@ def judge_submission(said: str, errors: str, seconds: float) -> Outcome:
     failed = next((r["message"] for r in records if r["status"] != "pass"), "")
     if not records:
         failed = (errors.strip().splitlines() or ["no record"])[-1]
-    severities = {severity for severity, _, _ in findings}
-    if "error" in severities:
-        verdict = "errors"
-    elif failed:
-        verdict = "fails"
-    else:
-        verdict = "portability" if severities else "clean"
     diagnoses = tuple(match.string for match in told)
+    verdict = _verdict(findings, bool(failed))
     return Outcome(verdict, findings, seconds, failed.partition("\n")[0], diagnoses)
 
 

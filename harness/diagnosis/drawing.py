@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200 import pictures
+from harness.diagnosis.places import tiled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,10 +87,7 @@ def _inches(m: int, n: int) -> tuple[float, float]:
 
 def _most(cells: np.ndarray, step: int) -> np.ndarray:
     """The largest value of each square of step x step, so that no lone error is left out."""
-    padded = np.zeros([-(-size // step) * step for size in cells.shape], cells.dtype)
-    padded[: cells.shape[0], : cells.shape[1]] = cells
-    shape = (padded.shape[0] // step, step, padded.shape[1] // step, step)
-    return padded.reshape(shape).max((1, 3))
+    return tiled(cells, (step, step)).max((1, 3))
 
 
 def _tile_grid(axes: Axes, m: int, n: int, tile: tuple[int, int]) -> None:

@@ -116,10 +116,15 @@ def _run(first: int, last: int) -> str:
 
 def sums(cells: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """Sums over tiles of a matrix."""
-    shape = [-(-n // s) for n, s in zip(cells.shape, size)]
-    padded = np.zeros((shape[0] * size[0], shape[1] * size[1]), np.int64)
+    return tiled(cells.astype(np.int64), size).sum((1, 3))
+
+
+def tiled(cells: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """A matrix by its tiles: [row of tiles, row, column of tiles, column]; zeros at its ends."""
+    rows, columns = (-(-n // s) for n, s in zip(cells.shape, size))
+    padded = np.zeros((rows * size[0], columns * size[1]), cells.dtype)
     padded[: cells.shape[0], : cells.shape[1]] = cells
-    return padded.reshape(shape[0], size[0], shape[1], size[1]).sum((1, 3))
+    return padded.reshape(rows, size[0], columns, size[1])
 
 
 def text_map(plane: Plane) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -62,29 +62,28 @@ def record(
     if outcome.report:
         fields["report"] = outcome.report
     if outcome.stats:
-        known = benchmark_of(case)
         fields |= {
             "kind": "measured",
             "time_us": outcome.stats["mean"] / 1e3,
             "low_us": outcome.stats["best"] / 1e3,
             "high_us": outcome.stats["worst"] / 1e3,
             "floor_us": None,  # a timing model's business, as is what the time is bound by
-            "sol_us": known.sol_us if known else None,
-            "best_known_us": known.best_us if known else None,
+            **_of_board(case),
             "bound_by": None,
         }
     if outcome.modelled:
-        known = benchmark_of(case)
         names = ("time_us", "apart_us", "low_us", "high_us", "floor_us", "bound_by")
         names += ("kernel_us", "cupti_us", "calls", "parts")
         names += ("kernel_kind", "policies", "range_from", "phases", "dram_bytes", "l2_bytes")
         fields |= {"kind": "modelled", **{name: outcome.modelled[name] for name in names}}
-        fields |= {
-            "sol_us": known.sol_us if known else None,
-            "best_known_us": known.best_us if known else None,
-            "made_by": made_by(),
-        }
+        fields |= {**_of_board(case), "made_by": made_by()}
     return fields
+
+
+def _of_board(case: Case) -> dict[str, float | None]:
+    known = benchmark_of(case)
+    us = (known.sol_us, known.best_us) if known else (None, None)
+    return dict(zip(("sol_us", "best_known_us"), us))
 
 
 class JsonReport:
@@ -300,7 +299,7 @@ class TextReport:
             outcomes = [o for case, o in self._done if case.problem.name == name]
             times = [us for o in outcomes if (us := _microseconds(o))]
             if len(times) == len(outcomes):
-                means[name] = math.exp(sum(map(math.log, times)) / len(times))
+                means[name] = statistics.geometric_mean(times)
         return means
 
 

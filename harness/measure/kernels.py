@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.measure.devices import ProbeKernel
+from harness.measure.published import ptx
 
 ROUNDS = 12
 WAIT = """{{ .reg .pred P1; LAB: mbarrier.try_wait.parity.shared::cta.b64 P1, [%r10], %r5;
@@ -38,16 +39,9 @@ def rounds(
     """
     made = ProbeKernel("", count, **launch)
     sync = RENDEZVOUS if made.cluster > 1 else "bar.sync 0;"
-    tensormap = ", .param .align 64 .b8 map[128]" if made.box else ""
+    params = [".u64 out", ".u64 data", *([".align 64 .b8 map[128]"] if made.box else [])]
     address = "mov.b64 %rd3, map; cvta.param.u64 %rd3, %rd3;" if made.box else ""
-    text = f""".version 8.8
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k(.param .u64 out, .param .u64 data{tensormap}) .reqntid {made.threads}, 1, 1
-{{
-    .reg .pred %p<20>; .reg .b16 %rs<4>; .reg .b32 %r<200>; .reg .b64 %rd<40>;
-    ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data]; {address}
+    text = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data]; {address}
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %cluster_ctarank;
     mov.b32 %r9, dyn; add.u32 %r10, %r9, 8;
     setp.eq.u32 %p1, %r1, 0; setp.eq.and.u32 %p2, %r3, 0, %p1;
@@ -71,11 +65,8 @@ def rounds(
     setp.lt.u32 %p3, %r4, {count};
     @%p3 bra ROUND;
     {finish}
-    {sync}
-    ret;
-}}
-"""
-    return replace(made, text=text, words=made.ctas * count)
+    {sync}"""
+    return replace(made, text=ptx(text, params, made.threads, target), words=made.ctas * count)
 
 
 def tensor_memory(columns: int = 512) -> tuple[str, str]:

@@ -4,7 +4,8 @@ PTX. The probes run them, and so do the calibrations that hold the clock against
 
 from __future__ import annotations
 
-HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
+from collections.abc import Sequence
+
 ITERATIONS = 4
 UNROLLED = 16  # MMAs in a row; a deeper batch loops over them
 KINDS = {
@@ -32,24 +33,22 @@ START = """
     setp.eq.u32 %p1, %r1, 0;"""
 
 
-def ptx(body: str, params: list[str], threads: int) -> str:
-    """PTX of one kernel `k` around a body. It declares registers %p, %r, %rd and the dynamic shared
-    array `dyn`.
+def ptx(body: str, params: Sequence[str], threads: int = 0, target: str = "sm_100a") -> str:
+    """PTX of a kernel `k` around a body, of so many threads (0: of any number). It declares `dyn`,
+    dynamic shared memory, and registers %p, %rs, %h (16 bits), %r, %f and %rd.
     """
-    listed = ", ".join(f".param {p}" for p in params)
-    return f"""{HEADER}
+    block = f" .reqntid {threads}, 1, 1" if threads else ""
+    return f""".version 8.8
+.target {target}
+.address_size 64
 .extern .shared .align 1024 .b8 dyn[];
-.visible .entry k({listed}) .reqntid {threads}, 1, 1
+.visible .entry k({", ".join(f".param {p}" for p in params)}){block}
 {{
-.reg .pred %p<20>;
-.reg .b32 %r<100>;
-.reg .b64 %rd<100>;
-.reg .b16 %rs<10>;
-.loc 1 1 0
-{body}
-ret;
+    .reg .pred %p<20>; .reg .b16 %rs<10>; .reg .b16 %h<64>; .reg .b32 %r<200>;
+    .reg .f32 %f<64>; .reg .b64 %rd<100>;
+    {body}
+    ret;
 }}
-.file 1 "calibration.ptx"
 """
 
 

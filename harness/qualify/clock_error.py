@@ -49,18 +49,10 @@ def timed(rows: list[dict[str, Any]]) -> Iterator[Timed]:
 
 
 def job_of(item: Timed, options: argparse.Namespace, constants: dict[str, float]) -> Job:
-    problem = find_problem(item.problem)
-    return Job(
-        mode="tune",
-        device="emulator",
-        problem=problem.name,
-        args=dict(cases.make_case(problem, cases.parse(item.case)).args),
-        inputs="official",
-        submission=str(options.submission.resolve()),
-        timeout=options.timeout,
-        constants=tuple(constants.items()),
-        config=item.config,
-    )
+    case = cases.make_case(find_problem(item.problem), cases.parse(item.case))
+    told = {"mode": "tune", "device": "emulator", "timeout": options.timeout}
+    told |= {"constants": tuple(constants.items()), "config": item.config}
+    return Job.of(case, options.submission, **told)
 
 
 def main(argv: list[str] | None = None) -> int:

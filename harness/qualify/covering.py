@@ -9,12 +9,10 @@ harness/evaluator/trials.py) for some shapes of each problem.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +68,7 @@ def shapes(small: bool) -> Iterator[Case]:
             yield from cases.official(problem, "benchmark")
 
 
-def jobs_of(case: Case, options: argparse.Namespace, mode: str) -> Job:
-    return Job(
-        mode=mode,
-        device=options.device,
-        problem=case.problem.name,
-        args=dict(case.args),
-        inputs="quantized",
-        submission=str(options.submission.resolve()),
-        timeout=options.timeout,
-    )
-
-
-def report(case: Case, config: Mapping[str, Any], told: str, outcome: Any) -> dict[str, Any]:
+def report(case: Case, told: str, outcome: Any) -> dict[str, Any]:
     message = f"{outcome.message} [{told}]" if outcome.message else ""
     fields = {"problem": case.problem.name, "case": case.text, "mode": "covering"}
     return {**fields, "config": told, "status": outcome.status, "message": message}
@@ -108,26 +94,25 @@ def main(argv: list[str] | None = None) -> int:
     if device.kind == "emulator":
         devices.start_emulator()
     workers, threads = devices.parallel_cases(device, "test", options.jobs)
-    asked = list(shapes(options.small))
-    rank = [replace(jobs_of(c, options, "tune"), count=EVERY, threads=threads) for c in asked]
+    asked, of = list(shapes(options.small)), options.submission
+    told = {"device": device.kind, "timeout": options.timeout, "threads": threads}
+    told |= {"inputs": "quantized"}
+    rank = [Job.of(case, of, mode="tune", count=EVERY, **told) for case in asked]
     ranked = list(zip(asked, Pool(device.method, workers).run(rank)))
     wrong = 0
     for case, outcome in ranked:
         if outcome.status != "pass":
-            print(json.dumps(report(case, {}, "no configurations", outcome)), flush=True)
+            print(json.dumps(report(case, "no configurations", outcome)), flush=True)
             wrong += 1
     chosen = chosen_of(ranked, options.most)
     if not chosen and not wrong:
         print("covering: the submission has no configuration to run", file=sys.stderr)
         return 2
     configs = [config for _, config in chosen]
-    work = [
-        replace(jobs_of(case, options, "test"), config=tuple(config.items()), threads=threads)
-        for case, config in chosen
-    ]
+    work = [Job.of(c, of, mode="test", config=tuple(x.items()), **told) for c, x in chosen]
     for (case, config), outcome in zip(chosen, Pool(device.method, workers).run(work)):
-        told = trials.told(config, configs)
-        print(json.dumps(report(case, config, told, outcome)), flush=True)
+        name = trials.told(config, configs)
+        print(json.dumps(report(case, name, outcome)), flush=True)
         wrong += outcome.status != "pass"
     return 112 if wrong else 0
 

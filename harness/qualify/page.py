@@ -19,12 +19,13 @@ font-variant-numeric:tabular-nums}h2{margin-top:2.2em;border-bottom:2px solid #2
 .3em}.wrong{color:#a00}svg{max-width:100%;height:auto}pre{background:#f4f4f4;padding:.8em;
 overflow-x:auto}summary{cursor:pointer}dl{display:grid;grid-template-columns:max-content 1fr;
 gap:.2em 1.5em}dt{color:#666}dd{margin:0}"""
+CASE = {"problem": "problem", "case": "case"}
+CLOCK = {"before_us": "clock us", "after_us": "with those found us", "message": "message"}
 TABLES: dict[str, dict[str, str]] = {  # mode of a row -> its columns: key -> heading
     "machine": {"fact": "", "value": "value", "assumed": "assumed"},
-    "test": {"problem": "problem", "case": "case", "status": "status", "message": "message"},
+    "test": {**CASE, "status": "status", "message": "message"},
     "benchmark": {
-        "problem": "problem",
-        "case": "case",
+        **CASE,
         "status": "status",
         "time_us": "us",
         "low_us": "lowest",
@@ -35,8 +36,7 @@ TABLES: dict[str, dict[str, str]] = {  # mode of a row -> its columns: key -> he
         "message": "message",
     },
     "tune": {
-        "problem": "problem",
-        "case": "case",
+        **CASE,
         "status": "status",
         "config": "pick",
         "time_us": "us",
@@ -55,22 +55,16 @@ TABLES: dict[str, dict[str, str]] = {  # mode of a row -> its columns: key -> he
         "fitted": "found",
     },
     "clock": {
-        "problem": "problem",
-        "case": "case",
+        **CASE,
         "told": "configuration",
         "measured_us": "timed us",
-        "before_us": "clock us",
-        "after_us": "with those found us",
-        "message": "message",
+        **CLOCK,
     },
     "pipeline": {
-        "problem": "problem",
-        "case": "case",
+        **CASE,
         "measured_us": "pipeline us",
         "loads_us": "ordinary loads us",
-        "before_us": "clock us",
-        "after_us": "with those found us",
-        "message": "message",
+        **CLOCK,
     },
 }
 SHARES = ("loss",)  # columns in per cent

@@ -37,8 +37,9 @@ def name_of(row: Mapping[str, Any]) -> str:
     return f"{problem.short} {sizes}"
 
 
-def _lined(figure: Any, names: Sequence[str]) -> Any:
-    """Axes with a line a name, the first on top."""
+def _lined(names: Sequence[str]) -> tuple[Any, Any]:
+    """A figure and its axes with a line a name, the first on top."""
+    figure = pictures.new(WIDTH, 1.1 + LINE * len(names))
     axes = figure.subplots()
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -46,7 +47,7 @@ def _lined(figure: Any, names: Sequence[str]) -> Any:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
     axes.set_axisbelow(True)
-    return axes
+    return figure, axes
 
 
 def _times(rows: Rows) -> Any:
@@ -54,8 +55,7 @@ def _times(rows: Rows) -> Any:
     timed = [row for row in rows if row.get("mode") == "benchmark" and row.get("time_us")]
     if not timed:
         return None
-    figure = pictures.new(WIDTH, 1.1 + LINE * len(timed))
-    axes = _lined(figure, [name_of(row) for row in timed])
+    figure, axes = _lined([name_of(row) for row in timed])
     kind = timed[0]["kind"]
     places = range(len(timed))
     axes.barh(places, [row["time_us"] for row in timed], 0.55, color=BLUE, label=f"this, {kind}")
@@ -79,8 +79,7 @@ def _choices(rows: Rows) -> Any:
     tuned = [row for row in rows if row.get("mode") == "tune" and row.get("loss") is not None]
     if not tuned:
         return None
-    figure = pictures.new(WIDTH, 1.1 + LINE * len(tuned))
-    axes = _lined(figure, [name_of(row) for row in tuned])
+    figure, axes = _lined([name_of(row) for row in tuned])
     for place, row in enumerate(tuned):
         over = [100 * (t["time_us"] / row["best_us"] - 1) for t in row["tried"] if t["time_us"]]
         axes.plot(over[1:], [place] * (len(over) - 1), "o", color=BLUE, alpha=0.7, markersize=5,
@@ -99,8 +98,7 @@ def _constants(rows: Rows) -> Any:
     found = [row for row in rows if row.get("fitted")]
     if not found:
         return None
-    figure = pictures.new(WIDTH, 1.1 + LINE * len(found))
-    axes = _lined(figure, [row["constant"] for row in found])
+    figure, axes = _lined([row["constant"] for row in found])
     label = "the table's range"
     for place, row in enumerate(found):
         known = BY_NAME[row["constant"]]
@@ -133,8 +131,7 @@ def _clock(rows: Rows) -> Any:
     if not timed:
         return None
     names = list(dict.fromkeys(name_of(row) for row in timed))
-    figure = pictures.new(WIDTH, 1.1 + LINE * len(names))
-    axes = _lined(figure, names)
+    figure, axes = _lined(names)
     for key, label, colour, up in (
         ("before_us", "with its own constants", GREY, 0.13),
         ("after_us", "with those found", BLUE, -0.13),
@@ -156,8 +153,7 @@ def _pipelines(rows: Rows) -> Any:
     timed = [row for row in rows if row.get("mode") == "pipeline"]
     if not timed:
         return None
-    figure = pictures.new(WIDTH, 1.1 + LINE * len(timed))
-    axes = _lined(figure, [name_of(row) for row in timed])
+    figure, axes = _lined([name_of(row) for row in timed])
     places = range(len(timed))
     axes.barh(places, [row["measured_us"] for row in timed], 0.55, color=BLUE, label="pipeline")
     loads = [row["loads_us"] for row in timed]

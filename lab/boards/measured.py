@@ -25,7 +25,7 @@ file of --submission, and nothing else.
 from __future__ import annotations
 
 import json
-import math
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -107,7 +107,7 @@ def _mean(problem: Problem, records: Sequence[dict[str, Any]]) -> dict[str, Any]
     if len(kept) < len(problem.benchmarks):
         return None
     keys = ("time_us", "low_us", "high_us")
-    means = {key: math.exp(sum(math.log(r[key]) for r in kept) / len(kept)) for key in keys}
+    means = {key: statistics.geometric_mean(r[key] for r in kept) for key in keys}
     return {**means, "range_from": "the errors of each case's kind"}
 
 

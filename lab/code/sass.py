@@ -27,8 +27,8 @@ import submission
 from b200.command_line import Parser
 from lab.code.disassembly import count, disassemble, find_tool, mma_loop, role_loop
 from lab.survey import plans
+from lab.survey.table import name as told
 from lab.tuning.shapes import benchmarks
-from lab.tuning.study import told
 
 # TMA loads; tcgen05.mma and commit.
 ROLES = {"load": ("UTMALDG",), "MMA": ("UTCOMMA", "UTCBAR")}

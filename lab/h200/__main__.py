@@ -50,9 +50,14 @@ def _cell(value: Any) -> str:
 def main(argv: Sequence[str]) -> int:
     """Measure, print the results as they come, write them with --out. Returns the exit status."""
     parser = Parser("python -m lab h200", __doc__)
-    parser.add_argument("rig", choices=RIGS, metavar="NAME", help="what to measure")
+    parser.add_argument("rig", nargs="?", metavar="NAME", help="what to measure")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the results here")
     options = parser.parse_args(argv)
+    if options.rig is None:
+        parser.print_help()
+        return 0
+    if options.rig not in RIGS:
+        parser.error(f"no rig is called {options.rig}: there are {', '.join(RIGS)}")
     try:
         print(f"measured on {require_gpu()}")
         results = told(importlib.import_module(f"lab.h200.{options.rig}").results())

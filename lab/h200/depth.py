@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 
+from harness.measure.kernels import TENSOR
 from hopper.rewrite import TARGET
 from lab.h200 import rig
-from lab.h200.ingest import TENSOR, begin, release
 
 ROWS, BOX, PITCH = 128, 128, 8192  # rows; bytes of each in a stage, and from row to row
 STAGE, LOADS = ROWS * BOX, PITCH // BOX
@@ -25,31 +25,10 @@ TURNS = 8  # launches until the same rows are read again
 
 def kernel(stages: int, target: str = TARGET) -> str:
     """PTX. Parameters: out (WORDS u64 a CTA), map."""
-    full = stages * STAGE
-    empty = full + 8 * stages
+    issue = f"mul.lo.u32 %r4, %r10, {BOX}; {TENSOR} [%r20], [%rd2, {{%r4, %r3}}], [%r22];"
     body = f"""ld.param.u64 %rd1, [out]; mov.b64 %rd2, map; cvta.param.u64 %rd2, %rd2;
     mov.u64 %rd3, %globaltimer; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
-    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
-    {begin(full, stages, 1, 1)}
-    mul.lo.u32 %r3, %r2, {ROWS}; mov.b32 %r12, 1;
-    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
-    FREE: {rig.TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
-    add.u32 %r22, %r22, {full}; mul.lo.u32 %r4, %r10, {BOX};
-    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {STAGE};
-    {TENSOR} [%r20], [%rd2, {{%r4, %r3}}], [%r22];
-    ISSUED: add.u32 %r10, %r10, 1; add.u32 %r11, %r11, 1;
-    setp.ne.u32 %p4, %r11, {stages}; @%p4 bra NEXT; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
-    NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
-    bra END;
-    CONSUME: mov.b32 %r12, 0;
-    SEE: mad.lo.u32 %r32, %r11, 8, %r9;
-    THERE: {rig.TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
-    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
-    {release(empty, 1)}
-    RELEASED: add.u32 %r10, %r10, 1; add.u32 %r11, %r11, 1;
-    setp.ne.u32 %p4, %r11, {stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
-    SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
+    {rig.ring(stages, STAGE, STAGE, LOADS, f"mul.lo.u32 %r3, %r2, {ROWS};", issue)}
     mov.u64 %rd4, %globaltimer; mov.u32 %r5, %smid; cvt.u64.u32 %rd5, %r5;
     mad.wide.u32 %rd6, %r2, {8 * WORDS}, %rd1;
     st.global.u64 [%rd6], %rd3; st.global.u64 [%rd6+8], %rd4; st.global.u64 [%rd6+16], %rd5;

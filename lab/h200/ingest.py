@@ -111,43 +111,6 @@ def beside(n: int, outside: int) -> Stage:
     return Stage(name, 128, 3, (64,), (), n, PAIR, True, APART, outside)
 
 
-def meet(cluster: int) -> str:
-    """All threads of a CTA, or of a cluster."""
-    if cluster == 1:
-        return "bar.sync 0;"
-    return "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
-
-
-def begin(full: int, stages: int, releases: int, cluster: int) -> str:
-    """Thread 0 makes the barriers of a ring, the others wait at READY; one warp goes on, to fill
-    stages, the other to CONSUME. full: place of the barriers after %r9, those of empty stages
-    follow; releases: arrivals that empty a stage. %r10: count of stages, %r11: the one at hand.
-    """
-    init = "\n".join(
-        f"mbarrier.init.shared::cta.b64 [%r9+{full + 8 * s}], {1 if s < stages else releases};"
-        for s in range(2 * stages)
-    )
-    return f"""{init}
-    fence.mbarrier_init.release.cluster;
-    READY: bar.sync 0;
-    {meet(cluster)}
-    mov.b32 %r10, 0; mov.b32 %r11, 0;
-    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;"""
-
-
-def release(empty: int, ctas: int) -> str:
-    """A stage is empty: arrive at its barrier, `empty` after %r32, in this CTA or in all of a
-    cluster of `ctas`.
-    """
-    if ctas == 1:
-        return f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
-    return "".join(
-        f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
-        f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
-        for rank in range(ctas)
-    )
-
-
 def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> str:
     """PTX. Parameters: out (a u64 a CTA: clk of LOADS - 1 - WARM stages), map, data.
 
@@ -174,45 +137,25 @@ def kernel(stage: Stage, group: int, target: str = TARGET, cluster: int = 1) -> 
         issue += f"{BULK} [%r20+{at}], [%rd8], {nbytes}, [%r22]; add.u64 %rd8, %rd8, {nbytes};\n"
         at += nbytes
     again = "" if stage.fresh else "mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;"
-    sets, full = stage.sets, stage.stages * size
-    empty = full + 8 * stage.stages
-    end, tile = ("", "%r2") if cluster == 1 else (meet(cluster), "%r24")
+    sets = stage.sets
+    end, tile = ("", "%r2") if cluster == 1 else (rig.meet(cluster), "%r24")
     outside = ""
     if stage.outside:
         outside = f"setp.ge.u32 %p7, %r24, {cluster - stage.outside}; @%p7 mov.u32 %r6, {BEYOND};"
-    body = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
-    mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
-    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
-    mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
-    mov.b16 %rs1, {(1 << cluster) - 1}; rem.u32 %r24, %r2, {cluster};
-    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
-    {begin(full, stage.stages, cluster, cluster)}
-    div.u32 %r5, {tile}, {group if cluster == 1 else 1};
+    setup = f"""div.u32 %r5, {tile}, {group if cluster == 1 else 1};
     mul.lo.u32 %r6, %r5, {sum(stage.boxes) * sets}; {outside}
     div.u32 %r7, %r2, {cluster * group};
     mad.lo.u32 %r7, %r7, {stage.shared_rows * sets}, {cluster * sum(stage.boxes) * sets};
     mul.wide.u32 %rd7, %r5, {sum(stage.bulk) * sets}; add.u64 %rd6, %rd2, %rd7;
-    mov.b32 %r12, 1; mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;
-    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {size}, %r9;
-    FREE: {rig.TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
-    add.u32 %r22, %r22, {full};
-    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {stage.nbytes};
-    {issue}
-    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
-    setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra NEXT;
-    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; {again}
-    NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
-    bra END;
-    CONSUME: mov.b32 %r12, 0; mov.u64 %rd20, 0;
-    SEE: mad.lo.u32 %r32, %r11, 8, %r9;
-    THERE: {rig.TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
-    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
-    {release(empty, cluster)}
-    RELEASED: setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64;
-    LATER: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
-    setp.ne.u32 %p4, %r11, {stage.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
-    SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
+    mov.u32 %r21, %r6; mov.u32 %r25, %r7; mov.u64 %rd8, %rd6;"""
+    clock = f"setp.ne.u32 %p6, %r10, {WARM}; @%p6 bra LATER; mov.u64 %rd20, %clock64; LATER:"
+    of = {"releases": cluster, "cluster": cluster, "again": again, "seen": clock}
+    body = f"""ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [data];
+    mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4; mov.u64 %rd20, 0;
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
+    mul.wide.u32 %rd5, %r2, 8; add.u64 %rd1, %rd1, %rd5;
+    mov.b16 %rs1, {(1 << cluster) - 1}; rem.u32 %r24, %r2, {cluster};
+    {rig.ring(stage.stages, size, stage.nbytes, LOADS, setup, issue, **of)}
     mov.u64 %rd21, %clock64; sub.u64 %rd22, %rd21, %rd20; st.global.u64 [%rd1], %rd22;
     END: bar.sync 0;
     {end}"""

@@ -10,6 +10,7 @@ import torch
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.launch import Shape
+from harness.measure import published
 from hopper.rewrite import TARGET
 from hopper.run import Image, places_of
 
@@ -32,22 +33,83 @@ def ptx(
     parameters: tuple[str, ...] = OUT_AND_DATA,
     target: str = TARGET,
 ) -> str:
-    """PTX of a kernel `k` around a body, of so many threads (0: of any number). It declares `dyn`,
-    dynamic shared memory, and registers %p, %rs, %h (16 bits), %r, %f and %rd.
+    """As `published.ptx`, for this GPU."""
+    return published.ptx(body, parameters, threads, target)
+
+
+def meet(cluster: int) -> str:
+    """All threads of a CTA, or of a cluster."""
+    if cluster == 1:
+        return "bar.sync 0;"
+    return "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+
+
+def ring(
+    stages: int,
+    size: int,
+    nbytes: int,
+    loads: int,
+    setup: str,
+    issue: str,
+    *,
+    releases: int = 1,
+    cluster: int = 1,
+    filled: str = "",
+    again: str = "",
+    released: str = "",
+    seen: str = "",
+) -> str:
+    """PTX of two warps with a ring of stages at %r9, of `size` bytes each, and its barriers behind
+    them: one fills a stage with `nbytes` as soon as it is empty, `loads` times, and goes to END;
+    the other sees it and goes on. %r1: the thread. %r10 counts stages, %r11 is the one at hand.
+
+    setup: of the warp that fills. issue: by a lane, to the stage at %r20 with the barrier at %r22.
+    filled, again: by all lanes, behind each stage and at the ring's end. releases: CTAs of the
+    cluster of which a stage is to be seen before it is filled again. released: by the lane that
+    says so; seen: by all lanes.
     """
-    block = f" .reqntid {threads}, 1, 1" if threads else ""
-    return f""".version 8.6
-.target {target}
-.address_size 64
-.extern .shared .align 1024 .b8 dyn[];
-.visible .entry k({", ".join(f".param {p}" for p in parameters)}){block}
-{{
-    .reg .pred %p<8>; .reg .b16 %rs<2>; .reg .b16 %h<64>; .reg .b32 %r<80>; .reg .f32 %f<64>;
-    .reg .b64 %rd<32>;
-    {body}
-    ret;
-}}
-"""
+    full = stages * size
+    empty = full + 8 * stages
+    init = "\n".join(
+        f"mbarrier.init.shared::cta.b64 [%r9+{full + 8 * s}], {1 if s < stages else releases};"
+        for s in range(2 * stages)
+    )
+    release = "".join(
+        f"mapa.shared::cluster.u32 %r33, %r32, {rank};"
+        f" mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r33+{empty}];"
+        for rank in range(releases)
+    )
+    if releases == 1:
+        release = f"mbarrier.arrive.shared::cta.b64 _, [%r32+{empty}];"
+    return f"""setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
+    {init}
+    fence.mbarrier_init.release.cluster;
+    READY: bar.sync 0;
+    {meet(cluster)}
+    mov.b32 %r10, 0; mov.b32 %r11, 0;
+    setp.ge.u32 %p2, %r1, 32; @%p2 bra CONSUME;
+    {setup}
+    mov.b32 %r12, 1;
+    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {size}, %r9;
+    FREE: {TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
+    add.u32 %r22, %r22, {full};
+    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {nbytes};
+    {issue}
+    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1; {filled}
+    setp.ne.u32 %p4, %r11, {stages}; @%p4 bra NEXT;
+    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; {again}
+    NEXT: setp.lt.u32 %p5, %r10, {loads}; @%p5 bra LOAD;
+    bra END;
+    CONSUME: mov.b32 %r12, 0;
+    SEE: mad.lo.u32 %r32, %r11, 8, %r9;
+    THERE: {TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
+    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
+    {release}
+    {released}
+    RELEASED: {seen} add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
+    setp.ne.u32 %p4, %r11, {stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
+    SAME: setp.lt.u32 %p5, %r10, {loads}; @%p5 bra SEE;"""
 
 
 def sms() -> int:

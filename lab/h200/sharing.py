@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from harness.measure.kernels import TENSOR
 from lab.h200 import rig
-from lab.h200.ingest import TENSOR, begin, meet, release
 
 LOADS = 48  # stages that a CTA sees
 ROW, ROWS = 128, 128  # of a box, of which a stage has two
@@ -75,8 +75,6 @@ def kernel(launch: Launch) -> str:
     """PTX. Parameters: out (LOADS + 1 u64 a CTA: the timer at the start, then when each stage was
     full), map.
     """
-    full = launch.stages * STAGE
-    empty = full + 8 * launch.stages
     releases = launch.cluster if launch.coupled else 1
     if launch.apart:
         tile = f"rem.u32 %r5, %r4, {launch.tiles};"
@@ -87,42 +85,31 @@ def kernel(launch: Launch) -> str:
         again = f"""setp.lt.u32 %p6, %r4, {launch.tiles}; @%p6 bra FIRST;
     mov.b32 %r6, {2 * ROWS * launch.stages}; mul.lo.u32 %r21, %r2, %r6;
     FIRST:"""
+    setup = f"""div.u32 %r4, %r2, {launch.cluster}; rem.u32 %r3, %r2, {launch.cluster};
+    {tile}
+    mad.lo.u32 %r5, %r5, {launch.cluster}, %r3;
+    mul.lo.u32 %r21, %r5, {2 * ROWS * LOADS};
+    mov.b32 %r6, 0;
+    {again}"""
+    issue = f"""add.u32 %r23, %r21, {ROWS};
+    {TENSOR} [%r20], [%rd3, {{0, %r21}}], [%r22];
+    {TENSOR} [%r20+{ROWS * ROW}], [%rd3, {{0, %r23}}], [%r22];"""
+    of = {
+        "releases": releases,
+        "cluster": launch.cluster,
+        "filled": f"add.u32 %r21, %r21, {2 * ROWS};",
+        "again": "sub.u32 %r21, %r21, %r6;",
+        "released": "mov.u64 %rd20, %globaltimer; st.global.u64 [%rd1+8], %rd20;",
+        "seen": "add.u64 %rd1, %rd1, 8;",
+    }
     body = f"""ld.param.u64 %rd1, [out]; mov.b64 %rd4, map; cvta.param.u64 %rd3, %rd4;
     mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.b32 %r9, dyn;
     mul.wide.u32 %rd5, %r2, {8 * (LOADS + 1)}; add.u64 %rd1, %rd1, %rd5;
     mov.u64 %rd20, %globaltimer;
-    setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
-    st.global.u64 [%rd1], %rd20;
-    {begin(full, launch.stages, releases, launch.cluster)}
-    div.u32 %r4, %r2, {launch.cluster}; rem.u32 %r3, %r2, {launch.cluster};
-    {tile}
-    mad.lo.u32 %r5, %r5, {launch.cluster}, %r3;
-    mul.lo.u32 %r21, %r5, {2 * ROWS * LOADS};
-    mov.b32 %r12, 1; mov.b32 %r6, 0;
-    {again}
-    LOAD: mad.lo.u32 %r22, %r11, 8, %r9; mad.lo.u32 %r20, %r11, {STAGE}, %r9;
-    FREE: {rig.TRY} %p3, [%r22+{empty}], %r12; @!%p3 bra FREE;
-    add.u32 %r22, %r22, {full}; add.u32 %r23, %r21, {ROWS};
-    elect.sync %r26|%p0, -1; @!%p0 bra ISSUED;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], {STAGE};
-    {TENSOR} [%r20], [%rd3, {{0, %r21}}], [%r22];
-    {TENSOR} [%r20+{ROWS * ROW}], [%rd3, {{0, %r23}}], [%r22];
-    ISSUED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1; add.u32 %r21, %r21, {2 * ROWS};
-    setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra NEXT;
-    mov.b32 %r11, 0; xor.b32 %r12, %r12, 1; sub.u32 %r21, %r21, %r6;
-    NEXT: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra LOAD;
-    bra END;
-    CONSUME: mov.b32 %r12, 0;
-    SEE: mad.lo.u32 %r32, %r11, 8, %r9; add.u64 %rd1, %rd1, 8;
-    THERE: {rig.TRY} %p3, [%r32+{full}], %r12; @!%p3 bra THERE;
-    elect.sync %r26|%p0, -1; @!%p0 bra RELEASED;
-    {release(empty, releases)}
-    mov.u64 %rd20, %globaltimer; st.global.u64 [%rd1], %rd20;
-    RELEASED: add.u32 %r11, %r11, 1; add.u32 %r10, %r10, 1;
-    setp.ne.u32 %p4, %r11, {launch.stages}; @%p4 bra SAME; mov.b32 %r11, 0; xor.b32 %r12, %r12, 1;
-    SAME: setp.lt.u32 %p5, %r10, {LOADS}; @%p5 bra SEE;
+    setp.eq.u32 %p7, %r1, 0; @%p7 st.global.u64 [%rd1], %rd20;
+    {rig.ring(launch.stages, STAGE, STAGE, LOADS, setup, issue, **of)}
     END: bar.sync 0;
-    {meet(launch.cluster)}"""
+    {rig.meet(launch.cluster)}"""
     return rig.ptx(body, 64, rig.OUT_AND_MAP)
 
 

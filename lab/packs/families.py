@@ -6,13 +6,12 @@ Of each family the legal configuration with the best estimate, whatever the rule
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from b200.command_line import Parser
 from harness.evaluator import cases
 from harness.qualify.packing import Packer, make_data
-from lab.packs.official import GPUS, fits_as_on
-from submission import Config, estimate, launch, legal_configs, problem_of, unpack
+from lab.kernel_cases import configured
+from lab.packs.official import GPUS, fits_as_on, out_option
+from submission import estimate, legal_configs, problem_of, unpack
 from task import PROBLEMS
 
 # What is alike in a family: `swap_ab`, and the shape of its clusters.
@@ -32,9 +31,7 @@ FAMILIES = {
 def make(argv: list[str]) -> int:
     """Pack the benchmark shapes, a file a family."""
     parser = Parser("python -m lab packs families", __doc__)
-    parser.add_argument(
-        "-o", "--out", default="packs", type=Path, metavar="FOLDER", help="where packs are written"
-    )
+    out_option(parser)
     parser.add_argument("--family", action="append", choices=FAMILIES, help="all by default")
     parser.add_argument("--gpu", choices=GPUS, help="whose clusters count; a B200's by default")
     parser.add_argument("problems", nargs="*", help="short names; all by default")
@@ -56,12 +53,7 @@ def make(argv: list[str]) -> int:
                 if not family:
                     continue
                 config = min(family, key=lambda config: estimate(config, form))
-
-                def kernel(data, config: Config = config):
-                    groups, _ = unpack(data)
-                    launch(problem_of(data, groups), groups, config)
-
                 path = arguments.out / f"family-{problem.short}-{i}-{name}.npz"
-                packer.pack(kernel, case).save(path)
+                packer.pack(configured(config), case).save(path)
                 print(f"{path}: {config}", flush=True)
     return 0

@@ -7,34 +7,25 @@ approximates, does the reference decide.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from b200.command_line import Parser
 from harness.qualify.packing import Packer
 from hopper.pack import record
-from lab.kernel_cases import LEVER_CASES, case_of
+from lab.kernel_cases import LEVER_CASES, case_of, configured
+from lab.packs.official import out_option
 from reference import generate_input
-from submission import launch, problem_of, unpack
 
 
 def make(argv: list[str]) -> int:
     """Pack a case a lever."""
     parser = Parser("python -m lab packs levers", __doc__)
-    parser.add_argument(
-        "-o", "--out", default="packs", type=Path, metavar="FOLDER", help="where packs are written"
-    )
+    out_option(parser)
     arguments = parser.parse_args(argv)
     packer = Packer(emulate=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, (config, problem) in LEVER_CASES.items():
-
-        def kernel(data, config=config):
-            groups, _ = unpack(data)
-            launch(problem_of(data, groups), groups, config)
-
         case = case_of(problem)
         path = arguments.out / f"lever-{name.replace(' ', '_')}.npz"
         decided_by = case if problem.num_products == 2 else None
-        record(packer.recorder, kernel, generate_input(**case), decided_by).save(path)
+        record(packer.recorder, configured(config), generate_input(**case), decided_by).save(path)
         print(f"{path}: {case}", flush=True)
     return 0

@@ -34,6 +34,11 @@ class OfficialCases:
 GPUS = {"h200": H200}
 
 
+def out_option(parser: Parser) -> None:
+    help_ = "where packs are written"
+    parser.add_argument("-o", "--out", default="packs", type=Path, metavar="FOLDER", help=help_)
+
+
 def fits_as_on(gpu: str) -> None:
     """Have submission.py, which is imported already, reckon with the clusters that fit on this GPU
     at a time. There it would ask the driver; here it would be told a B200's.
@@ -73,9 +78,7 @@ def make(argv: list[str]) -> int:
     parser.add_argument(
         "--gpu", choices=GPUS, help="choose for the clusters that fit on this GPU (default: a B200)"
     )
-    parser.add_argument(
-        "-o", "--out", default="packs", type=Path, metavar="FOLDER", help="where packs are written"
-    )
+    out_option(parser)
     arguments = parser.parse_args(argv)
     chosen: list[tuple[Problem, list[Case]]] = []
     try:

@@ -229,3 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(*told(title, suite, sample), sep="\n")
     is_bad = any(row.outcome in (rows.WRONG, rows.RAW, rows.FAULT) for row in suite.rows().values())
     return int(is_bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

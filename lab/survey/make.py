@@ -57,7 +57,7 @@ def trials(
         new = [c for c in may_run if c not in verdicts and c != first]
         if new or first not in verdicts:
             for config in (first, *new):
-                name = f"{case} | {' '.join(table.told(config)) or said.DEFAULT}"
+                name = f"{case} | {table.name(config)}"
                 found.append(paste.Trial(len(found) + 1, name, problem, config))
     return found
 

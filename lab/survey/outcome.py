@@ -8,8 +8,9 @@ from pathlib import Path
 
 import submission
 from lab.survey import paste, table
-from lab.survey.said import DEFAULT, Judged, SaidError, latest
-from submission import Config, Pick, Problem
+from lab.survey.said import Judged, SaidError, latest
+from lab.survey.table import name
+from submission import Pick, Problem
 
 FASTER = 0.98  # the pick stays, unless another takes less than this part of its time
 CHIP = "B200"  # in a GPU's name: what the table is of
@@ -71,10 +72,6 @@ def lines(judged: Sequence[Judged], rows: Mapping[Problem, Pick]) -> Iterator[st
             yield "  nothing is chosen: all others differ from the plainest; which is wrong?"
         else:
             yield "  nothing is chosen: none ran"
-
-
-def name(config: Config) -> str:
-    return " ".join(table.told(config)) or DEFAULT
 
 
 # ---- the file ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.evaluator import cases
+from lab.survey.table import DEFAULT
 from lab.tuning.shapes import form
 from submission import Config, Problem
 from task import find_problem
@@ -16,7 +17,6 @@ BEGIN = re.compile(r"survey: begin: (.+); [\d.]+; (\d{4}-\d\d-\d\d); submission 
 TRY = re.compile(r"survey: try (\d+) (.+)")
 VERDICT = re.compile(r"survey: (ok|differs|failed|faulted|hung) (\d+):(.*)")
 TIMES = re.compile(r"([\d.]+) us, plainest ([\d.]+)")
-DEFAULT = "the default"  # configuration
 CUT = re.compile(r"\[\.\.\.\] \d+ lines omitted")  # by a board, which shows the first 16 KB
 OF_STATUS = {"pass": "ok", "fail": "differs", "error": "failed", "timeout": "hung"}  # of `tune`
 

@@ -8,11 +8,12 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
+from harness.evaluator.case.configs import kind
 from submission import MODELLED, Config, Pick, Problem, Shape
 
 NAME = "PICKS"
+DEFAULT = "the default"  # configuration
 WIDTH = 100
 
 
@@ -25,12 +26,11 @@ class TableError(Exception):
 
 def told(config: Config) -> list[str]:
     """What differs from the default, as `name=value`."""
-    default = Config()
-    return [
-        f"{f.name}={getattr(config, f.name)!r}"
-        for f in fields(Config)
-        if getattr(config, f.name) != getattr(default, f.name)
-    ]
+    return [f"{field}={getattr(config, field)!r}" for field in kind(config)]
+
+
+def name(config: Config) -> str:
+    return " ".join(told(config)) or DEFAULT
 
 
 def config_source(config: Config) -> str:

@@ -296,21 +296,18 @@ TABLES = {
         ("h200-arrives.json",),
         runs.arrives,
     ),
-    "h200-fences": Table(
-        "python -m lab h200 fence_cost --out docs/results/h200-fences.json  # H200",
-        ("h200-fences.json",),
-        runs.fences,
-    ),
-    "h200-chain": Table(
-        "python -m lab h200 chain --out docs/results/h200-chain.json  # H200",
-        ("h200-chain.json",),
-        runs.chain,
-    ),
-    "h200-loads": Table(
-        "python -m lab h200 load_cost --out docs/results/h200-loads.json  # H200",
-        ("h200-loads.json",),
-        runs.loads,
-    ),
+    **{
+        f"h200-{name}": Table(
+            f"python -m lab h200 {rig} --out docs/results/h200-{name}.json  # H200",
+            (f"h200-{name}.json",),
+            render,
+        )
+        for name, rig, render in (
+            ("fences", "fence_cost", runs.fences),
+            ("chain", "chain", runs.chain),
+            ("loads", "load_cost", runs.loads),
+        )
+    },
     **{
         f"evidence-{name}": Table(
             "(evidence.json: entered by hand; python -m lab evidence says what it lacks)",

@@ -106,20 +106,18 @@ def fences(record: dict) -> str:
 
 
 def chain(record: dict) -> str:
-    rows = [
-        (r["page"], r["before"], *(f"{clk:.0f}" for clk in r["cycles"])) for r in record["results"]
-    ]
-    loads = (f"load {n}" for n in range(1, len(rows[0]) - 1))
-    return markdown.table(("page of 2 MB", "before", *loads), rows)
+    columns = {"page of 2 MB": "{page}", "before": "{before}"}
+    loads = range(len(record["results"][0]["cycles"]))
+    columns |= {f"load {n + 1}": f"{{cycles[{n}]:.0f}}" for n in loads}
+    return markdown.filled(columns, record["results"])
 
 
 def loads(record: dict) -> str:
-    found = {(r["nbytes"], r["warps"]): r for r in record["results"]}
-    rows = [
-        (size, *(f"{x:.0f}" for x in (one["mean"], found[size, 4]["mean"], found[size, 4]["last"])))
-        for (size, warps), one in found.items()
-        if warps == 1
-    ]
-    return markdown.table(
-        ("bytes a warp", "one warp", "four warps, mean", "the last of four"), rows
-    )
+    one, four = ([r for r in record["results"] if r["warps"] == n] for n in (1, 4))
+    columns = {
+        "bytes a warp": "{nbytes}",
+        "one warp": "{alone:.0f}",
+        "four warps, mean": "{mean:.0f}",
+        "the last of four": "{last:.0f}",
+    }
+    return markdown.filled(columns, ({**b, "alone": a["mean"]} for a, b in zip(one, four)))

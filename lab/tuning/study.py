@@ -24,7 +24,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
@@ -39,6 +39,8 @@ from b200.clock.write_back import behind_memset, write_back_us
 from b200.command_line import Parser
 from b200.hardware import SM_COUNT
 from harness.evaluator.quantities import KERNEL_ALONE
+from lab.kernel_cases import legal
+from lab.survey.table import name as told
 from lab.tables import tuning
 from lab.tuning.shapes import SEED, benchmarks, random_shapes, sweep_shapes
 from submission import Config, Problem, Shape
@@ -46,12 +48,6 @@ from submission import Config, Problem, Shape
 CONSTANTS = Constants.make()
 GHZ = Options().clock_ghz
 APART = 2 << 20  # bytes that a tensor lies further on in its allocation, for another placement
-DEFAULT = Config()
-
-
-def is_gemv(problem: Problem) -> bool:
-    return problem.is_gemv
-
 
 Data = list[dict[str, torch.Tensor]]  # the tensors of each group
 
@@ -103,7 +99,7 @@ class Ruler:
         return self.times(problem, [config])[config]
 
     def launch_us(self, problem: Problem, config: Config, data: Data) -> float:
-        dirty, constants = is_gemv(problem), self.constants
+        dirty, constants = problem.is_gemv, self.constants
         timing = Options(arithmetic=False, dirty_l2=dirty, constants=vars(constants))
         gpu = b200.install(timing=timing)
         submission.launch(problem, data, config)
@@ -141,7 +137,7 @@ def floor(problem: Problem) -> Floor:
         rows_of_b = problem.num_products * p.own
         moved += p.l * (0.5625 * p.k * (rows_of_b + p.shared) + 2 * p.own * p.shared)
         clk += p.l * p.k / 64 * rows_of_b / 128 * max(8, p.shared) / 2
-    if is_gemv(problem):
+    if problem.is_gemv:
         moved += behind_memset(moved, c)
     first = c.descriptor_fetch + c.tma_l2 + c.dram_extra_clk + c.store_drain
     return Floor(
@@ -149,14 +145,6 @@ def floor(problem: Problem) -> Floor:
         clk / SM_COUNT / GHZ / 1e3,
         c.cta_start_us + first / GHZ / 1e3 + c.dram_extra_ns / 1e3,
     )
-
-
-def told(config: Config) -> str:
-    """The fields of a configuration that are not the default, shape of the tile first."""
-    changed = [
-        f.name for f in fields(config) if getattr(config, f.name) != getattr(DEFAULT, f.name)
-    ]
-    return " ".join(f"{name}={getattr(config, name)}" for name in changed) or "the default"
 
 
 def floors(name: str, problem: Problem, ruler: Ruler) -> dict:
@@ -240,19 +228,15 @@ def problem_of(record: dict) -> Problem:
     return Problem(2 if "dual" in shape else 1, groups, is_gemv="gemv" in shape)
 
 
-def kept_of(record: dict) -> tuple[dict[str, float], dict[str, str]]:
-    """The times of a record of `loss`, and what made them."""
-    return record["times_us"], record["made_by"]
-
-
 def losses(pool: concurrent.futures.Executor, named: dict[str, Problem], args, ruler) -> None:
     """Print and keep the loss of each random and named shape, and of those in the file."""
-    kept = args.out.read_text().splitlines() if args.out and args.out.exists() else []
-    by_shape = {record["shape"]: record for record in map(json.loads, kept)}
+    lines = args.out.read_text().splitlines() if args.out and args.out.exists() else []
+    by_shape = {record["shape"]: record for record in map(json.loads, lines)}
     running = []
     for name, old in by_shape.items():
         same = Ruler(old["placements"], old["end"])
-        running.append(pool.submit(loss, name, problem_of(old), same, 1, *kept_of(old)))
+        kept = old["times_us"], old["made_by"]
+        running.append(pool.submit(loss, name, problem_of(old), same, 1, *kept))
     for name, problem in (random_shapes(args.random, args.seed) | named).items():
         if name not in by_shape:
             running.append(pool.submit(loss, name, problem, ruler, args.first, {}))
@@ -280,11 +264,7 @@ OFF = {
 def without(config: Config, problem: Problem, lever: str) -> Config | None:
     """The configuration without a lever, or None where it does not use it or cannot do without."""
     changed = replace(config, **OFF[lever])
-    try:
-        submission.check(changed, problem)
-    except ValueError:
-        return None
-    return changed if changed != config else None
+    return changed if changed != config and legal(changed, problem) else None
 
 
 def ablation(name: str, problem: Problem, ruler: Ruler) -> dict:
@@ -325,11 +305,7 @@ def draw(points: list[dict], path: str) -> None:
 
 
 # Table -> the record of a shape.
-TABLES: dict[str, Callable[..., dict]] = {
-    "floors": floors,
-    "ablation": ablation,
-    "sweep": sweep,
-}
+TABLES: dict[str, Callable[..., dict]] = {f.__name__: f for f in (floors, ablation, sweep)}
 
 
 def main() -> None:

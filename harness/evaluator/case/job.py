@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from harness.evaluator.case.configs import Ranked
+from harness.evaluator.cases import Case
 from task import CaseArgs
 
 GOOD = ("pass", "timed")  # statuses of a case in which nothing is wrong
@@ -48,6 +50,12 @@ class Job:
     config: tuple[tuple[str, Any], ...] = ()
     together: tuple[CaseArgs, ...] = ()
     own: str = ""
+
+    @staticmethod
+    def of(case: Case, submission: Path, **fields: Any) -> Job:
+        """The job of a case, whose inputs are the official ones if nothing else is said."""
+        told = {"problem": case.problem.name, "args": dict(case.args), "inputs": "official"}
+        return Job(**{**told, "submission": str(submission.resolve()), **fields})
 
     @property
     def seed(self) -> int:

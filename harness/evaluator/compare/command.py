@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import tempfile
@@ -319,7 +318,7 @@ def _means(results: Sequence[Sequence[Result]], width: int) -> list[str]:
         if None in times:
             lines.append(f"  {result.name:{width}}         -  not right or not timed on every case")
             continue
-        mean = math.exp(sum(math.log(t) for t in times if t) / len(times))
+        mean = statistics.geometric_mean(t for t in times if t)
         base = mean if index == 0 else base
         against = f"  {mean / base:.3f} of the first" if base else ""
         lines.append(f"  {result.name:{width}}  {mean:8.2f}{against}")

@@ -42,20 +42,6 @@ from harness.evaluator.progress import Progress
 TIMEOUT = 1800.0  # seconds a point may take
 
 
-def _job(point: Point, folder: Path, timeout: float) -> Job:
-    case = point.case()
-    return Job(
-        mode="benchmark",
-        device="emulator",
-        problem=case.problem.name,
-        args=dict(case.args),
-        inputs="official",
-        submission=str(point.file(folder).resolve()),
-        timeout=timeout,
-        check=False,
-    )
-
-
 def _record(point: Point, folder: Path, outcome: Outcome) -> dict[str, Any]:
     modelled = outcome.modelled or {}
     kept = ("time_us", "kernel_us", "bound_by", "dram_bytes", "l2_bytes", "phases")
@@ -83,8 +69,10 @@ def run(
     devices.start_emulator()
     progress = Progress([point.name for point in points])
     pool = Pool("fork", workers, progress.tick)
+    told = {"mode": "benchmark", "device": "emulator", "timeout": timeout, "check": False}
+    jobs = [Job.of(p.case(), p.file(folder), **told) for p in points]
     try:
-        with contextlib.closing(pool.run([_job(p, folder, timeout) for p in points])) as outcomes:
+        with contextlib.closing(pool.run(jobs)) as outcomes:
             for point, outcome in zip(points, outcomes):
                 progress.clear()
                 done(_record(point, folder, outcome))
