@@ -245,7 +245,7 @@ class Timed(InOrder):
         start = self.constants.cta_start_us * 1e3 * self.options.clock_ghz
         self._start_clusters(start, launch)
         heap, pop = self.heap, heapq.heappop
-        while heap or let_others_go(machine):
+        while heap or let_others_go(machine) or machine.limits.pass_by(machine):
             time, _, item = pop(heap)
             if isinstance(item, TimedFragment):
                 item.queued = False
