@@ -27,12 +27,13 @@ class TimeLimits:
 
     over: warps whose limit has passed, and that have waited for nothing since. left: looks in vain
     that are still carried out. gave_up: the latest wait of each warp whose limit has passed.
-    counting: warps that still looked when no look was left.
+    counting: warps that still looked when no look was left. clk: simulated time of a look in vain.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, looks: int = LOOKS, clk: int = 0) -> None:
         self.over: set[WarpState] = set()
-        self.left = LOOKS
+        self.looks = self.left = looks
+        self.clk = clk
         self.gave_up: dict[WarpState, str] = {}
         self.counting: set[WarpState] = set()
 
@@ -44,6 +45,7 @@ class TimeLimits:
             self.counting.add(warp.state)
             return False
         self.left -= 1
+        warp.time += self.clk
         return True
 
     def pass_by(self, machine: Machine) -> bool:
@@ -86,10 +88,12 @@ class TimeLimits:
 
     def bounds(self) -> list[str]:
         """Lines for the report of a deadlock: whose loops may have a bound of their own."""
+        if self.clk or not self.counting:  # with a clock, loops without a bound look on, too
+            return []
+        state = next(iter(self.counting))
         return [
-            f"  warp {state.index} of CTA {state.cta.index} has looked {LOOKS - self.left:,} times"
-            " in a loop that counts or looks at a clock: a bound of the loop's own may end it later"
-            for state in list(self.counting)[:1]
+            f"  warp {state.index} of CTA {state.cta.index} has looked {self.looks:,} times in a"
+            " loop that counts or looks at a clock: a bound of the loop's own may end it later"
         ]
 
 
