@@ -189,7 +189,7 @@ class Blocked(Exception):
 
 # What `spin` of a fragment is that waits for nothing and has changed nothing since it was set so.
 # An instruction with an effect sets it to None; a failed wait leaves its own mark
-# (sync/mbarrier.py).
+# (sync/mbarrier_instructions.py): for each wait that has failed since, how often, and its barriers.
 QUIET = (None, 0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from b200.checker.agent import Agent
+from b200.checker.memory.far_fences import FarFences
 from b200.checker.memory.shared_flags import SharedFlags
 from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Components, join
@@ -243,6 +244,7 @@ class ClusterState:
         self.collected: dict[tuple[int, str], tuple[Any, Record]] = {}
         self.meetings: dict[tuple, Meeting] = {}  # (what, generation) -> meeting
         self.flags = SharedFlags()
+        self.far_fences = FarFences()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
         # CTA rank -> component of an mbarrier there -> the latest commit of another CTA to it

@@ -17,6 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from b200.checker.endless_looks import may_end
+from b200.checker.saturating_counts import comes_to_rest
 from b200.effects import Loads, Sleeps, WaitsForPhase
 from b200.program.analysis import EXIT, Block, Op, post_dominators
 
@@ -145,4 +146,6 @@ def _goes_on(kernel: Dependents, found: Reach) -> bool:
     """Whether control comes to where the ways meet, whatever the look answers."""
     behind = {kernel.meets[index] for index in found.branches} - found.inside - found.branches
     start = kernel.blocks[kernel.home[found.op.ins.key]]
-    return bool(behind) and may_end(kernel.blocks, start, found.op, behind)
+    if not behind or not may_end(kernel.blocks, start, found.op, behind):
+        return False
+    return not comes_to_rest(kernel.blocks, start, found.op)

@@ -164,7 +164,7 @@ def deadlock(machine: Machine, launch: Launch) -> str:
     ]
     causes, history = explain(machine)
     lines[0] += headline(machine)
-    lines += [*causes, "who waits for what:"]
+    lines += [*causes, *machine.limits.bounds(), "who waits for what:"]
     for (line, text, waits), fragments in list(groups.items())[:24]:
         more = f" and {len(fragments) - 1} more alike" if len(fragments) > 1 else ""
         lines += [

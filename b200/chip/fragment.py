@@ -131,7 +131,7 @@ class Fragment:
         self.rank_bits = state.cta.rank << RANK_SHIFT
         self.R = state.R
         self.reconv, self.join = EXIT, None
-        self.spin: tuple | None = None  # see QUIET
+        self.spin: tuple | dict | None = None  # see QUIET
         self.token: Any = None
         self.meeting: Meeting | None = None
         self.waits_for: Waitable | None = None

@@ -38,6 +38,7 @@ from b200.chip.state import CTA, Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.tensor import int8_product
+from b200.chip.time_limits import TimeLimits
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError, Fault
 from b200.hardware import SMEM_LENT
@@ -219,6 +220,7 @@ class Machine:
         self.grids = ChildGrids()
         self.hits = [0] * len(code.blocks)
         self.spinning, self.cycles, self.wait = Spinning(self), 0, Wait()
+        self.limits = TimeLimits()
         self.budget = launch.budget = Budget.of(code, launch)
         self.waiting = iter(self.order.clusters(self._clusters(launch)))
         with (

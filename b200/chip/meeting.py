@@ -100,6 +100,7 @@ def let_others_go(machine: Machine) -> bool:
             wanted |= meeting.missing if meeting.place.masked else 0
         for fragment in list(warp.fragments):
             polls = fragment.waits_for is None and machine.spinning.stands(fragment)
+            polls = polls and warp not in machine.limits.over  # else it waits for an mbarrier
             found |= fragment.let_go(_writers(fragment) if polls else wanted)
     return bool(found)
 

@@ -89,8 +89,11 @@ class InOrder:
         while True:
             if not self.queue or machine.spinning.all_stand():
                 started = self.settle() or self.start_next(waiting, launch, placement)
-                if started or let_others_go(machine) or clocks_go_on(machine):
+                if started or let_others_go(machine):
                     machine.spinning.progress()
+                    continue
+                if clocks_go_on(machine) or machine.limits.pass_by(machine):
+                    machine.spinning.again()
                     continue
                 for cluster in machine.ended():
                     machine.resident.remove(cluster)
@@ -217,7 +220,8 @@ class InOrder:
             said = describe.internal(machine, launch, warp, error)
             raise EmulatorError("internal", said) from error
         kind = "unsupported" if isinstance(error, Unsupported) else "fault"
-        raise EmulatorError(kind, describe.fault(machine, launch, warp, error)) from None
+        said = describe.fault(machine, launch, warp, error) + machine.limits.told()
+        raise EmulatorError(kind, said) from None
 
     def run_blocks(self, warp: Fragment) -> int | None:
         """Run blocks of a fragment. Returns the block that it goes on with in its next turn; None

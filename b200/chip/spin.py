@@ -34,7 +34,7 @@ LOOK = 64  # blocks that it is looked at
 LONG = 1 << 15
 
 
-def quiet(warp: Fragment, before: tuple | None) -> bool:
+def quiet(warp: Fragment, before: tuple | dict | None) -> bool:
     """Whether a fragment has neither changed anything nor looked at an mbarrier in vain since its
     `spin` was `before`. A mark that a failed wait has left long ago is no step.
     """
@@ -75,7 +75,12 @@ class Spinning:
         self.predicates = [reg.type == "pred" for reg in registers]
 
     def progress(self) -> None:
-        """Something has changed: every fragment that stood is executed again."""
+        """Something has changed: every fragment that stood is executed again, and waits anew."""
+        self.machine.limits.over.clear()
+        self.again()
+
+    def again(self) -> None:
+        """Every fragment that stood is executed again."""
         if self.loops or self.blocks or self.joins:
             self.joins.clear()
             self.loops.clear()

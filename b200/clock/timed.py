@@ -24,6 +24,7 @@ from b200.chip.order import InOrder
 from b200.chip.placement import Placement
 from b200.chip.state import Cluster
 from b200.chip.sync.mbarrier import MBarrier
+from b200.chip.time_limits import TimeLimits
 from b200.clock.accesses import Accesses
 from b200.clock.constants import Constants
 from b200.clock.memory_system import Memory, Server
@@ -50,6 +51,8 @@ WAITS = {
 }
 
 
+LIMIT = 1 << 20  # clk that a wait blocks which would for ever: the system's limit, here our choice
+LOOKS = 1 << 14  # of such waits in a launch
 TENSOR_MEMORY = (AllocatesTensor, TensorLoads, TensorStores)
 RESERVED = 2 << 30  # bytes from which memory is taken to be reserved, not used: a copy touches it
 
@@ -242,10 +245,11 @@ class Timed(InOrder):
     def run(self, waiting: Iterator[Cluster], launch: Launch) -> None:
         machine = self.machine
         machine.next_cluster = next(waiting, None)
+        machine.limits = TimeLimits(LOOKS, LIMIT)
         start = self.constants.cta_start_us * 1e3 * self.options.clock_ghz
         self._start_clusters(start, launch)
         heap, pop = self.heap, heapq.heappop
-        while heap or let_others_go(machine):
+        while heap or let_others_go(machine) or machine.limits.pass_by(machine):
             time, _, item = pop(heap)
             if isinstance(item, TimedFragment):
                 item.queued = False

@@ -113,13 +113,15 @@ class FencesMemory(Ordered):
 @dataclass(frozen=True, kw_only=True)
 class FencesProxy(Effect):
     """fence.proxy (9.7.13.4): the async proxy sees what the generic proxy has done before. shared,
-    far: of shared, of global memory; neither for .alias. order: of .async::generic, which is a
+    far: of shared, of global memory; neither for .alias. own: of the CTA's own shared memory alone.
+    order: of .async::generic, which is a
     fence of the cluster's memory, too; else "".
     """
 
     always = NOTHING
     shared: bool
     far: bool
+    own: bool = False
     order: str = ""
 
 

@@ -10,10 +10,10 @@ CTAS, THREADS = 12, 64
 RESPONSE, BARRIER = 0x400, 0x410
 
 
-def tiles(drain=False, wait=True, fence=True, flips=True) -> Source:
+def tiles(drain=False, wait=True, fence=True, flips=True, asked=True) -> Source:
     """out[tile][thread] = its number; a tile is a CTA's own, or a cancelled one's. drain: the last
     response is followed by another request; wait: for a response, before it is read; flips: the
-    parity that is waited for does.
+    parity that is waited for does; asked: a response is, before its CTA is taken from it.
     """
     k = Source(".param .u64 out", THREADS)
     k("mov.u32 %r0, %tid.x;")
@@ -52,7 +52,8 @@ def tiles(drain=False, wait=True, fence=True, flips=True) -> Source:
     k("mov.b128 %rq0, {%rd3, %rd4};")
     k("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p5, %rq0;", "query")
     k("mov.u32 %r2, 0;")
-    k("@%p5 clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r2, %rq0;")
+    take = "clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r2, %rq0;"
+    k(f"@%p5 {take}" if asked else take, "take")
     if fence:
         k("fence.proxy.async.shared::cta;")
     k("bar.sync 0;")
@@ -103,6 +104,14 @@ PLANTED = [
         ("proxy (portability)", "where the one before was read, with no fence.proxy.async"),
         ("read", "request"),
         fence=False,
+    ),
+    planted(
+        "cta_of_a_failure",
+        "a CTA's number is taken from a response before it says that one was cancelled",
+        "protocol",
+        ("protocol (portability)", "get_first_ctaid of a request that has failed", "is_canceled"),
+        ("take",),
+        asked=False,
     ),
     planted(
         "response_parity_begins_anew",

@@ -60,6 +60,45 @@ def exchange(first=True, last=True, relaxed=False) -> Source:
     return k
 
 
+def sent_on(fence: str, other: str = "", strong: str = "") -> Source:
+    """Each CTA stores its numbers in the other's shared memory; that one sends them to global memory
+    by a bulk store. fence: behind the stores; other: by the other CTA, behind the cluster barrier.
+    """
+    k = cluster_start()
+    cluster_sync(k)
+    k(f"st{strong}.shared::cluster.u32 [%r52], %r53;", "remote store")
+    if fence:
+        k(f"fence.proxy.async{fence};")
+    cluster_sync(k)
+    if other:
+        k(f"fence.proxy.async{other};")
+        k("bar.warp.sync -1;")
+    k("mul.wide.u32 %rd8, %r50, 128;")
+    k("add.u64 %rd9, %rd0, %rd8;")
+
+    def send():
+        k("cp.async.bulk.global.shared::cta.bulk_group [%rd9], [%r1], 128;", "send")
+        k("cp.async.bulk.commit_group;")
+        k("cp.async.bulk.wait_group 0;")
+
+    k.only(0, send)
+    return k
+
+
+def unseen(name: str, title: str, bug: dict, twin: dict) -> PlantedBug:
+    return PlantedBug(
+        name,
+        title,
+        lambda guilty: sent_on(**(bug if guilty else twin)),
+        "proxy",
+        ("with no fence.proxy.async in between", "missing: fence.proxy.async.shared::cluster"),
+        ("send", "remote store"),
+        ints(64),
+        _swapped,
+        **PAIR,
+    )
+
+
 def _swapped(args):
     return torch.arange(64, dtype=torch.int32).reshape(2, 32).flip(0).reshape(-1)
 
@@ -298,6 +337,24 @@ PLANTED = [
         ints(64),
         _swapped,
         **PAIR,
+    ),
+    unseen(
+        "narrow_proxy_fence",
+        "stores into another CTA, and a proxy fence of the storing CTA's own shared memory",
+        {"fence": ".shared::cta"},
+        {"fence": ".shared::cluster"},
+    ),
+    unseen(
+        "narrow_proxy_fence_of_the_storing_cta",
+        "the same, and the twin's fence is of the CTA's own memory, in the CTA that has the memory",
+        {"fence": ".shared::cta"},
+        {"fence": "", "other": ".shared::cta"},
+    ),
+    unseen(
+        "volatile_store_sent_without_fence",
+        "a volatile store into another CTA, which the bulk store behind a barrier need not see",
+        {"fence": "", "strong": ".volatile"},
+        {"fence": "", "other": ".shared::cta", "strong": ".volatile"},
     ),
     PlantedBug(
         "remote_store_before_start",

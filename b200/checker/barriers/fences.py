@@ -49,6 +49,11 @@ def orders_memory(observer: Observer, agent: Agent, order: str, scope: int) -> N
         agent.fence_release(scope)
 
 
+def _orders_shared(observer: Observer, agent: Agent, own: bool) -> None:
+    agent.state.far_fences.fenced(agent, own)
+    agent.fence_async(agent.lanes)
+
+
 def _orders_global(observer: Observer, agent: Agent) -> None:
     agent.fence_async_global()
     observer.globals.order.fenced_proxy(agent)
@@ -65,7 +70,7 @@ def fence(ins: Instr, effect: FencesMemory, run: Run) -> Run:
 def proxy_fence(ins: Instr, effect: FencesProxy, run: Run) -> Run:
     acts: list[Callable[[Observer, Agent], None]] = []
     if effect.shared:
-        acts.append(lambda observer, agent: agent.fence_async(agent.lanes))
+        acts.append(partial(_orders_shared, own=effect.own))
     if effect.far:
         acts.append(_orders_global)
     if effect.order:

@@ -92,6 +92,7 @@ class _Access(NamedTuple):
             agent.records[key] = record
             if cta is not agent.cta:
                 lifetime.reached(self.observer, record, cta)
+                agent.state.far_fences.stores |= self.write
         record.lanes |= self.own
         if places.size:
             record.touches(places)

@@ -57,11 +57,15 @@ def proxy(
         agent = new.agent
         if overwrites and isinstance(old.ins.effect, (AllocatesTensor, InitsMbarrier)):
             continue  # Triton's kernels load over the word that holds the address
-        if known(agent, old) and old.kind in ("generic", "atomic", "cp.async"):
+        if known(agent, old) and old.kind in ("generic", "strong", "atomic", "cp.async"):
             fenced = agent.knows(ASYNC, old.component, old.step)
             if not fenced and old.agent.half_fences:
                 lanes = lanes_of(by[index], cells, number, 0)
                 fenced = agent.half_fenced(old.agent, old.step, lanes)
+            far = old.agent.cta is not rules.cta
+            if fenced and far:
+                fenced = rules.state.far_fences.cover(rules.cta, old, agent)
+            space = "shared::cluster" if far else "shared::cta"
             if not fenced:
                 rules.report(
                     "proxy",
@@ -70,7 +74,7 @@ def proxy(
                     f"this access: {words.act(new)}",
                     f"written by: {words.act(old)}",
                     f"in {place(rules.cta, *at)}",
-                    f"missing: fence.proxy.async.shared::cta by {words.name(old.agent)} after its "
+                    f"missing: fence.proxy.async.{space} by {words.name(old.agent)} after its "
                     "stores, before the barrier that hands them over",
                     of=(new, old),
                     severity=PORTABILITY if overwrites else ERROR,

@@ -20,6 +20,7 @@ from b200.chip.placement import Seat
 from b200.chip.spin import LONG, Spinning
 from b200.chip.standing_clock import clocks_at
 from b200.chip.state import CTA, Cluster
+from b200.chip.time_limits import TimeLimits
 from b200.chip.watcher import Abreast
 from b200.errors import Fault
 from b200.hardware import SMEM_BASE
@@ -129,6 +130,7 @@ class AbreastMachine(Machine):
         self.view = Abreast()
         self.hits = [0] * len(code.blocks)
         self.spinning = _Turns(self)
+        self.limits = TimeLimits()
         self.local_bytes = -(-code.local_bytes // 16) * 16
         self.local_offset = np.arange(self.width, dtype=np.int64) * self.local_bytes
         self._seat = seat

@@ -23,7 +23,7 @@ from b200.chip.memory.places import address_array, by_window, spans
 from b200.chip.memory.reductions import on_patterns
 from b200.effects import Updates
 from b200.program.module import SINK, TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, QUIET, LaneValues, Run, active, lanes, warp
+from b200.registry import DTYPES, LaneValues, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -136,7 +136,8 @@ def _atomic(ins: Instr):
                     if (new != now).any():
                         changed = True
                         data[places] = np.ascontiguousarray(new, dtype).view(np.uint8)
-        warp.spin = None if changed else warp.spin and QUIET
+        if changed:
+            warp.spin = None
         result = tuple(np.ascontiguousarray(old[:, j]) for j in range(n))
         return joined(result) if wide else result if n > 1 else result[0]
 

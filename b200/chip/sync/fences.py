@@ -31,7 +31,9 @@ def _fences(ins: Instr) -> Effect:
         return FencesProxy(shared=True, far=False, order=order_of(ins, ""))
     if ins.has("proxy"):
         shared = not ins.has("global")
-        return FencesProxy(shared=shared, far=not ins.has("shared::cta", "shared::cluster"))
+        own = ins.has("shared::cta")
+        far = not (own or ins.has("shared::cluster"))
+        return FencesProxy(shared=shared, far=far, own=own)
     if ins.has("mbarrier_init"):
         return FencesInits()
     return FencesMemory(order=order_of(ins, "acq_rel"), scope=memory_scope(ins))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RESPONSE = 16  # bytes
 WORD = (1 << 32) - 1
+FAILED = (1 << 96) - 1  # what get_first_ctaid finds in the response of a failure
 
 
 @lane("clusterlaunchcontrol.try_cancel", states=RequestsWork())
@@ -78,11 +79,19 @@ FIRST_CTA = "clusterlaunchcontrol.query_cancel.get_first_ctaid"
 def get_first_ctaid(ins: Instr) -> Run:
     """clusterlaunchcontrol.query_cancel.get_first_ctaid{::x|::y|::z}.b32.b128 d, response; .v4 form
 
-    Undefined for a failed request: zeros.
+    Undefined for a failed request: all ones.
     """
     axis = next(("xyz".index(m[-1]) for m in ins.mods if m.startswith("get_first_ctaid::")), 0)
 
     def run(warp: Fragment, lane: int, response: int):
+        if not response:
+            warp.machine.undefined(
+                "get_first_ctaid of a request that has failed",
+                "a look at query_cancel.is_canceled first, and get_first_ctaid only where it says"
+                " that a cluster was cancelled",
+                ins,
+            )
+            response = FAILED
         words = [response >> 32 * i & WORD for i in range(3)]
         return (*words, 0) if ins.has("v4") else words[axis]
 

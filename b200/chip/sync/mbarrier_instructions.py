@@ -130,9 +130,10 @@ def mbarrier_wait(ins: Instr) -> Run:
 
     phase: a parity or the state an arrive returned.
 
-    A wait parks the warp until the barrier changes phase, if it fails more than PATIENCE times in a
-    row and the warp does nothing else in between. So a loop around a wait costs nothing, and a
-    single test never stops the warp.
+    A wait parks the warp until the barrier changes phase, if it fails more than PATIENCE times and
+    the warp does nothing else in between but look at mbarriers. So a loop around waits costs
+    nothing, and a single test never stops the warp. A parked one gives up where nothing else can
+    happen (time_limits.py).
     """
     if ins.has("shared::cluster"):
         raise Unsupported(f"{ins.opcode}: waits are legal on shared::cta only")
@@ -144,11 +145,11 @@ def mbarrier_wait(ins: Instr) -> Run:
         if isinstance(address, np.ndarray) or isinstance(phase, np.ndarray):
             return run_lanes(warp, mask, address, phase)
         barrier = find(warp, address)
+        key = id(ins), address, phase
         if barrier.phase != phase >> shift & 1:
-            warp.spin = warp.spin and QUIET
-            warp.machine.wait_passed(warp)
+            passed(warp, key)
             return FULL
-        return failed(warp, (id(ins), address, phase), (barrier,))
+        return failed(warp, key, (barrier,))
 
     def run_lanes(warp: Fragment, mask: int, address: LaneValues, phase: LaneValues):
         address, phase = lanes_of(address, np.uint64), lanes_of(phase, np.uint64)
@@ -159,18 +160,30 @@ def mbarrier_wait(ins: Instr) -> Run:
                 done |= 1 << i
             else:
                 waiting[barrier.offset] = barrier
+        key = id(ins), address.tobytes(), phase.tobytes()
         if done:
-            warp.spin = warp.spin and QUIET
-            warp.machine.wait_passed(warp)
+            passed(warp, key)
             return done
-        return failed(warp, (id(ins), address.tobytes(), phase.tobytes()), tuple(waiting.values()))
+        return failed(warp, key, tuple(waiting.values()))
+
+    def passed(warp: Fragment, key: tuple) -> None:
+        if isinstance(warp.spin, dict) and key in warp.spin:
+            warp.spin = {k: looks for k, looks in warp.spin.items() if k != key} or QUIET
+        warp.machine.wait_passed(warp)
 
     def failed(warp: Fragment, key: tuple, barriers: tuple):
-        last = warp.spin
-        times = last[1] if last is not None and last[0] == key else 0
-        if times < patience:
-            warp.spin = (key, times + 1)
+        if warp.machine.limits.passed(warp):
             return 0
+        looks = warp.spin if isinstance(warp.spin, dict) else {}
+        times, _ = looks.get(key, (0, ()))
+        if times < patience:
+            others = {k: found for k, found in looks.items() if k != key}
+            warp.spin = {**others, key: (times + 1, barriers)}  # the latest is the last
+            return 0
+        since = tuple(looks)[tuple(looks).index(key) + 1 :]
+        if since:  # a loop around several waits: each may let it go on
+            barriers = tuple({id(b): b for k in (*since, key) for b in looks[k][1]}.values())
+            warp.spin = None
         raise Blocked(barriers[0] if len(barriers) == 1 else AnyOf(barriers))
 
     return run

@@ -239,3 +239,43 @@ def test_a_look_at_a_flag_is_no_wait(waits):
 )
 def test_the_twins_of_a_flag(waits):
     assert not flagged(*waits)
+
+
+def counted(step: str, more: str, first: str = "mov.u32 %r9, 0;") -> tuple[str, ...]:
+    """Looks that go on counting %r9 by `step`, as long as `more` leaves %p4 true."""
+    return first, f"AGAIN: {TRY} @%p3 bra OUT; {step} {more} @%p4 bra AGAIN; OUT:"
+
+
+TO_THE_SIGN = "not.b32 %r10, %r9; shr.u32 %r10, %r10, 31; add.u32 %r9, %r9, %r10;"  # c += ~c >> 31
+TO_A_HUNDRED = "add.u32 %r9, %r9, 1; min.u32 %r9, %r9, 100;"
+TO_ZERO = "setp.gt.s32 %p5, %r9, 0; selp.s32 %r10, -1, 0, %p5; add.s32 %r9, %r9, %r10;"
+DOUBLED = "shl.b32 %r9, %r9, 1; min.u32 %r9, %r9, 256;"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        counted(TO_THE_SIGN, "setp.lt.u32 %p4, %r9, -2147483647;"),
+        counted(TO_A_HUNDRED, "setp.ne.u32 %p4, %r9, 101;"),
+        counted(TO_ZERO, "setp.gt.s32 %p4, %r9, -1;", "mov.u32 %r9, 1000;"),
+        counted(TO_ZERO, "setp.gt.s32 %p4, %r9, -1;", "ld.global.u32 %r9, [%rd1];"),
+        counted(DOUBLED, "setp.le.u32 %p4, %r9, 256;", "mov.u32 %r9, 8;"),
+    ],
+)
+def test_a_count_that_comes_to_rest_before_its_bound_is_a_wait(waits):
+    assert not loaded(*waits)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        counted(TO_THE_SIGN, "setp.lt.u32 %p4, %r9, -2147483648;"),
+        counted(TO_THE_SIGN, "setp.ne.u32 %p4, %r9, 5;"),
+        counted(TO_A_HUNDRED, "setp.ne.u32 %p4, %r9, 100;"),
+        counted(TO_ZERO, "setp.gt.s32 %p4, %r9, 0;", "mov.u32 %r9, 1000;"),
+        counted(DOUBLED, "setp.lt.u32 %p4, %r9, 256;", "mov.u32 %r9, 8;"),
+    ],
+)
+def test_a_count_that_comes_to_its_bound_first_is_no_wait(waits):
+    first, *_ = loaded(*waits)
+    assert "goes on whatever its mbarrier." in first.diagnosis and first.kind == "race"

@@ -13,6 +13,7 @@ from b200.chip.global_memory import GlobalMemory
 from b200.chip.operations import Operation
 from b200.chip.order import InOrder
 from b200.chip.state import CTA, Cluster
+from b200.chip.time_limits import TimeLimits
 from b200.hardware import SMEM_BASE
 from b200.program.module import Instr
 from b200.registry import find
@@ -32,6 +33,7 @@ class FakeMachine:
         self.issued: list[Operation] = []
         self.delayed = False
         self.order = InOrder()
+        self.limits = TimeLimits()
         self._keep: list[np.ndarray] = []
 
     def wait_for_grids(self):
@@ -84,6 +86,7 @@ class FakeMachine:
 class FakeWarp:
     def __init__(self, machine, cta, index=0):
         self.machine, self.cta, self.index, self.spin = machine, cta, index, None
+        self.state = object()
 
 
 class Woken:

@@ -423,8 +423,9 @@ def test_cluster_launch_control_answers_failed(bench):
     response = int.from_bytes(smem(warps[3], 0x800, 16).tobytes(), "little")
     query = "clusterlaunchcontrol.query_cancel."
     assert not run(query + "is_canceled.pred.b128")(warps[0], 0, response)
-    assert run(query + "get_first_ctaid::y.b32.b128")(warps[0], 0, response) == 0
-    assert run(query + "get_first_ctaid.v4.b32.b128")(warps[0], 0, response) == (0, 0, 0, 0)
+    ones = 0xFFFFFFFF  # undefined, and remarked on
+    assert run(query + "get_first_ctaid::y.b32.b128")(warps[0], 0, response) == ones
+    assert run(query + "get_first_ctaid.v4.b32.b128")(warps[0], 0, response) == (*[ones] * 3, 0)
     with pytest.raises(Fault, match="not aligned to 16"):
         f(warps[0], 0, address(warps[0], 8), address(warps[0], 0))
 
