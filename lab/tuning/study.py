@@ -38,6 +38,7 @@ from b200.clock import Constants, Options, digest
 from b200.clock.write_back import behind_memset, write_back_us
 from b200.command_line import Parser
 from b200.hardware import SM_COUNT
+from b200.host import own_gpu
 from harness.evaluator.quantities import KERNEL_ALONE
 from lab.kernel_cases import legal
 from lab.survey.table import name as told
@@ -335,6 +336,7 @@ def main() -> None:
     shapes = benchmarks()
     if unknown := set(args.shapes) - set(shapes):
         parser.error(f"unknown shapes {sorted(unknown)}; there are {sorted(shapes)}")
+    own_gpu.hide()  # a choice asks torch for the GPU before the software B200 is installed
     ruler = Ruler(args.placements, args.end)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(args.jobs, spawn) as pool:
