@@ -85,8 +85,8 @@ def _stepping(ins: Instr, run: Run, make: Callable):
     """
     observed = make(ins, ins.effect, run)
     look = look_of(make, ins)
-    if observed is run:
-        return run
+    if observed is run or make is sync.meets:
+        return observed
     if look is None:
         return named(ins, observed)
     every = look is every_operand

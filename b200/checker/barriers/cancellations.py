@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.accesses import Record, known
-from b200.checker.finding import ERROR, PORTABILITY
+from b200.checker.finding import PORTABILITY
 from b200.checker.vector_clocks import ASYNC
 from b200.chip.operations import Place, TryCancel
 from b200.program.module import Instr
@@ -53,7 +53,6 @@ class Cancellations:
             "(clusterlaunchcontrol.query_cancel.is_canceled), for all warps that ask",
             at=ins,
             other=old.ins,
-            severity=ERROR,
         )
 
     def _reused(self, agent: Agent, ins: Instr, place: Place, nbytes: int):

@@ -48,15 +48,19 @@ def warp_sync(
     return call.run(warp, mask, members, *args)
 
 
-@observes(e.Exchanges, e.Elects, e.MultipliesInWarp)
-def meets(call: Call[e.Effect], warp: CheckedFragment, mask: int, *args) -> Any:
+@rule(e.Exchanges, e.Elects, e.MultipliesInWarp)
+def meets(ins: Instr, effect: e.Effect, run: Run) -> Run:
     """Observe an instruction with `.sync` that orders no memory: the lanes have come to it.
     It is no step (steps.py): all it changes is how grave a finding is.
     """
-    agent = warp.observer.agents.get(warp.state)
-    if agent is not None and agent.touched:
-        agent.met = agent.epoch
-    return call.run(warp, mask, *args)
+
+    def observed(warp: CheckedFragment, mask: int, *args):
+        agent = warp.observer.agents.get(warp.state)
+        if agent is not None and agent.touched:
+            agent.met = agent.epoch
+        return run(warp, mask, *args)
+
+    return observed
 
 
 # --- mbarriers ----------------------------------------------------------------------------------
