@@ -88,7 +88,6 @@ class Agent:
         self.heeds = True
         # (mbarrier, parity, instruction, that of the wait before) of a wait as the one before
         self.again: tuple | None = None
-        self.waited: dict = {}  # mbarrier -> waits that have passed
         # (mbarrier, wait) -> how often it has passed, and how often as another wait had before
         self.passes: dict = {}
         self.doubled: dict = {}

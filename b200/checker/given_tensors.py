@@ -92,12 +92,8 @@ class Given:
 def _end(pointer: int, high: int) -> int:
     """Where the largest tensor that begins at a pointer ends; `high` if the program has none."""
     ends = [
-        pointer + tensor.element_size() * (1 + sum((n - 1) * s for n, s in _steps(tensor)))
-        for _, tensor in LiveTensors.held(pointer, 1)
-        if tensor.data_ptr() == pointer and tensor.numel()
+        pointer + t.element_size() * (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())))
+        for _, t in LiveTensors.held(pointer, 1)
+        if t.data_ptr() == pointer and t.numel()
     ]
     return min(high, max(ends, default=high))
-
-
-def _steps(tensor) -> list[tuple[int, int]]:
-    return list(zip(tensor.shape, tensor.stride()))

@@ -24,7 +24,6 @@ from b200.program.translated import Translated
 from b200.time_budget import TimeBudget
 
 FREE, DEADLOCK, INCOMPLETE = VERDICTS = ("deadlock-free", "deadlock", "incomplete")
-TOLD = 16  # steps of an order that are told
 UNORDERED = ("race", "proxy", "uninitialised", "global", "order")  # findings that unorder reads
 
 
@@ -134,13 +133,8 @@ class Explorer(Recording):
 
     def _walk(self, orders: Orders, arguments: Arguments, late: bool = False) -> Walked:
         machine = self.machine
-        walked = walk(
-            *(machine.memory, machine.code, arguments, self.before, machine.symbols),
-            limit=min(self.limit, WALKED),
-            late=late,
-            workspace=machine.workspace,
-            until=self._until(),
-        )
+        limit = min(self.limit, WALKED)
+        walked = walk(machine, arguments, self.before, limit, late, self._until())
         orders.states += walked.states
         return walked
 
@@ -281,25 +275,14 @@ class Telling:
 
     def _order(self, stuck: Stuck, complete: bool) -> list[str]:
         """The decisive steps of the order: those at unsettled places, and looks there."""
-        deciding = [s for s in stuck.order if self._decides(s)]
-        left_out = len(stuck.order) - len(deciding)
+        open_places, steps = self.open_places, stuck.order
+        deciding = [s for s in steps if s.place in open_places and s.kind != kinds.INIT]
+        n = len(steps) - len(deciding)
+        left_out = f" ({n} that decide nothing are left out)" if n else ""
         which = "an order" if stuck.broken else "the shortest order"
         which += "" if complete else " found"
-        lines = [
-            f"{which} takes {len(stuck.order)} steps"
-            + (f" ({left_out} that decide nothing are left out)" if left_out else "")
-            + ":"
-        ]
-        earlier = len(deciding) - TOLD
-        if earlier > 0:
-            lines.append(f"  ... {earlier} earlier ones")
-        for number, step in enumerate(deciding, 1):
-            if number > earlier:
-                lines.append(f"  {number}. {self.act(step)}")
-        return lines
-
-    def _decides(self, step: Step) -> bool:
-        return step.place in self.open_places and step.kind != kinds.INIT
+        acts = list(map(self.act, deciding))
+        return walked_words.listed(len(steps), which, left_out, acts, "ones")
 
     def _missing(self, why: Why) -> str:
         """The change that would settle a place, in words."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from b200.chip.contents import Contents
 from b200.chip.fragment import Fragment
-from b200.chip.global_memory import GlobalMemory, Region
+from b200.chip.global_memory import Region
 from b200.chip.launch import Arguments, Launch
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
@@ -31,7 +31,6 @@ from b200.explore.snapshot import Camera, Snapshot, Unlisted
 from b200.explore.states import Standing, State, Taken, bound_of, shortest, way
 from b200.explore.stepping import Declined, Pending, Steppable, Steps, steppable
 from b200.explore.touches import Touches
-from b200.program.translated import Translated
 
 LIMIT = 20_000  # states
 WARPS = 4  # with more, fewer states: each takes longer
@@ -72,21 +71,19 @@ class Visit:
 
 
 def walk(
-    memory: GlobalMemory,
-    code: Translated,
+    checked: Machine,
     arguments: Arguments,
     before: list[tuple[Region, np.ndarray]],
-    symbols: dict[str, int],
     limit: int = LIMIT,
     late: bool = False,
-    workspace: int = 0,
     until: float = inf,
 ) -> Walked:
-    """Carry out all orders of a launch, or as many as `limit` states allow. before: the allocations
-    that it has written, with what they contained. late: strong stores may come late
-    (late_stores.py). workspace: address of that of grid.sync(), 0 if it has none. until: when to
-    stop, by time.monotonic(). Global memory is as before the call afterwards.
+    """Carry out all orders of a launch, or as many as `limit` states allow. checked: the machine
+    that has carried it out. before: the allocations that it has written, with what they contained.
+    late: strong stores may come late (late_stores.py). until: when to stop, by time.monotonic().
+    Global memory is as before the call afterwards.
     """
+    memory = checked.memory
     if sum(old.size for _, old in before) > BYTES:
         return Walked(declined=f"the launch writes to more than {BYTES:,} bytes of allocations")
     after = Contents(region for region, _ in before)
@@ -97,9 +94,9 @@ def walk(
     try:
         for region, old in before:
             region.u8[:] = old
-        order.cut = steppable(code, touches.writer_type, late)
+        order.cut = steppable(checked.code, touches.writer_type, late)
         machine = Machine(memory, order, (touches,))
-        machine.symbols, machine.workspace = symbols, workspace
+        machine.symbols, machine.workspace = checked.symbols, checked.workspace
         machine.launch(order.cut.code, *arguments)
         if not others.unchanged():
             raise Declined("another order writes memory that the run did not write")

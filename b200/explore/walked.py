@@ -60,17 +60,22 @@ def _access(taken: Taken, touch: Touch) -> str:
     return f"{_who(taken)} {does} by {mnemonic(touch.ins)} at {line(touch.ins)}"
 
 
+def listed(steps: int, which: str, left_out: str, turns: list[str], ones: str) -> list[str]:
+    """An order in words: how many steps it takes, and its latest turns (`ones`), numbered."""
+    earlier = len(turns) - TOLD
+    return [
+        f"{which} takes {steps} steps{left_out}:",
+        *([f"  ... {earlier} earlier {ones}"] if earlier > 0 else []),
+        *(f"  {n}. {turn}" for n, turn in enumerate(turns, 1) if n > earlier),
+    ]
+
+
 def _told(order: list[Taken]) -> list[str]:
-    """The steps of an order."""
     telling = [taken for taken in order if not taken.quiet]
     turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(telling)]
-    earlier = len(turns) - TOLD
-    left_out = len(order) - len(telling)
-    which = f" ({left_out} that nobody else can tell are left out)" if left_out else ""
-    details = [f"the shortest order found takes {len(order)} steps{which}:"]
-    if earlier > 0:
-        details.append(f"  ... {earlier} earlier turns")
-    return details + [f"  {n}. {turn}" for n, turn in enumerate(turns, 1) if n > earlier]
+    n = len(order) - len(telling)
+    left_out = f" ({n} that nobody else can tell are left out)" if n else ""
+    return listed(len(order), "the shortest order found", left_out, turns, "turns")
 
 
 def finding(walked: Walked) -> Finding:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from b200.checker.memory.parts import by_region
 from b200.chip import operations as ops
 from b200.chip.fragment import WarpState
 from b200.chip.state import CTA
@@ -153,10 +154,12 @@ class Words:
         self, warp: Fragment, address: np.ndarray, nbytes: int, cta: CTA | None
     ) -> Iterator[tuple]:
         """(memory, words) of bytes at each of some addresses, of shared memory if there is a CTA"""
-        if cta is None:
-            yield from self._global(warp, address, nbytes)
-        elif address.size:
-            yield self._shared(cta), _words(address, nbytes)
+        if cta is not None:
+            if address.size:
+                yield self._memory(cta, cta.smem.size, far=False), _words(address, nbytes)
+            return
+        for region, at in by_region(warp.machine.memory, address, nbytes):
+            yield self._memory(region.base, region.size, far=True), _words(at, nbytes)
 
     def _accessed(
         self, warp: RecordedFragment, mask: int, address: LaneValues, effect: Access
@@ -165,19 +168,10 @@ class Words:
         for at, nbytes, cta in accessed(warp, mask, address, effect):
             yield from self._span(warp, at, nbytes, cta)
 
-    def _shared(self, cta: CTA) -> Memory:
-        if cta not in self.memories:
-            self.memories[cta] = Memory.of(cta.smem.size, far=False)
-        return self.memories[cta]
-
-    def _global(self, warp: Fragment, at: np.ndarray, nbytes: int) -> Iterator[tuple]:
-        while at.size:
-            region = warp.machine.memory.region(int(at[0]), nbytes)
-            inside = (at >= region.base) & (at < region.base + region.size)
-            if region.base not in self.memories:
-                self.memories[region.base] = Memory.of(region.size, far=True)
-            yield self.memories[region.base], _words(at[inside] - region.base, nbytes)
-            at = at[~inside]
+    def _memory(self, key: CTA | int, nbytes: int, far: bool) -> Memory:
+        if key not in self.memories:
+            self.memories[key] = Memory.of(nbytes, far)
+        return self.memories[key]
 
 
 def _words(at: np.ndarray, nbytes: int) -> np.ndarray:

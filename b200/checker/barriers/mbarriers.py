@@ -123,7 +123,7 @@ class Mbarriers:
             return []
         completed = [event for event in barrier.events if not event[2].startswith(("init", "wait"))]
         latest = f"{completed[-1][2]} at {completed[-1][3]}" if completed else "others"
-        waits = agent.waited.get(barrier, 0)
+        waits = sum(n for (where, _), n in agent.passes.items() if where is barrier)
         overtaken = OvertakenWait(name, who, parity, call(ins), barrier.phases, waits, latest)
         by = {event[1] for event in completed if event[4] >= phases} - {agent}
         return [overtaken, *(self._again(other, suspect=True) for other in by)]
@@ -340,7 +340,6 @@ class Mbarriers:
         self.event(barrier, agent, f"wait for parity {parity} over")
         self.overtaken.passes(barrier, agent, parity, ins)
         before = agent.waits.get(barrier)
-        agent.waited[barrier] = agent.waited.get(barrier, 0) + 1
         agent.passes[barrier, ins] = agent.passes.get((barrier, ins), 0) + 1
         if before is not None and before[::2] == (parity, ins):
             agent.again = barrier, parity, ins, ins
