@@ -116,15 +116,14 @@ def _inval(call: Call[e.InvalidatesMbarrier], warp: RecordedFragment, lane: int,
 def _arrive(call: Call[e.Arrives], warp: RecordedFragment, lane: int, address: int, count: int = 1):
     place = _place(call.find(warp, address))
     result = call.run(warp, lane, address, count)
-    recorder = warp.recorder
-    arrivals, nbytes = (1, count) if call.effect.expects else (count, 0)
+    recorder, effect = warp.recorder, call.effect
+    arrivals, nbytes = (1, count) if effect.expects else (count, 0)
     have = recorder.one_more(warp, kinds.ARRIVE, place, call.ins)
     if have is not None and (have.count, have.tx) == (arrivals, nbytes):
         have.times += 1
     else:
-        recorder.step(
-            warp, kinds.ARRIVE, place, call.ins, count=arrivals, tx=nbytes, drop=call.effect.drops
-        )
+        what = {"count": arrivals, "tx": nbytes, "drop": effect.drops}
+        recorder.step(warp, kinds.ARRIVE, place, call.ins, **what)
     return result
 
 
@@ -144,14 +143,7 @@ def _copies_arrive(call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, la
     call.run(warp, lane, address)
 
 
-def _look(
-    call: Call[e.WaitsForPhase],
-    warp: RecordedFragment,
-    mask: int,
-    address: LaneValues,
-    phase: LaneValues,
-    *hint,
-):
+def _look(call: Call[e.WaitsForPhase], warp: RecordedFragment, mask: int, address, phase, *hint):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.

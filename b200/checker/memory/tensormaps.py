@@ -212,7 +212,7 @@ class TensorMaps:
         )
 
 
-# --- wrappers of instrument.py --------------------------------------------------------------------
+# --- around instructions --------------------------------------------------------------------------
 
 
 @observes(EditsTensormap)
@@ -220,11 +220,11 @@ def replace(
     call: Call[EditsTensormap], warp: CheckedFragment, lane: int, address: int, *operands
 ) -> Any:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
-    observer = warp.observer
-    if not call.effect.space == "shared" and address & WINDOW == 0:
+    observer, in_shared = warp.observer, call.effect.space == "shared"
+    if not in_shared and address & WINDOW == 0:
         observer.unwritten.writes(np.array([address], np.int64), BYTES)
     result = call.run(warp, lane, address, *operands)
-    if call.effect.space == "shared":
+    if in_shared:
         at, text = np.array([address], np.int64), "edits a tensormap in shared memory"
         shared_access(warp, call.ins, at, BYTES, True, ALL_LANES, text=text)
     elif address & WINDOW == 0:
