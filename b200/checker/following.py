@@ -263,10 +263,6 @@ class Trail:
     where nobody asks.
     """
 
-    __slots__ = tuple(
-        "following cluster node tell note over latest copied meetings follows".split()
-    )
-
     def __init__(self, following: Following, cluster: Cluster):
         self.following, self.cluster, self.node = following, cluster, following.traces.root
         self.follows = False  # whether the cluster runs unchecked
@@ -321,17 +317,18 @@ class Trail:
         touch = look.touch
         if touch is not None and not self.following.touches(touch):
             self.stop()
-        if self.follows:
-            if look.differs is not None and look.differs():
-                raise Departed
-            if look.tell is not None:
-                self.tell.append(look.tell)
-            if look.note is not None:
-                self.note.append(look.note)
-            if touch is not None and touch.way == WRITES and operation is None:
-                self._keep(warp, touch)
-            if touch is not None and self.following.observer.dependence is not None:
-                self.tell.append(partial(self._beside_grids, ins, warp, touch, operation))
+        if not self.follows:
+            return
+        if look.differs is not None and look.differs():
+            raise Departed
+        if look.tell is not None:
+            self.tell.append(look.tell)
+        if look.note is not None:
+            self.note.append(look.note)
+        if touch is not None and touch.way == WRITES and operation is None:
+            self._keep(warp, touch)
+        if touch is not None and self.following.observer.dependence is not None:
+            self.tell.append(partial(self._beside_grids, ins, warp, touch, operation))
 
     def _keep(self, warp: Fragment, touch: Touch) -> None:
         """Keep what lies where a store is about to be, if another cluster has written it."""
@@ -401,7 +398,7 @@ class Trail:
             return
         following, observer = self.following, self.following.observer
         mine = observer.clusters.get(self.cluster)
-        agents = mine.agents if mine is not None else {}
+        agents = {} if mine is None else mine.agents
         if not self.follows:
             roles = {place: frozenset(agent.roles) for place, agent in agents.items()}
             self.node.left = following.left_by(self.cluster, roles)

@@ -230,10 +230,7 @@ def missing_step(agent: Agent, old: Record) -> str:
         return wait_for_store(agent, old)
     if old.kind == "cp.async":
         wait = too_many_left(old, "cp.async.wait_group", agent)
-        if wait:
-            return f"missing: {wait}"
-        wait = "cp.async.wait_group"
-        return f"missing: {wait}, then a barrier"
+        return f"missing: {wait or 'cp.async.wait_group, then a barrier'}"
     if old.kind == "load" and issued_before(agent, old):
         return f"missing: tcgen05.wait::ld by {name(old.agent)} before it signals"
     if old.kind == "store" and issued_before(agent, old):

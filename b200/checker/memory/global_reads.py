@@ -195,9 +195,7 @@ class GlobalReads:
         return [read for read in found if read is not None]
 
     def _at(self, region: Region, offsets: np.ndarray, nbytes: int) -> np.ndarray:
-        if self._lists.get(region.base):
-            self._fold(region)
-        shadow = self._shadows.get(region.base)
+        shadow = self._folded(region)
         index = offsets // WORD + np.arange(-(-nbytes // WORD))
         return np.zeros(0, np.uint32) if shadow is None else shadow[:, index]
 
@@ -214,9 +212,7 @@ class GlobalReads:
 
     def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
         """The reads of words that are about to be written, which are forgotten then."""
-        if self._lists.get(region.base):
-            self._fold(region)
-        shadow = self._shadows.get(region.base)
+        shadow = self._folded(region)
         if shadow is None:
             return []
         cells = shadow[:, index]
@@ -253,6 +249,11 @@ class GlobalReads:
                 continue
             for numbers, clusters, addresses, nbytes in reads.each:
                 yield numbers[clusters[0]], addresses - region.base, nbytes
+
+    def _folded(self, region: Region) -> np.ndarray | None:
+        if self._lists.get(region.base):
+            self._fold(region)
+        return self._shadows.get(region.base)
 
     def _fold(self, region: Region):
         """Put the list of an allocation into its shadow."""
