@@ -321,7 +321,8 @@ class Observer:
         for cluster in self.clusters:
             self._note_mixed_barriers(cluster)
         for i, found in enumerate(self.findings):
-            if self.mixed and found.kind == "race" and _lacks_barrier(found):
+            lacks = any(detail.startswith("missing: a barrier") for detail in found.details)
+            if self.mixed and found.kind == "race" and lacks:
                 details = *found.details, f"there is one: {self.mixed}"
                 self.findings[i] = replace(found, details=details)
 
@@ -333,7 +334,3 @@ class Observer:
     def _executed(self) -> list[Instr]:
         code, hits = self.machine.code, self.machine.hits
         return [op.ins for b, n in zip(code.structure, hits) if n for op in b.ops]
-
-
-def _lacks_barrier(finding: Finding) -> bool:
-    return any(detail.startswith("missing: a barrier") for detail in finding.details)

@@ -78,7 +78,8 @@ def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
         if not uses or uses[-1].complete:
             return Course([], Why("it is used without an initialisation in the run", step))
         if step.kind == kinds.LOOK:
-            phase = sum(not use.resets for use in uses[_last_reset(uses) :]) - 1
+            reset = max(i for i, use in enumerate(uses) if use.resets)
+            phase = sum(not use.resets for use in uses[reset:]) - 1
             if phase % 2 != step.parity:
                 seen[step.number] = uses[-2]
             continue
@@ -100,10 +101,6 @@ def _mbarrier(trace: Trace, steps: list[Step]) -> Course:
                     odd = Why("lanes of one instruction arrive in two phases", step)
                     uses[-1].signals.append(step)
     return Course(uses, odd)
-
-
-def _last_reset(uses: list[Use]) -> int:
-    return max(i for i, use in enumerate(uses) if use.resets)
 
 
 def _passed(uses: list[Use], use_of: dict[int, int], step: Step) -> Why | None:

@@ -72,7 +72,10 @@ def listed(steps: int, which: str, left_out: str, turns: list[str], ones: str) -
 
 def _told(order: list[Taken]) -> list[str]:
     telling = [taken for taken in order if not taken.quiet]
-    turns = [f"{who} executes {', '.join(what)}" for who, what in _turns(telling)]
+    turns = []
+    for who, some in groupby(telling, _who):  # as long as the same one goes on
+        what = ", ".join(f"{mnemonic(taken.ins)} at {line(taken.ins)}" for taken in some)
+        turns.append(f"{who} executes {what}")
     n = len(order) - len(telling)
     left_out = f" ({n} that nobody else can tell are left out)" if n else ""
     return listed(len(order), "the shortest order found", left_out, turns, "turns")
@@ -104,11 +107,3 @@ def _who(taken: Taken) -> str:
     if taken.lanes != FULL:
         name = f"{lanes_text(taken.lanes)} of {name}"
     return f"the {taken.name} of {name}" if taken.name else name
-
-
-def _turns(order: list[Taken]) -> list[tuple[str, list[str]]]:
-    """Who goes on, and by which instructions, as long as it is the same."""
-    return [
-        (who, [f"{mnemonic(taken.ins)} at {line(taken.ins)}" for taken in some])
-        for who, some in groupby(order, _who)
-    ]
