@@ -66,7 +66,8 @@ def whole(name: str, function: Callable) -> Callable:
             mode.inside = False
         given = [*filter(is_dense, tree_leaves((args, kwargs)))]
         again = functools.partial(function, *args, **kwargs)
-        mode.record(Operation(name, again, given, [], [*filter(is_dense, tree_leaves(result))]))
+        results = [*filter(is_dense, tree_leaves(result))]
+        mode.capture.take(Operation(name, again, given, [], results), None)
         return result
 
     return call
@@ -101,7 +102,7 @@ class Recording(TorchDispatchMode):
         self.capture.kept += fresh
         if written or fresh and name not in _NO_CONTENTS:
             again = functools.partial(func, *args, **kwargs)
-            self.record(Operation(f"torch.{name}", again, given, written, fresh))
+            self.capture.take(Operation(f"torch.{name}", again, given, written, fresh), None)
         return result
 
     def __enter__(self):
@@ -111,9 +112,6 @@ class Recording(TorchDispatchMode):
     def __exit__(self, *exception: Any) -> None:
         _recordings.clear()
         super().__exit__(*exception)
-
-    def record(self, operation: Operation) -> None:
-        self.capture.take(operation, None)
 
     def _on_gpu(self, args: tuple, kwargs: dict) -> bool:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, _T)]

@@ -47,27 +47,26 @@ def _filled(function: Callable, kinds: tuple[type, ...]):
 def _resized(resize, kinds: tuple[type, ...]):
     @functools.wraps(resize)
     def call(self, *args, **kwargs):
-        before = _nbytes(self) if type(self) in kinds else None
+        before = _memory(self)[1] if type(self) in kinds else None
         result = resize(self, *args, **kwargs)
-        if before is not None and _nbytes(self) > before:
+        if before is not None and _memory(self)[1] > before:
             _fill(self, before)
         return result
 
     return call
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and bytes of the memory of a dense tensor on the CPU; zeros of another."""
     with torch._C.DisableTorchFunctionSubclass():
-        dense = tensor.layout == torch.strided
-        return tensor.untyped_storage().nbytes() if dense else 0
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return 0, 0
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
 
 
 def _fill(tensor: torch.Tensor, start: int) -> None:
-    """Fill the memory of a tensor from byte `start` on, if it is dense and on the CPU."""
-    with torch._C.DisableTorchFunctionSubclass():
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            return
-        storage = tensor.untyped_storage()
-        address, nbytes = storage.data_ptr(), storage.nbytes()
+    """Fill the memory of a tensor from byte `start` on."""
+    address, nbytes = _memory(tensor)
     if nbytes:
         fill(np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)), start)
