@@ -65,6 +65,10 @@ class PackedLaunch:
     params: bytes
     relocations: tuple[Relocation, ...]
 
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.grid, self.block, self.cluster, self.smem)
+
     def relocated(self, addresses: list[int]) -> bytes:
         """The parameters for tensors, and after them buffers, at these addresses."""
         return relocated(self.params, self.relocations, addresses)

@@ -20,19 +20,17 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-from b200 import records
 from b200.chip.launch import Shape
 from b200.command_line import Parser
 from hopper.byte_tensormaps import four_bit_maps
 from hopper.pack import Pack, load
 from hopper.rewrite import without_releases, without_tensor_core
 from hopper.run import HopperKernel, Image
-from hopper.this_gpu import describe, made_by
+from hopper.side_by_side import cold_inputs
+from hopper.this_gpu import describe, write
 from hopper.timing import between_events, graph_us
 from hopper.toolchain import DEVICE, with_nvrtc
 
-L2_BYTES = 60 << 20
-COLD_BYTES = 8 * L2_BYTES  # inputs that take turns
 SPECIFIED_GB_S = 4800  # NVIDIA H200 data sheet
 READ_SHAPE = (2, 512)  # CTAs a multiprocessor and their threads, of the kernel that only reads
 
@@ -59,31 +57,21 @@ class Measured:
 
 def measure(pack: Pack, name: str, copy_gb_s: float) -> Measured:
     """Time the loads of a pack's first launch."""
-    import torch
-
-    launch = pack.launches[0]
-    shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
-    sizes, read = pack.sizes, pack.read_bytes
-    copies = max(2, -(-COLD_BYTES // read))
-    sets = [
-        [torch.randint(0, 256, (n,), dtype=torch.uint8, device="cuda") for n in sizes]
-        for _ in range(copies)
-    ]
-    params = [launch.relocated([t.data_ptr() for t in tensors]) for tensors in sets]
+    launch, read = pack.launches[0], pack.read_bytes
+    kept, params = cold_inputs(pack)
     us, text = [], pack.programs[launch.program]
     four_bit = four_bit_maps(launch.params, text, launch.kernel)
     for rewrite in (without_tensor_core, without_releases):
         rewrite = partial(rewrite, four_bit=four_bit, cluster=prod(launch.cluster))
         kernel = HopperKernel(text, launch.kernel, rewrite)
-        run = kernel.prepared(shape)
-        us.append(graph_us(lambda i, run=run: run(params[i % copies])))
-    read_us, gb_s = read_time(read, copies), read / us[0] / 1e3
-    clusters = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        run = kernel.prepared(launch.shape)
+        us.append(graph_us(lambda i, run=run: run(params[i % len(params)][0])))
+    read_us, gb_s = read_time(read, len(kept)), read / us[0] / 1e3
     return Measured(
         name,
         pack.case,
-        shape.ctas,
-        clusters,
+        launch.shape.ctas,
+        prod(launch.cluster),
         read,
         us[0],
         us[1],
@@ -140,14 +128,8 @@ def main(argv: list[str]) -> int:
             flush=True,
         )
     if arguments.out:
-        written = {
-            "made_by": made_by(machine),
-            "machine": machine,
-            "copy_gb_s": copy,
-            "specified_gb_s": SPECIFIED_GB_S,
-            "measured": [asdict(m) for m in found],
-        }
-        records.write(arguments.out, written)
+        rates = {"copy_gb_s": copy, "specified_gb_s": SPECIFIED_GB_S}
+        write(arguments.out, machine, **rates, measured=[asdict(m) for m in found])
     return 0
 
 

@@ -14,13 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from b200 import records
-from b200.chip.launch import Shape
 from b200.command_line import Parser
 from hopper.errors import HopperError
 from hopper.pack import Pack, digest, load, storages
 from hopper.run import HopperKernel, require_gpu
-from hopper.this_gpu import describe, made_by
+from hopper.this_gpu import describe, write
 
 LARGEST_KEPT = 1 << 20
 
@@ -82,8 +80,7 @@ def run(
             tensor.copy_(contents)
         start = time.perf_counter()
         for launch, kernel in zip(pack.launches, kernels, strict=True):
-            shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
-            kernel.launch(shape, launch.relocated(addresses))
+            kernel.launch(launch.shape, launch.relocated(addresses))
         result.seconds.append(round(time.perf_counter() - start, 4))
         outputs.append(tuple(digest(t) for t in tensors))
     result.outputs = {i: d for i, d in enumerate(outputs[0]) if d != pack.digests[i]}
@@ -168,10 +165,7 @@ def main(argv: list[str], cases: Cases | None = None) -> int:
         results.append(result)
         print(_line(result), flush=True)
         if arguments.out:
-            machine = describe()
-            written = {"made_by": made_by(machine), "machine": machine}
-            written |= {"results": [asdict(r) for r in results]}
-            records.write(arguments.out, written)
+            write(arguments.out, describe(), results=[asdict(r) for r in results])
     return 0 if all(r.status == "pass" for r in results) else 1
 
 

@@ -24,8 +24,6 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-from b200 import records
-from b200.chip.launch import Shape
 from b200.command_line import Parser, writable
 from b200.occupancy import ctas_per_sm
 from hopper import toolchain
@@ -34,7 +32,7 @@ from hopper.pack import Pack, load
 from hopper.rewrite import Retargeted, loads_and_epilogue
 from hopper.run import HopperKernel, carried_over, facts_of, places_of, require_gpu
 from hopper.run_pack import buffers_of
-from hopper.this_gpu import describe, made_by
+from hopper.this_gpu import describe, write
 from hopper.timing import between_events, captured
 
 COLD_BYTES = 8 * (60 << 20)  # of inputs that take turns: eight times the L2 of an H200
@@ -91,27 +89,34 @@ def rewritten(pack: Pack, number: int) -> Retargeted:
     return found
 
 
-def prepared(pack: Pack) -> Callable[[int], None]:
-    """A function that makes call number i on its own cold inputs. Raises HopperError."""
+def cold_inputs(pack: Pack, most: int | None = None) -> tuple[list, list[list[bytes]]]:
+    """Sets of random tensors, at most so many, that together exceed the L2, and for each the
+    parameters of the pack's launches.
+    """
     import torch
 
-    kernels = []
-    for number, launch in enumerate(pack.launches):
-        text = pack.programs[launch.program]
-        kernel = HopperKernel(text, launch.kernel, rewritten(pack, number))
-        shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem)
-        kernels.append((launch, kernel.prepared(shape)))
+    random = partial(torch.randint, 0, 256, dtype=torch.uint8, device="cuda")
     copies = max(2, -(-COLD_BYTES // max(pack.read_bytes, 1)))
     kept, params = [], []
-    for _ in range(min(copies, CALLS)):
-        random = partial(torch.randint, 0, 256, dtype=torch.uint8, device="cuda")
+    for _ in range(min(copies, most or copies)):
         tensors = [random((n,)) for n in pack.sizes]
         kept.append((tensors, buffers := buffers_of(pack, tensors)))
         addresses = [t.data_ptr() for t in (*tensors, *buffers)]
         params.append([launch.relocated(addresses) for launch in pack.launches])
+    return kept, params
+
+
+def prepared(pack: Pack) -> Callable[[int], None]:
+    """A function that makes call number i on its own cold inputs. Raises HopperError."""
+    kernels = []
+    for number, launch in enumerate(pack.launches):
+        text = pack.programs[launch.program]
+        kernel = HopperKernel(text, launch.kernel, rewritten(pack, number))
+        kernels.append(kernel.prepared(launch.shape))
+    kept, params = cold_inputs(pack, CALLS)
 
     def call(i: int, keep=kept) -> None:
-        for (_, run), data in zip(kernels, params[i % len(params)], strict=True):
+        for run, data in zip(kernels, params[i % len(params)], strict=True):
             run(data)
 
     return call
@@ -220,8 +225,7 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join([what, *(one.line(width) for one in results)]), flush=True)
         found.append({"what": what, "contestants": [asdict(one) for one in results]})
         if options.out:
-            written = {"made_by": made_by(machine), "machine": machine, "contests": found}
-            records.write(options.out, written)
+            write(options.out, machine, contests=found)
     if len(found) > 1:
         print("\n".join(_means(found)))
     return status

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
+from pathlib import Path
 from typing import Any
 
-from b200 import checkout
+from b200 import checkout, records
 
 
 def describe() -> dict[str, Any]:
@@ -37,6 +38,11 @@ def made_by(machine: dict[str, Any]) -> dict[str, str]:
     "+" where it was changed; "" outside of one. machine: as `describe` has it.
     """
     return {"device": machine["device"], "commit": checkout.commit(checkout.PACKAGE)}
+
+
+def write(path: Path, machine: dict[str, Any], **found: Any) -> None:
+    """Keep what was found here, with what made it."""
+    records.write(path, {"made_by": made_by(machine), "machine": machine, **found})
 
 
 def _driver_release() -> str:

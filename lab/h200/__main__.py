@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from b200 import records
 from b200.command_line import USAGE, Parser
 from hopper.errors import HopperError
 from hopper.run import require_gpu
-from hopper.this_gpu import describe, made_by
+from hopper.this_gpu import describe, write
 
 RIGS = (
     *("chain", "clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "sharing"),
@@ -65,9 +64,7 @@ def main(argv: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return USAGE
     if options.out:
-        machine = describe()
-        found = {"made_by": made_by(machine), "machine": machine, "results": results}
-        records.write(options.out, found)
+        write(options.out, describe(), results=results)
     return 0
 
 

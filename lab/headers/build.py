@@ -10,11 +10,12 @@ from pathlib import Path
 
 from lab.headers.programs import INCLUDES, Call, device_kernel, host_function
 
-ARCHITECTURE = "sm_100a"
+ARCHITECTURE = "-arch=sm_100a"
+TO_PTX = ("-ptx", ARCHITECTURE)
 _ERROR = re.compile(r"^\S+?\((\d+)\): error: (.*)$", re.MULTILINE)
 
 
-def _nvcc(nvcc: Path, source: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def compiled(nvcc: Path, source: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [str(nvcc), "-w", "-Xcudafe", "--error_limit=9999", *options, str(source)]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -31,7 +32,7 @@ def include_folder(nvcc: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "one.cu")
         source.write_text("#include <cuda_fp16.h>\n")
-        done = _nvcc(nvcc, source, "-E")
+        done = compiled(nvcc, source, "-E")
     found = re.search(r'^# \d+ "([^"]+)/cuda_fp16\.h"', done.stdout, re.MULTILINE)
     if done.returncode or found is None:
         raise ChildProcessError(f"{nvcc} finds no cuda_fp16.h: {done.stderr.strip()[:500]}")
@@ -51,7 +52,7 @@ def _without_errors(
             lines.append(texts[name])
             owners += [name] * texts[name].count("\n")
         source.write_text("".join(lines))
-        done = _nvcc(nvcc, source, *options)
+        done = compiled(nvcc, source, *options)
         if done.returncode == 0:
             return refused
         first = INCLUDES.count("\n") + 1
@@ -66,8 +67,7 @@ def device(nvcc: Path, folder: Path, calls: Mapping[str, Call]) -> tuple[str, di
     """(PTX of a kernel for each call, what nvcc says of calls that it does not take)."""
     ptx = folder / "kernels.ptx"
     texts = {name: device_kernel(call, name) for name, call in calls.items()}
-    options = ("-ptx", f"-arch={ARCHITECTURE}", "-o", str(ptx))
-    refused = _without_errors(nvcc, folder / "kernels.cu", texts, options)
+    refused = _without_errors(nvcc, folder / "kernels.cu", texts, (*TO_PTX, "-o", str(ptx)))
     return ptx.read_text(), refused
 
 
@@ -76,5 +76,5 @@ def host(nvcc: Path, folder: Path, calls: Mapping[str, Call]) -> tuple[Path, dic
     library = folder / "host.so"
     texts = {name: host_function(call, name) for name, call in calls.items()}
     options = ("-shared", "-O1", "-Xcompiler", "-fPIC,-ffp-contract=off", "-o", str(library))
-    refused = _without_errors(nvcc, folder / "host.cu", texts, (f"-arch={ARCHITECTURE}", *options))
+    refused = _without_errors(nvcc, folder / "host.cu", texts, (ARCHITECTURE, *options))
     return library, refused

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,15 +60,16 @@ def _expected(call: Call, given: judge.Words, host, name: str) -> judge.Expected
 
 def declared(nvcc: Path, folder: Path, chosen: Sequence[Function]) -> list[Row]:
     """A row for each declaration. folder: for what is compiled. Raises ChildProcessError."""
-    rows = [Row(_page(f), f.signature, "not tried", said=why_untried(f)) for f in chosen]
-    rows = [row for row in rows if row.said]
+
+    def left(function: Function, said: str, verdict: str = "not tried") -> Row:
+        return Row(_page(function), function.signature, verdict, said=said)
+
+    rows = [left(f, why) for f in chosen if (why := why_untried(f))]
     calls = {f"k{n}": call_of(f) for n, f in enumerate(chosen) if not why_untried(f)}
     if not calls:
         return rows
     ptx, refused = build.device(nvcc, folder, calls)
-    for name, said in refused.items():
-        call = calls[name]
-        rows.append(Row(_page(call.function), call.name, "not tried", said=f"nvcc: {said}"))
+    rows += [left(calls[name].function, f"nvcc: {said}") for name, said in refused.items()]
     tried = {name: call for name, call in calls.items() if name not in refused}
     on_host = {name: call for name, call in tried.items() if call.function.on_host}
     library, absent = build.host(nvcc, folder, on_host)
@@ -78,14 +78,12 @@ def declared(nvcc: Path, folder: Path, chosen: Sequence[Function]) -> list[Row]:
         given = judge.arrays(call)
         found = judge.run(gpu, ptx, name, given)
         if isinstance(found, str):
-            rows.append(Row(_page(call.function), call.name, "refused", said=found))
+            rows.append(left(call.function, found, "refused"))
             continue
         has_host = name in on_host and name not in absent
         expected = _expected(call, given, host if has_host else None, name)
-        if expected is None:
-            rows.append(Row(_page(call.function), call.name, "not tried", said="no oracle"))
-        else:
-            rows.append(_judged(call, given, found, expected))
+        judged = expected and _judged(call, given, found, expected)
+        rows.append(judged or left(call.function, "no oracle"))
     return rows
 
 
@@ -118,10 +116,7 @@ def _by_hand(nvcc: Path, folder: Path, programs: Sequence[Program], of_cub: bool
     source, ptx = folder / "groups.cu", folder / "groups.ptx"
     head = groups.HEAD + (groups.CUB if of_cub else "")
     source.write_text(head + "".join(program.kernel() for program in programs))
-    options = ("-w", "-std=c++17", f"-arch={build.ARCHITECTURE}", "-ptx", "-o", str(ptx))
-    done = subprocess.run(
-        [str(nvcc), *options, str(source)], capture_output=True, text=True, check=False
-    )
+    done = build.compiled(nvcc, source, "-std=c++17", *build.TO_PTX, "-o", str(ptx))
     if done.returncode:
         raise ChildProcessError(f"nvcc: {(done.stderr or done.stdout).strip()[:2000]}")
     gpu, text = Gpu(), ptx.read_text()

@@ -11,12 +11,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from b200.chip.launch import Shape
 from b200.command_line import Parser
 from hopper import toolchain
 from hopper.errors import HopperError
@@ -57,7 +56,7 @@ def launch_of(pack: Pack) -> PackedLaunch:
 
 def calls_of(pack: Pack, launch: PackedLaunch) -> Callable[[bytes], None]:
     """What enqueues a call with these parameters; it may start before the one before has ended."""
-    shape = Shape(launch.grid, launch.block, launch.cluster, launch.smem, dependent=True)
+    shape = replace(launch.shape, dependent=True)
     text = pack.programs[launch.program]
     program = retarget(text, toolchain.device_functions())
     copies = [HopperKernel(text, launch.kernel, program).prepared(shape) for _ in range(COPIES)]
