@@ -12,6 +12,7 @@ the exit status of the command, negative for a signal.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import importlib.util
@@ -30,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from b200.chip import tensors
+from b200.host.cuda.errors import BuildError
+from b200.host.cuda.toolkit import find_toolkit
 from b200.isa import grammar
 from tests import ROOT
 
@@ -198,6 +201,8 @@ def main() -> None:
     there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
     import_all((*IMPORTED, *sorted(of_features()), *there))
     grammar.table()  # read once, as the modules are
+    with contextlib.suppress(BuildError):
+        find_toolkit()  # asked once, where a command looks for it at the same place
     tensors.set_apart()  # so that a collection in a fork does not write to, and so copy, what is shared
     for line in sys.stdin:
         print(_status(json.loads(line)), flush=True)

@@ -20,12 +20,13 @@ BLOCK = re.compile(r"^```\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)^```", re.DOTA
 CASES = [(found["command"], found["output"]) for found in BLOCK.finditer(PAGE.read_text())]
 LEFT_OUT = "..."
 # Commands that run with the sweeps. The first three model kernels at full size; what compare and profile
-# say is in tests/harness and tests/b200/clock, too. The last stands beside the same of another step.
+# say is in tests/harness and tests/b200/clock, too. The last two stand beside the same of another step.
 LONG = (
     "eval.py profile gemm",
     "compare submission.py docs/examples/gemm_mended.py",
     "compare submission.py docs/examples/gemm_fast.py",
     "run --time docs/examples/steps/gemm_1.cu",
+    "run --time docs/examples/gemm_fast.cu",
 )
 STEPS = ("gemm_mended.py", "steps/gemm_1.py", "steps/gemm_2.py", "steps/gemm_3.py", "gemm_fast.py")
 VERSIONS_APART = 0.03  # of a modelled time, between the PTX of two versions of the CuTe DSL

@@ -40,7 +40,7 @@ def ring(threads: int, stages: int) -> str:
     "stages, measured",
     [
         (1, 1.352),
-        (2, 2.486),
+        pytest.param(2, 2.486, marks=pytest.mark.slow),
         pytest.param(4, 4.234, marks=pytest.mark.slow),
         pytest.param(8, 5.699, marks=pytest.mark.slow),
     ],

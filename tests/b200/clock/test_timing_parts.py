@@ -27,7 +27,7 @@ def sums(threads: int) -> str:
     )
 
 
-@pytest.mark.parametrize("warps", [1, 3])
+@pytest.mark.parametrize("warps", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_ctas_of_few_warps_take_all_sub_cores(warps):
     """Four CTAs of w warps on each SM take as long as w CTAs of four warps; a quarter of a chip
     shows it, as all SMs do the same.

@@ -14,9 +14,12 @@ import torch
 
 import b200
 from b200.compiled.command import python_library
+from b200.host.cuda import build
+from b200.host.cuda.cache import cache_folder
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.setup_extension import cuda_extension, is_ours
 from b200.host.cuda.sources import on_cpu
+from b200.host.cuda.toolkit import find_toolkit
 from tests import ROOT
 from tests.b200.host.cuda.support import needs, needs_nvcc
 
@@ -173,6 +176,17 @@ def test_a_build_that_is_another_process_has_it_under_exec(project):
     assert done.returncode == 0, done.stdout + done.stderr
     built = list((project / "b").rglob("_C.so"))
     assert len(built) == 1 and is_ours(str(built[0]))
+
+
+@needs_nvcc
+def test_what_exec_puts_into_the_environment_compiles_nothing_anew(monkeypatch):
+    """Other headers of the program's own do."""
+    request, toolkit, names = build.Request("e", ()), find_toolkit(), []
+    ours = cache_folder() / "kit-0" / "include_more"
+    for places in ("", f"{ours}", "/mine", f"{ours}:/mine"):
+        monkeypatch.setenv("CPATH", places)
+        names.append(build._key(request, toolkit))
+    assert names[0] == names[1] != names[2] == names[3]
 
 
 def test_what_a_setup_cannot_have_is_refused_by_its_name():
