@@ -125,12 +125,12 @@ class Agent:
         clock = self.clock
         return component < clock.shape[1] and clock[row, component] >= step
 
-    def waited_for(self, stream: Stream, step: int) -> None:
-        """The warp has waited for the operations to `step` of one of its own streams."""
+    def waited_for(self, stream: Stream, step: int, lanes: int = FULL) -> None:
+        """Lanes have waited for the operations to `step` of one of the warp's own streams."""
         at = stream.component
         known = int(self.clock[HB, at]) if at < self.clock.shape[1] else 0
         if step > known:
-            stream.told.append(Told(known, step, self.turn, self.now()))
+            stream.told.append(Told(known, step, self.turn, self.now(), lanes))
         self.learn(at, step)
 
     def learn(self, component: int, step: int) -> None:

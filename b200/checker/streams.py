@@ -20,13 +20,14 @@ NEVER = 1 << 30  # step of an operation whose completion nothing signals yet
 
 class Told(NamedTuple):
     """A wait of a warp that has told it that operations of a stream are complete: those after step
-    `known`, to step `done`. turn, epoch: of the warp then.
+    `known`, to step `done`. turn, epoch: of the warp then. lanes: those that have waited.
     """
 
     known: int
     done: int
     turn: int
     epoch: int
+    lanes: int
 
 
 @dataclass(slots=True, eq=False)

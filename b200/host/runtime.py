@@ -34,6 +34,10 @@ _ATTRIBUTE_DEPENDENT = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 _ATTRIBUTE_BYTES = 72  # sizeof(cudaLaunchAttribute)
 # cudaLaunchConfig_t: grid, block, dynamic bytes, queue, address and number of attributes
 _CONFIG = "<6I3QI"
+ANOTHER_QUEUE = (
+    "what it polls may be written by work of another queue, which begins here only when this launch"
+    " has ended; if none writes it, it is a deadlock:"
+)
 
 
 class Runtime:
@@ -162,6 +166,8 @@ class Runtime:
                 done = self._carry_out(launch, queue)
             except EmulatorError as error:
                 _say_assert(error)
+                if self.queues.several and is_poll_of_global_memory(error):
+                    raise EmulatorError("unsupported", f"{ANOTHER_QUEUE}\n{error}") from None
                 raise
             if self.recording is not None and queue is not None:
                 self.recording.missed(done, queue)
@@ -243,6 +249,11 @@ class Runtime:
         if self.refused is not None:
             refused, self.refused = self.refused, None
             raise raised(refused) from None
+
+
+def is_poll_of_global_memory(error: EmulatorError) -> bool:
+    """Whether a launch hangs as a warp of it polls global memory (chip/hang.py)."""
+    return error.kind == "deadlock" and "polls global memory" in str(error)
 
 
 def _say_assert(error: EmulatorError) -> None:

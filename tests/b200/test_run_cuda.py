@@ -121,6 +121,16 @@ int main(int, char** argv) {
     case 'f': std::thread([=] { store<<<1, 1>>>(x + 1000000, 1); cudaDeviceSynchronize(); }).join();
     case 'a': std::thread([=] { cudaArray_t a; cudaMallocArray(&a, nullptr, 1, 1); }).join();
     case 'h': wait<<<1, 1>>>(shared); *shared = 1; break;
+    case 'p': case 'q': {  // polls what nobody writes, or another queue does
+      int* flag;
+      cudaMalloc(&flag, 4);
+      cudaMemset(flag, 0, 4);
+      cudaStream_t one = 0, other = 0;
+      if (argv[1][0] == 'q') cudaStreamCreate(&one), cudaStreamCreate(&other);
+      wait<<<1, 1, 0, one>>>(flag);
+      if (argv[1][0] == 'q') store<<<1, 1, 0, other>>>(flag, 1);
+      break;
+    }
     case 'r': {
       int got = 0;
       count<<<1, 1>>>(x, 3);
@@ -170,6 +180,8 @@ int main(int, char** argv) {
             1,
             "The host shares this memory, and here it goes on only when a launch has ended",
         ),
+        ("queue", 1, "unsupported: what it polls may be written by work of another queue"),
+        ("poll", 1, "b200 run: deadlock: no warp can proceed in wait"),
         ("recursion", 1, "the call of down (it calls itself, or is not in the PTX) is not in the"),
         ("managed", 0, ""),
         ("not called", 0, "b200: count"),

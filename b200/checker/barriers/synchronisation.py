@@ -281,7 +281,7 @@ def wait_group(call: Call[e.WaitsForGroups], warp: CheckedFragment, mask: int, n
         if call.effect.everything:
             stream.commit()
         stream.waits.append((n, len(stream.marks), call.ins, agent.epoch))
-        agent.waited_for(stream, stream.complete_but(n))
+        agent.waited_for(stream, stream.complete_but(n), mask)
 
 
 def _used_again(

@@ -16,6 +16,7 @@ from b200.checker.accesses import Record
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.memory.lane_release_rule import APART, IN_STEP
+from b200.checker.memory.lane_sync import lanes_of
 from b200.checker.memory.shadow import EVERY, SHUFFLED
 from b200.checker.words import place
 from b200.chip.describe import mnemonic
@@ -77,6 +78,40 @@ def shared(
             *((APART,) if new.agent.in_groups is not None else ()),
             *((why,) if in_step else ()),
             "missing: bar.warp.sync (__syncwarp) between the two",
+            of=(new, old),
+            severity=PORTABILITY if in_step else ERROR,
+        )
+
+
+def sent(
+    rules: SharedRules, new: Record, numbers: tuple, index: np.ndarray | slice, lanes, at: tuple
+) -> None:
+    """Report a store over the source of a copy of the warp's own, by lanes that have not waited for
+    it: the wait of another lane is that lane's alone (PTX ISA 9.7.9.25.3.3).
+    """
+    agent = new.agent
+    for number in numbers:
+        old = rules.state.records[number] if number else None
+        if old is None or old.agent is not agent or old.kind not in ("bulk_store", "tma_store"):
+            continue
+        own = (s for s in agent.streams.values() if s.component == old.component)
+        told = next((s.told_of(old.step) for s in own), None)
+        if told is None or told.turn != new.turn:
+            continue
+        places = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+        cells = rules.shadow.copied[places >> 2]
+        others = lanes_of(lanes, cells, number, agent.in_step) & ~told.lanes
+        if not others:
+            continue
+        in_step = not told.lanes & ~agent.in_step
+        rules.report(
+            "race",
+            f"{words.thing(new)} overwrites what another lane of the warp has just sent, "
+            "without bar.warp.sync",
+            *words.conflict(new, old, place(rules.cta, *at)),
+            f"waited for by {lanes_text(told.lanes)}; this access is by {lanes_text(others)}",
+            *((OWN,) if in_step else ()),
+            "missing: bar.warp.sync (__syncwarp) between the wait and this access",
             of=(new, old),
             severity=PORTABILITY if in_step else ERROR,
         )

@@ -301,6 +301,8 @@ class SharedRules:
                 copied = cells is shadow.written
                 numbers = self._copies(index) if copied else distinct(cells[granules(index)])
                 self._conflict(new, numbers, at, how)
+                if cells is shadow.copied and new.kind == "generic":
+                    between_lanes.sent(self, new, numbers, index, lanes, at)
         if shadow.stored_in.meet(first, last):
             stored = shadow.stored[index]
             same = self._same_values(new, index, stored)

@@ -308,7 +308,8 @@ CASES: list[tuple[str, e.Effect]] = [
     ),
     ("fence.proxy.async;", e.FencesProxy(shared=True, far=True)),
     ("fence.proxy.async.global;", e.FencesProxy(shared=False, far=True)),
-    ("fence.proxy.async.shared::cta;", e.FencesProxy(shared=True, far=False)),
+    ("fence.proxy.async.shared::cta;", e.FencesProxy(shared=True, far=False, own=True)),
+    ("fence.proxy.async.shared::cluster;", e.FencesProxy(shared=True, far=False)),
     ("fence.proxy.alias;", e.FencesProxy(shared=False, far=False)),
     (
         "fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;",
