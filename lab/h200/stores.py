@@ -67,8 +67,9 @@ def results() -> rig.Results:
             size, shape = ctas * STEP * steps, rig.row(ctas, 128)
             image = rig.image_of(kernel(pattern, ctas, steps), shape)
             turns, each = max(2, POOL // size), 2 * size if pattern == "lone halves" else size
-            data, out = rig.room(turns * each).data_ptr(), rig.zeros(ctas)
-            params = [struct.pack("<QQ", out.data_ptr(), data + i * each) for i in range(turns)]
+            data, out = rig.room(turns * each), rig.zeros(ctas)
+            at = [data.data_ptr() + i * each for i in range(turns)]
+            params = [struct.pack("<QQ", out.data_ptr(), place) for place in at]
             us = graph_us(lambda i: image.enqueue(shape, params[i % turns]))  # noqa: B023
             of = {"pattern": pattern, "ctas": ctas, "nbytes": size}
             yield of | {"us": us, "clk": out.double().mean().item()}
