@@ -160,7 +160,7 @@ def test_a_clock_that_decides_over_a_barrier():
     assert said == INCOMPLETE and any("globaltimer" in reason for reason in why)
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, pytest.param(2000, marks=pytest.mark.slow)])
 def test_no_verdict_is_false(first):
     seen = list(islice(judge(first), SAMPLE))
     assert [judged for judged in seen if judged.false] == []
