@@ -19,18 +19,13 @@ from dataclasses import dataclass, field
 from b200.checker.endless_looks import may_end
 from b200.checker.saturating_counts import comes_to_rest
 from b200.effects import Loads, Sleeps, WaitsForPhase
-from b200.program.analysis import EXIT, Block, Op, post_dominators
+from b200.program.analysis import EXIT, Block, Op, post_dominators, reachable
 
 
 def region(blocks: list[Block], meets: list[int], block: Block) -> set[int]:
     """The blocks whose execution a block's branch decides over: up to where its ways meet."""
-    stop, found, work = meets[block.index], set(), list(block.successors)
-    while work:
-        index = work.pop()
-        if index not in (EXIT, stop) and index not in found:
-            found.add(index)
-            work += blocks[index].successors
-    return found
+    stop = meets[block.index]
+    return set().union(*(reachable(blocks, first, stop) for first in block.successors))
 
 
 def is_look(op: Op) -> bool:
