@@ -1,7 +1,7 @@
 """python -m lab h200 NAME [--out FILE]: a rig of this folder, on an H200.
 
-The names: chain, clusters, dependent, depth, ingest, launch, memory, mixed, sharing, stores,
-written; code_cost, fence_cost, issue_cost, load_cost.
+The names: chain, clusters, dependent, depth, ingest, launch, memory, mixed, replays, sharing,
+stores, written; code_cost, fence_cost, issue_cost, load_cost.
 
 A rig is a module. `results` measures and gives a row after the other; its docstring says what they
 are.
@@ -21,8 +21,8 @@ from hopper.run import require_gpu
 from hopper.this_gpu import describe, write
 
 RIGS = (
-    *("chain", "clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "sharing"),
-    *("stores", "written"),
+    *("chain", "clusters", "dependent", "depth", "ingest", "launch", "memory", "mixed", "replays"),
+    *("sharing", "stores", "written"),
     *("code_cost", "fence_cost", "issue_cost", "load_cost"),
 )
 

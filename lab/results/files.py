@@ -58,6 +58,7 @@ CALIBRATED = {
 H200 = "an H200"
 RIGS = (
     *("chain", "clusters", "code", "depth", "fences", "ingest", "issue", "last-round", "launch"),
+    "replays",
     *(
         "loads",
         "memory",

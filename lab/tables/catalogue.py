@@ -305,6 +305,7 @@ TABLES = {
         for name, rig, render in (
             ("fences", "fence_cost", runs.fences),
             ("chain", "chain", runs.chain),
+            ("replays", "replays", runs.replays),
             ("loads", "load_cost", runs.loads),
         )
     },

@@ -112,6 +112,19 @@ def chain(record: dict) -> str:
     return markdown.filled(columns, record["results"])
 
 
+def replays(record: dict) -> str:
+    four = [r for r in record["results"] if r["ctas"] == 4]
+    plain, once = ([r for r in four if r["load"].endswith(".cs") == cs] for cs in (False, True))
+    columns = {
+        "read a call, of the L2": "{share:.0%}",
+        "the same again": "{again_us:.1f}",
+        "... with `.cs`": "{once_us:.1f}",
+        "other memory": "{cold_us:.1f}",
+    }
+    rows = ({**a, "once_us": b["again_us"]} for a, b in zip(plain, once))
+    return markdown.filled(columns, rows)
+
+
 def loads(record: dict) -> str:
     one, four = ([r for r in record["results"] if r["warps"] == n] for n in (1, 4))
     columns = {

@@ -9,7 +9,6 @@ import pytest
 
 from b200.clock import call_time
 from b200.clock.constants import BY_NAME, Constants
-from lab.h200.dependent_model import QUEUE_MORE_US
 from lab.tables import others
 from tests import ROOT
 
@@ -28,11 +27,10 @@ def test_what_cupti_adds_is_what_an_h100_shows():
 
 
 def test_each_time_is_the_kernel_as_its_kind_of_timing_shows_it():
-    """CUPTI: 0.8 us in place of the 0.3 before the first CTA; a graph: a gap of 1.2 us."""
+    """CUPTI: 0.8 us in place of the 0.3 before the first CTA; a replay: the gap of a queue."""
     c = Constants.make()
     assert call_time.as_cupti_shows_us(3.0, c) == pytest.approx(3.5)
-    assert 3.0 + c.launch_gap_us - QUEUE_MORE_US == pytest.approx(4.2)
-    more = {"CUPTI": 0.5, "graph replay": 1.2}
+    more = {"CUPTI": 0.5, "graph replay": c.launch_gap_us}
     for k in KERNELS:
         assert k["modelled_us"] - k["kernel_us"] == pytest.approx(more[k["timing"]], abs=0.011)
 
