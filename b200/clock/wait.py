@@ -180,8 +180,10 @@ def _mbarrier_wait(ins: Instr, run: Run):
         done = run(warp, mask, address, *rest)
         c = warp.clock.constants
         if done:
-            lanes = address[as_bools(mask & done)] if isinstance(address, np.ndarray) else [address]
-            passed = {barrier_at(warp, int(at)) for at in lanes}
+            lanes = [address]
+            if isinstance(address, np.ndarray):
+                lanes = dict.fromkeys(address[as_bools(mask & done)].tolist())
+            passed = [barrier_at(warp, int(at)) for at in lanes]
             barrier, wake = max(passed, key=attrgetter("time")), c.mbarrier_wake
             if warp.woken_by is barrier:
                 wake = c.mbarrier_asleep if warp.mask == warp.live else c.mbarrier_asleep_parted

@@ -153,10 +153,13 @@ def mbarrier_wait(ins: Instr) -> Run:
 
     def run_lanes(warp: Fragment, mask: int, address: LaneValues, phase: LaneValues):
         address, phase = lanes_of(address, np.uint64), lanes_of(phase, np.uint64)
-        done, waiting = 0, {}
+        places, phases = address.tolist(), phase.tolist()
+        done, waiting, found = 0, {}, {}
         for i in active(mask):
-            barrier = find(warp, int(address[i]))
-            if barrier.phase != int(phase[i]) >> shift & 1:
+            barrier = found.get(places[i])
+            if barrier is None:
+                barrier = found[places[i]] = find(warp, places[i])
+            if barrier.phase != phases[i] >> shift & 1:
                 done |= 1 << i
             else:
                 waiting[barrier.offset] = barrier
