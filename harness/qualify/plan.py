@@ -21,7 +21,7 @@ STEPS = {
     "true": "Is the clock true?",
 }
 TEST_LIMIT = {"emulator": 900, "cuda": 60, "hopper": 180}  # seconds a case
-REHEARSED_LIMIT = {"emulator": 90, "hopper": 30}
+REHEARSED_LIMIT = {"emulator": 45, "hopper": 30}
 MOST_TESTS = 8  # at a time on a GPU
 
 

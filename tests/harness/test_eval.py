@@ -236,11 +236,15 @@ def test_text_for_a_person(run_eval, stand_in):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inputs", task.INPUT_KINDS)
-def test_the_submission_on_random_shapes(run_eval, inputs):
-    done = run_eval("test", "--random", "5", "--inputs", inputs, "--json", *EMULATED, limit=1200)
+@pytest.mark.parametrize("inputs, seed", zip(task.INPUT_KINDS, ("101", "24", "83")))
+def test_the_submission_on_random_shapes(run_eval, inputs, seed):
+    """Other shapes for each kind. Of the seeds to 120 these have the most pairs of settings among
+    the configurations that are picked: 118, in nine kernels.
+    """
+    asked = ("--random", "2", "--seed", seed, "--inputs", inputs, "--json", *EMULATED)
+    done = run_eval("test", *asked, limit=1200)
     wrong = [record for record in done.records if record["status"] != "pass"]
-    assert len(done.records) == 20 and not wrong, wrong
+    assert len(done.records) == 8 and not wrong, wrong
 
 
 @pytest.mark.cuda

@@ -204,13 +204,13 @@ def test_a_cluster_that_is_not_there(fork_server, submission, tmp_path):
 def test_a_worker_that_is_killed_half_way(run_eval, submission, tmp_path):
     """Two workers, one killed for good: every configuration is there once, with the same times."""
     pytest.importorskip("distributed")
-    given = ["tune", "gemm", "--submission", submission(sleep=2.0), "-n", "4", "--json", *EMULATED]
+    given = ["tune", "gemm", "--submission", submission(sleep=0.5), "-n", "2", "--json", *EMULATED]
     for m in (8, 16):
         given += ["--case", CASE.replace("m: 8", f"m: {m}")]
-    alone = run_eval(*given, limit=900)
     address = f"tcp://127.0.0.1:{_free_port()}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    logs = [open(tmp_path / f"{i}.log", "w") for i in range(3)]
+    paths = [tmp_path / f"{i}.log" for i in range(3)]
+    logs = [open(path, "w") for path in paths]
     started = [
         subprocess.Popen(
             [sys.executable, "-m", f"distributed.cli.dask_{kind}", *more],
@@ -229,7 +229,9 @@ def test_a_worker_that_is_killed_half_way(run_eval, submission, tmp_path):
         )
     ]
     try:
-        time.sleep(15)
+        alone = run_eval(*given, limit=900)
+        for path in paths[1:]:
+            _wait_for("Registered to", path)
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "eval.py"), *given, "--scheduler", address],
             stdout=subprocess.PIPE,
@@ -247,7 +249,14 @@ def test_a_worker_that_is_killed_half_way(run_eval, submission, tmp_path):
     assert process.returncode == 0, f"{first}{out}{err}"
     rows = [json.loads(line) for line in [first, *out.splitlines()]]
     assert [_without_seconds(row) for row in rows] == [_without_seconds(r) for r in alone.records]
-    assert [len(row["tried"]) for row in rows] == [4, 4]
+    assert [len(row["tried"]) for row in rows] == [2, 2]
+
+
+def _wait_for(said: str, log: Path) -> None:
+    end = time.monotonic() + 120
+    while said not in log.read_text():
+        assert time.monotonic() < end, f"{said!r} is not in {log.read_text()}"
+        time.sleep(0.1)
 
 
 def _without_seconds(row: dict) -> dict:
