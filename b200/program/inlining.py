@@ -78,7 +78,9 @@ def inlined(text: str) -> str:
 
 
 class _Module:
-    """A module's text and its functions. pointed: those whose address the module takes."""
+    """A module's text and its functions. pointed: those whose address the module takes. calls: the
+    functions that each comes to.
+    """
 
     def __init__(self, text: str, functions: dict[str, _Function]):
         self.text, self.functions = text, functions
@@ -86,6 +88,7 @@ class _Module:
         self.pointed = tuple(dict.fromkeys(word for word in elsewhere if word in functions))
         self.numbers = count(1)
         self.deepest = _DEEPEST
+        self.calls = {name: self._called(f.body) for name, f in functions.items()}
 
     def written_out(self) -> str:
         found, at = [], 0
@@ -99,7 +102,6 @@ class _Module:
 
     def _depth(self, body: str) -> int:
         """How deep a function may be within itself, so that the copies are not too many."""
-        calls = {name: self._called(f.body) for name, f in self.functions.items()}
         for deepest in range(_DEEPEST, 0, -1):
             left = _COPIES
             work = [(name, ()) for name in self._called(body)]
@@ -107,7 +109,7 @@ class _Module:
                 name, stack = work.pop()
                 if stack.count(name) < deepest:
                     left -= name in stack
-                    work += [(inner, (*stack, name)) for inner in calls[name]]
+                    work += [(inner, (*stack, name)) for inner in self.calls[name]]
             if left:
                 return deepest
         return 1

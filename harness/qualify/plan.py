@@ -82,7 +82,7 @@ REHEARSED = {
     "repeats": 2,
     "covering": 6,
     "benchmarks": 1,
-    "configs": 3,
+    "configs": 2,
     "sanitized": ("gemm",),
     "tools": ("memcheck",),
     "rehearsal": True,

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import b200
+from b200.chip.tensors import set_apart
 from b200.command_line import Parser
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
@@ -46,6 +47,7 @@ def of_script(gpu: Watching, argv: Sequence[str]) -> set[str]:
 def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str]:
     """The forms of a submission's kernels, each with the first kernel that has it."""
     submission, first = Submission.of(on_gpu(loading.load_kernel(path.resolve()))), {}
+    set_apart()
     for told, new in collect(submission, gpu, wanted(submission, every)):
         print(f"{told}: {len(new)} new", file=sys.stderr, flush=True)
         first.update(dict.fromkeys(new, told))
@@ -55,6 +57,7 @@ def of_submission(gpu: Watching, path: Path, every: int | None) -> dict[str, str
 def of_other_chips(gpu: Checking, path: Path) -> list[str]:
     """What is wrong with the picks that other cluster tables change."""
     submission, found = Submission.of(on_gpu(loading.load_kernel(path.resolve()))), []
+    set_apart()
     changed = list(other_picks(submission))
     if not changed:
         return ["no pick changes under another cluster table, so none was checked"]
