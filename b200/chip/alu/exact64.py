@@ -1,6 +1,7 @@
-"""fp64 arithmetic that the host's float64 lacks, by exact rationals: fma, directed rounding.
+"""fp64 arithmetic that the host's float64 lacks: fma, directed rounding.
 
-It goes lane by lane and is slow; kernels use it rarely. Operations that the host rounds to nearest
+An fma to nearest takes all lanes at once, by sums whose error is known. The rest goes lane by lane,
+by exact rationals, and is slow; kernels use it rarely. Operations that the host rounds to nearest
 use the host's arithmetic.
 """
 
@@ -28,6 +29,8 @@ def directed64(op: str, mode: str) -> Callable:
     if mode == "rn" and op in NATIVE:
         native = NATIVE[op]
         return lambda *args: native(*(a.view(np.float64) for a in args)).view(np.uint64)
+    if mode == "rn" and op in ("fma", "mad"):
+        return lambda *args: _fma_nearest(*(a.view(np.float64) for a in args)).view(np.uint64)
     lane = _LANES["fma" if op == "mad" else op]
 
     def run(*args):
@@ -35,6 +38,55 @@ def directed64(op: str, mode: str) -> Callable:
         return np.array([lane(mode, *row) for row in rows], np.float64).view(np.uint64)
 
     return run
+
+
+# Of the factors and the summand, so that no part of a product or sum over- or underflows.
+_LOW, _HIGH, _MOST = 2.0**-400, 2.0**400, 2.0**900
+_SPLIT = 2.0**27 + 1  # halves a number of 53 bits
+
+
+def _fma_nearest(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a b + c, rounded once. Source: S. Boldo, G. Melquiond, Emulation of a FMA and correctly
+    rounded sums: proved algorithms using rounding to odd, IEEE Trans. Comput. 57 (2008), figure 4.
+    """
+    with np.errstate(all="ignore"):
+        size = np.minimum(abs(a), abs(b)), np.maximum(abs(a), abs(b))
+        plain = (size[0] >= _LOW) & (size[1] <= _HIGH) & (abs(c) <= _MOST)
+        high, low = _product(a, b)
+        top, rest = _sum(c, low)
+        high, middle = _sum(high, top)
+        found = high + _to_odd(*_sum(rest, middle))
+    if not plain.all():
+        for i in np.flatnonzero(~plain):
+            found[i] = _fma("rn", float(a[i]), float(b[i]), float(c[i]))
+    return found
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """a b, and the error of that (Dekker)."""
+    (a1, a2), (b1, b2) = _halves(a), _halves(b)
+    high = a * b
+    return high, a2 * b2 - (((high - a1 * b1) - a2 * b1) - a1 * b2)
+
+
+def _halves(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scaled = a * _SPLIT
+    first = scaled - (scaled - a)
+    return first, a - first
+
+
+def _sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """a + b, and the error of that (Knuth)."""
+    high = a + b
+    part = high - a
+    return high, (a - (high - part)) + (b - part)
+
+
+def _to_odd(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """high + low, where low is the error of high: if not exact, the neighbour that is odd."""
+    bits = high.view(np.int64)
+    away = np.where((low > 0) == (high > 0), 1, -1)
+    return np.where((low != 0) & (bits & 1 == 0), bits + away, bits).view(np.float64)
 
 
 def _nearest(x: Fraction) -> float:

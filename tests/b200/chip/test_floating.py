@@ -80,6 +80,20 @@ def test_rounded_once(op, kind, mode, data):
             assert int(got[i]) == want, [hex(int(a[i])) for a in args]
 
 
+def test_a_product_hardly_off_the_middle_of_two_numbers():
+    """A product that is 2^-53 and at most 2^-104 of that more or less, to numbers from 1 to 2."""
+    near = 1 + np.array([0, -(2.0**-52), 2.0**-52, -(2.0**-53)])
+    odd = 1 + np.array([0, 1, 2, 3]) * 2.0**-52
+    rows = [
+        (sign * x * 2.0**-53, y, z) for sign in (1, -1) for x in near for y in near for z in odd
+    ]
+    args = np.array(rows).view(np.uint64).T
+    for part in np.split(args, len(rows) // 32, axis=1):
+        got = execute("fma.rn.f64", ["b64"], ["b64"] * 3, *map(np.ascontiguousarray, part))
+        want = [exact("fma", [int(x) for x in row], "f64", "rn") for row in part.T]
+        assert got.tolist() == want
+
+
 @pytest.mark.parametrize("op", ["div", "rcp", "sqrt"])
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
