@@ -110,8 +110,8 @@ def test_the_same_call_twice(name):
 
 
 def chained() -> tuple[tuple, tuple]:
-    """Two gemms; the fp16 of the first one's c are bytes of codes of the second one's b."""
-    first, second = inputs(gemm(128, 64, 256), seed=1), inputs(gemm(128, 24, 256), seed=2)
+    """Two gemms of one kernel; the fp16 of the first one's c are codes of the second one's b."""
+    first, second = inputs(gemm(128, 64, 256), seed=1), inputs(gemm(128, 60, 256), seed=2)
     memory = torch.as_strided(first[6], (64 * 128,), (1,)).view(torch.float4_e2m1fn_x2)
     b = memory.view(1, 128, 128).permute(1, 2, 0)
     return first, (second[0], b, *second[2:])
@@ -151,7 +151,7 @@ def test_and_gives_a_wrong_result_where_launches_overlap(planted, variants):
 
 def test_without_a_wait_two_calls_write_c_at_once(variants):
     launches = Launches()
-    data = inputs(gemm(128, 24, 256), seed=1)
+    data = inputs(gemm(128, 64, 256), seed=1)
     call(variants["no wait"], data)
     call(variants["no wait"], data)
     assert any("is written that" in text and MISSING in text for text in launches.errors())
@@ -177,7 +177,7 @@ def test_no_two_ctas_fit_an_sm(name):
 
 def test_one_constant_switches_it_off(variants):
     """Of two calls the second one overlaps the first."""
-    found, data = [], inputs(gemm(128, 24, 256), seed=1)
+    found, data = [], inputs(gemm(128, 64, 256), seed=1)
     for kind in ("on", "off"):
         launches = Launches()
         for _ in range(2):

@@ -7,7 +7,9 @@ order for one address. PTX promises it to a lane for its own accesses only (8.9)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -139,7 +141,8 @@ def _in_step(agent: Agent, lanes: np.ndarray) -> bool:
 KEPT = 32  # accesses of a warp that are remembered
 
 
-class GlobalAccess(NamedTuple):
+@dataclass(eq=False)
+class GlobalAccess:
     """A plain access of one turn. at: an address for each lane of the mask, or one for all. epoch:
     the warp's, up to which a bar.warp.sync of some lanes may order it. low, high: the lowest
     address, and the end of the highest.
@@ -158,6 +161,11 @@ class GlobalAccess(NamedTuple):
     def shared(self) -> bool:
         """Whether several lanes have one address."""
         return self.at.size == 1 and self.mask & self.mask - 1 != 0
+
+    @cached_property
+    def units(self) -> frozenset[int]:
+        """The addresses, where each is a multiple of the access's size; else none."""
+        return frozenset() if (self.at % self.nbytes).any() else frozenset(self.at.tolist())
 
 
 class GlobalLanes:
@@ -188,6 +196,9 @@ class GlobalLanes:
     def _check(self, agent: Agent, old: GlobalAccess, new: GlobalAccess):
         if old.write and old.shared or old.ins is new.ins and old.write:
             return  # each lane has stored it; a loop that stores again
+        if old.nbytes == new.nbytes and old.units and new.units:
+            if old.units.isdisjoint(new.units):  # multiples of one size overlap whole or not at all
+                return
         apart = old.at[:, None] - new.at[None, :]
         meet = (apart < new.nbytes) & (apart > -old.nbytes)
         if not meet.any():

@@ -127,9 +127,13 @@ def _patch(runtime: Runtime):
     }
 
     class Engine(engines.ExecutionEngine):
-        """The DSL's engine, the runtime functions replaced (registered later they crash)."""
+        """The DSL's engine, the runtime functions replaced (registered later they crash). What it
+        makes machine code of is the host's part alone, which is not worth being optimised.
+        """
 
         def __init__(self, *args, **kwargs):
+            if "opt_level" in kwargs:
+                kwargs["opt_level"] = 0
             super().__init__(*args, **kwargs)
             self.callbacks = callbacks
             for name, function in callbacks.items():

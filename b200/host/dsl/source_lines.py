@@ -112,7 +112,7 @@ def _number(filename: str, line: int) -> int:
     frame = sys._getframe(2)
     while frame.f_back is not None and _is_passed_over(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    found = _around.get(frame) or _look_around(_frames_to_kernel(frame))
+    found = _around.get(frame) or _look_around(frame)
     if found is None:
         return 0
     code, calls_around, frames = found
@@ -123,28 +123,39 @@ def _number(filename: str, line: int) -> int:
     return _numbers[place][0]
 
 
-def _frames_to_kernel(frame: FrameType | None) -> list[FrameType]:
-    """The user's functions from here out to the kernel; none outside of one."""
+def _frames_to_known(frame: FrameType | None) -> tuple[list[FrameType], FrameType | None]:
+    """The user's functions from here out to the first that is known, which is returned, or to the
+    kernel; none outside of one.
+    """
     found: list[FrameType] = []
     while frame is not None:
+        if frame in _around:
+            return found, frame
         if not _is_passed_over(frame.f_globals.get("__name__", "")):
             code = frame.f_code
             kind = _kind_of(code.co_filename, code.co_name)
             if kind is _Kind.KERNEL:
-                return found
+                return found, None
             if kind is not _Kind.LIBRARY:
                 found.append(frame)
         frame = frame.f_back
-    return []
+    return [], None
 
 
-def _look_around(frames: list[FrameType]) -> tuple[int, Calls, list[FrameType]] | None:
-    """What stands in `_around` for the first of these frames, which go out to the kernel; None if
-    there is none. A generator may go on at another call, so it is looked at each time.
+def _look_around(frame: FrameType) -> tuple[int, Calls, list[FrameType]] | None:
+    """What stands in `_around` for a frame, or for the first of the user's around it; None outside
+    of a kernel. A generator may go on at another call, so it is looked at each time.
     """
+    inner, known = _frames_to_known(frame)
+    found, around, outer = None, (), []
+    if known is not None:
+        found = code, calls_around, outer = _around[known]
+        around = code, known.f_lasti, calls_around
+    still = {frame: _around[frame] for frame in outer if frame in _around}
     _around.clear()
-    found, around = None, ()
-    for i, frame in reversed(list(enumerate(frames))):
+    _around.update(still)
+    frames = inner + outer
+    for i, frame in reversed(list(enumerate(inner))):
         code = frame.f_code
         found = id(code), around, frames[i:]
         if not code.co_flags & inspect.CO_GENERATOR:
