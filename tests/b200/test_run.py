@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests import ROOT
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import needs_nvcc, one_folder
 from tests.b200.ptx_support import kernel
 
 # With arrays of numpy: a second run, and what test_corpus.py starts, is a Python of its own, to which
@@ -49,11 +49,15 @@ RACE = kernel(
 
 @pytest.fixture
 def run(tmp_path, fork_server):
-    def call(script: str, *arguments: str, name: str = "script.py"):
-        (tmp_path / name).write_text(script)
+    def call(script: str, *arguments: str, name: str = "script.py", **files: str):
+        if name.endswith(".cu"):
+            folder = one_folder({name: script, **files})
+        else:
+            folder = tmp_path
+            (folder / name).write_text(script)
         command = ["-m", "b200", "run", *arguments]
         where = command.index("SCRIPT") if "SCRIPT" in command else len(command)
-        command[where : where + 1] = [str(tmp_path / name)]
+        command[where : where + 1] = [str(folder / name)]
         return fork_server.run(*command)
 
     return call
@@ -260,10 +264,9 @@ int main() {
 
 
 @needs_nvcc
-def test_a_main_that_is_included(run, tmp_path):
+def test_a_main_that_is_included(run):
     """It asks for every attribute of a device that CUDA has, and for its properties."""
-    (tmp_path / "main.cuh").write_text(ATTRIBUTES)
-    done = run('#include "main.cuh"\n', name="attributes.cu")
+    done = run('#include "main.cuh"\n', name="attributes.cu", **{"main.cuh": ATTRIBUTES})
     assert (done.returncode, done.stdout) == (0, "0 0 1 1 10\n"), done.stderr
 
 

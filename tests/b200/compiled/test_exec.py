@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from b200.compiled import kit
 from b200.compiled.command import python_library
 from tests import ROOT
 from tests.b200.compiled import programs
-from tests.b200.host.cuda.support import needs, needs_nvcc
+from tests.b200.host.cuda.support import made_by_nvcc, made_once_of, needs, needs_nvcc
 
 Run = Callable[..., subprocess.CompletedProcess]
 FILES = {"parts.cu": programs.PARTS, "parts.h": programs.PARTS_H, "other.cu": programs.OTHER}
@@ -35,22 +36,27 @@ def run_exec(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources, and executables made of them: `rebuilt` by the kit's nvcc; `plain` by the real
-    one with its defaults, and so the CUDA runtime in it.
-    """
-    made = tmp_path_factory.mktemp("compiled")
-    for name, text in FILES.items():
-        (made / name).write_text(text)
-    done = run_exec("nvcc", *SEPARATE, "rebuilt", cwd=made)
-    assert done.returncode == 0, done.stdout + done.stderr
-    subprocess.run(["nvcc", PLAIN, "-lineinfo", *SEPARATE, "plain"], cwd=made, check=True)
-    return made
+def folder() -> Path:
+    """The sources, and `rebuilt`, which the kit's nvcc has made of them."""
+
+    def make(folder: Path) -> None:
+        done = run_exec("nvcc", *SEPARATE, "rebuilt", cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return made_once_of(FILES, make, *SEPARATE, str(kit.made()))
+
+
+@pytest.fixture(scope="module")
+def plain() -> Path:
+    """The program made by the real nvcc with its defaults, and so with the CUDA runtime in it."""
+    return made_by_nvcc(FILES, PLAIN, "-lineinfo", *SEPARATE, "plain") / "plain"
 
 
 @pytest.fixture(params=["rebuilt", "plain"])
 def run(request: pytest.FixtureRequest, folder: Path) -> Run:
     """run(part, *options): a part of the program, whichever way it was compiled."""
+    if request.param == "plain":
+        folder = request.getfixturevalue("plain").parent
     return lambda part: run_exec(f"./{request.param}", part, cwd=folder)
 
 
@@ -114,8 +120,8 @@ def test_what_is_not_modelled_is_told(run_rebuilt):
     assert done.stderr.count("cudaMallocArray is not in the software B200's CUDA") == 1
 
 
-def test_the_report_and_a_baseline(folder):
-    report, known = folder / "report.json", folder / "known.json"
+def test_the_report_and_a_baseline(folder, tmp_path):
+    report, known = tmp_path / "report.json", tmp_path / "known.json"
     done = run_exec(
         *("--report", report, "--write-baseline", known, "./rebuilt", "race"), cwd=folder
     )
@@ -129,24 +135,25 @@ def test_the_report_and_a_baseline(folder):
     assert done.returncode == 0 and "accepted: race" in done.stderr
 
 
-def test_a_build_and_its_tests(folder):
+def test_a_build_and_its_tests(tmp_path):
     if not all(map(shutil.which, ("cmake", "ninja", "ctest"))):
         pytest.skip("needs cmake, ninja and ctest")
-    (folder / "CMakeLists.txt").write_text(programs.CMAKE)
-    (folder / "tested.cu").write_text(programs.TESTED)
+    files = FILES | {"CMakeLists.txt": programs.CMAKE, "tested.cu": programs.TESTED}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     for command in (["cmake", "-G", "Ninja", "-B", "b"], ["ninja", "-C", "b"]):
-        done = run_exec(*command, cwd=folder)
+        done = run_exec(*command, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-    done = run_exec("--", "ctest", "--test-dir", "b", cwd=folder)
+    done = run_exec("--", "ctest", "--test-dir", "b", cwd=tmp_path)
     assert "race" in done.stdout.partition("The following tests FAILED")[2]
     assert "50% tests passed, 1 tests failed out of 2" in done.stdout
     assert "2 processes" in done.stderr and "tested.cu:" in done.stderr
     assert done.returncode == 8  # ctest's own
 
 
-def test_stripped_with_the_runtime_in_it(folder):
-    subprocess.run(["strip", "plain", "-o", "stripped"], cwd=folder, check=True)
-    done = run_exec("./stripped", "all", cwd=folder)
+def test_stripped_with_the_runtime_in_it(plain, tmp_path):
+    subprocess.run(["strip", plain, "-o", "stripped"], cwd=tmp_path, check=True)
+    done = run_exec("./stripped", "all", cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     (line,) = (x for x in done.stderr.splitlines() if "stripped" in x)
     assert "link it with -cudart shared, or leave out strip" in line
@@ -159,10 +166,9 @@ def test_stripped_with_the_runtime_in_it(folder):
         ("arch=compute_90,code=sm_90", 209, "no kernel image for this device"),
     ],
 )
-def test_no_ptx_for_a_b200(tmp_path, code, number, said):
-    (tmp_path / "one.cu").write_text(programs.ONE_KERNEL)
-    subprocess.run(["nvcc", f"-gencode={code}", "one.cu", "-o", "one"], cwd=tmp_path, check=True)
-    done = run_exec("./one", cwd=tmp_path)
+def test_no_ptx_for_a_b200(code, number, said):
+    words = (f"-gencode={code}", "one.cu", "-o", "one")
+    done = run_exec("./one", cwd=made_by_nvcc({"one.cu": programs.ONE_KERNEL}, *words))
     assert done.stdout.split()[0] == str(number)
     if number == 801:
         assert done.returncode == 1

@@ -27,11 +27,12 @@ DEADLOCK = kernel(
     smem=BARRIER,
     name="hanging",
 )
-# The race, and then, in the second CTA, a loop without end that has an effect.
+# The race, and then, in the second CTA, a loop without end that has an effect, now and then.
 ENDLESS = kernel(
     "ld.param.u64 %rd1, [a]; mov.u32 %r1, %ctaid.x; st.global.u32 [%rd1], %r1;"
     " setp.eq.u32 %p0, %r1, 0; @%p0 bra END;"
-    " AGAIN: atom.global.add.u32 %r2, [%rd1+64], 1; bra AGAIN; END:",
+    " mov.u32 %r3, 0; AGAIN: add.u32 %r3, %r3, 1; and.b32 %r4, %r3, 255; setp.ne.u32 %p0, %r4, 0; @%p0 bra AGAIN;"
+    " atom.global.add.u32 %r2, [%rd1+64], 1; bra AGAIN; END:",
     [".u64 a"],
     name="endless",
 )

@@ -42,9 +42,9 @@ def test_expected_fault(): launch(FAULT)
 def test_allowed(): launch(RACE)
 @pytest.mark.b200(allow="global at kernel.py:8")
 def test_allowed_elsewhere(): launch(RACE)
-@pytest.mark.b200(budget=0.2)
+@pytest.mark.b200(budget=0.05)
 def test_budget(): launch(ENDLESS.replace("st.global.u32 [%rd1], %r1;", ""))
-@pytest.mark.b200(budget=0.2)
+@pytest.mark.b200(budget=0.05)
 def test_budget_and_race(): launch(ENDLESS)
 @pytest.mark.b200(check=False)
 def test_unchecked(): launch(RACE)
@@ -61,9 +61,16 @@ def test_process():
 def test_launches(b200_launches, b200_gpu):
     launch(CLEAN)
     assert [x.kernel for x in b200_launches()] == ["clean"] and b200_gpu.launches
+"""
+# Of each process there is: torch is on cuda, or is going to be. A worker takes two CPU seconds to
+# import it; what follows is that of tests/b200/host/cuda/test_when_imported.py.
+IMPORTED = """
+def test_torch(): assert torch.zeros(1, device="cuda").is_cuda
+"""
+WAITED_FOR = """
 def test_torch():
-    import torch
-    assert torch.zeros(1, device="cuda").is_cuda
+    from b200.host import imports
+    assert "torch" in imports._WATCH.waiting and "torch" not in sys.modules
 """
 CONFTEST = """
 import sys
@@ -85,7 +92,7 @@ EXPECTED = {
     "test_expected_fault": ("", ""),
     "test_allowed": ("", ""),
     "test_allowed_elsewhere": ("failure", RACE),
-    "test_budget": ("skipped", "checked until here: endless was stopped after 0.2 s"),
+    "test_budget": ("skipped", "checked until here: endless was stopped after 0.05 s"),
     "test_budget_and_race": ("failure", RACE),
     "test_unchecked": ("", ""),
     "test_fixture": ("error", RACE),
@@ -126,8 +133,10 @@ def suite(tmp_path, fork_server):
 def test_a_finding_is_that_of_its_test(suite, tmp_path, processes):
     files = ("--junitxml", "j.xml", "--b200-report", "r.json")
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    head = ANEW if processes != "0" else f"{HEADER}\nassert torch.cuda.is_available()"
-    done = suite(f"{head}\n{TESTS}", "--b200", "-n", processes, *files)
+    head, end = ANEW, WAITED_FOR
+    if processes == "0":
+        head, end = f"{HEADER}\nassert torch.cuda.is_available()", IMPORTED
+    done = suite(f"{head}\n{TESTS}{end}", "--b200", "-n", processes, *files)
     assert done.returncode == 1, done.stdout + done.stderr
     if processes != "0":  # who gives tests to workers has not waited for torch
         assert (tmp_path / "imported").read_text() == "False"
@@ -242,13 +251,13 @@ def test_the_time_of_a_job_is_over(tmp_path, processes):
         assert RACE in outcomes(tmp_path / "j.xml")["test"][1]
 
 
-def test_workers_of_b200_run(tmp_path, fork_server):
-    """`b200 run -m pytest -n 2`: findings of its workers are the run's, each with its test."""
+def test_a_worker_of_b200_run(tmp_path, fork_server):
+    """`b200 run -m pytest -n 1`: what its worker finds is the run's, each with its test."""
     (tmp_path / "test_it.py").write_text(
         f"{WITHOUT_TORCH}\ndef test_a(): launch(RACE)\ndef test_b(): launch(CLEAN)\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = ("-m", "b200", "run", "--report", "r.json", *PLUGIN, "-n", "2")
+    command = ("-m", "b200", "run", "--report", "r.json", *PLUGIN, "-n", "1")
     done = fork_server.run(*command, cwd=tmp_path, env=ENVIRONMENT, anew=True)
     report = json.loads((tmp_path / "r.json").read_text())
     assert done.returncode == 1 and "2 passed" in done.stdout, done.stdout

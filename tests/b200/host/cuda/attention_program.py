@@ -6,8 +6,7 @@ Comments `// NAME` mark the lines that findings name.
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
+from tests.b200.host.cuda.support import made_by_nvcc
 
 SHARED = 1024 + 16384 + 2 * 8192 + 16384  # bytes: barriers, Q, K, V, P
 SOURCE = r"""
@@ -130,10 +129,7 @@ def line(name: str) -> int:
     return next(n for n, text in enumerate(SOURCE.splitlines(), 1) if text.endswith(f"// {name}"))
 
 
-def compiled(nvcc: Path, folder: Path) -> str:
+def compiled() -> str:
     """The PTX of all kernels, with lines of attention.cu."""
-    source, ptx = folder / "attention.cu", folder / "attention.ptx"
-    source.write_text(SOURCE)
-    options = ("-ptx", "-lineinfo", "-std=c++17", "-arch=sm_100a", "-o", str(ptx), str(source))
-    subprocess.run([str(nvcc), *options], check=True, capture_output=True)
-    return ptx.read_text()
+    words = ("-ptx", "-lineinfo", "-std=c++17", "-arch=sm_100a", "attention.cu")
+    return (made_by_nvcc({"attention.cu": SOURCE}, *words) / "attention.ptx").read_text()

@@ -16,10 +16,10 @@ from types import ModuleType
 import pytest
 
 import b200
-from b200.host.cuda.cache import cache_folder, digest_of
+from b200.host.cuda.cache import cache_folder, digest_of, locked
 from b200.host.cuda.driver import Driver
 from b200.host.cuda.errors import BuildError
-from b200.host.cuda.toolkit import find_toolkit
+from b200.host.cuda.toolkit import check_run, find_toolkit
 
 HEAD = """
 #include <cuda.h>
@@ -48,13 +48,14 @@ def needs(find: Callable[[], object]) -> pytest.MarkDecorator:
 needs_nvcc = needs(find_toolkit)
 
 
-def one_folder(files: Mapping[str, str]) -> Path:
+def one_folder(files: Mapping[str, str], *besides: str) -> Path:
     """A folder with these files, by name, beside what is compiled of them: the same one for the same
     files, in each process of the tests and in the next run of them. `b200 run` compiles a program
     again in another folder, as its includes may be others there, and that takes 3 CPU seconds.
+    besides: what else it depends on.
     """
     base = cache_folder()
-    folder = base / f"program-{digest_of(*files, *files.values())}"
+    folder = base / f"program-{digest_of(*besides, *files, *files.values())}"
     if not folder.exists():
         made = Path(tempfile.mkdtemp(dir=base))
         for name, text in files.items():
@@ -64,6 +65,26 @@ def one_folder(files: Mapping[str, str]) -> Path:
         except OSError:  # another process was faster
             shutil.rmtree(made)
     return folder
+
+
+def made_once_of(files: Mapping[str, str], make: Callable[[Path], object], *besides: str) -> Path:
+    """`one_folder`, where `make` has put what it makes of the files, and then nobody writes."""
+    folder = one_folder(files, *besides)
+    with locked(folder / "lock"):
+        if not (done := folder / "made").exists():
+            make(folder)
+            done.touch()
+    return folder
+
+
+def made_by_nvcc(files: Mapping[str, str], *words: str) -> Path:
+    """A folder with these files, where nvcc was called with these words. said.txt: what it has said."""
+    toolkit = find_toolkit()
+
+    def make(folder: Path) -> None:
+        (folder / "said.txt").write_text(check_run([str(toolkit.nvcc), *words], folder))
+
+    return made_once_of(files, make, toolkit.build, toolkit.cxx_version, *words)
 
 
 def compile_program(name: str, source: str, head: str = HEAD, **options) -> ctypes.CDLL:

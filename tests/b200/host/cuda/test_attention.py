@@ -8,7 +8,6 @@ import torch
 import b200
 from b200.chip.gpu import Gpu
 from b200.errors import EmulatorError
-from b200.host.cuda.toolkit import find_toolkit
 from tests.b200.host.cuda import attention_program
 from tests.b200.host.cuda.attention_program import SHARED, line
 from tests.b200.host.cuda.support import needs_nvcc
@@ -41,8 +40,8 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def ptx(tmp_path_factory):
-    return attention_program.compiled(find_toolkit().nvcc, tmp_path_factory.mktemp("attention"))
+def ptx():
+    return attention_program.compiled()
 
 
 def launch(ptx: str, kernel: str, heads: int = 1):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 
 import pytest
 
 from b200.errors import EmulatorError
 from b200.host.cuda import fatbin
-from b200.host.cuda.toolkit import find_toolkit
-from tests.b200.host.cuda.support import needs_nvcc
+from tests.b200.host.cuda.support import made_by_nvcc, needs_nvcc
 
 pytestmark = needs_nvcc
 SOURCE = """
@@ -25,13 +23,11 @@ __global__ void large(float* x) {
 """
 
 
-def compiled(folder, *flags: str) -> tuple[ctypes.Array, str]:
+def compiled(*flags: str) -> tuple[ctypes.Array, str]:
     """A fat binary in memory, and what ptxas has said."""
-    (folder / "x.cu").write_text(SOURCE)
-    command = [str(find_toolkit().nvcc), "-fatbin", "-Xptxas", "-v", *flags, "x.cu"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    folder = made_by_nvcc({"x.cu": SOURCE}, "-fatbin", "-Xptxas", "-v", *flags, "x.cu")
     data = (folder / "x.fatbin").read_bytes()
-    return ctypes.create_string_buffer(data, len(data)), done.stderr
+    return ctypes.create_string_buffer(data, len(data)), (folder / "said.txt").read_text()
 
 
 def image_of(held: ctypes.Array) -> fatbin.Image:
@@ -46,10 +42,10 @@ def gencode(*pairs: str) -> list[str]:
     "mode",
     ["none", "size", *(pytest.param(m, marks=pytest.mark.slow) for m in ("speed", "balance"))],
 )
-def test_the_best_of_several_in_each_compression(tmp_path, mode):
+def test_the_best_of_several_in_each_compression(mode):
     several = gencode("90 sm_90", "100 compute_100", "120 compute_120")
     both = gencode("100a [compute_100a,sm_100a]")
-    held, said = compiled(tmp_path, *several, *both, f"--compress-mode={mode}")
+    held, said = compiled(*several, *both, f"--compress-mode={mode}")
     image = image_of(held)
     (text,) = image.texts
     assert re.search(r"^\.target sm_100a$", text, re.M)
@@ -66,8 +62,8 @@ def test_the_best_of_several_in_each_compression(tmp_path, mode):
         (["100 compute_100", "100f compute_100f", "90a compute_90a"], "sm_100f"),
     ],
 )
-def test_what_the_driver_would_compile(tmp_path, pairs, target):
-    held, _ = compiled(tmp_path, *gencode(*pairs))
+def test_what_the_driver_would_compile(pairs, target):
+    held, _ = compiled(*gencode(*pairs))
     (text,) = image_of(held).texts
     assert re.search(rf"^\.target {target}$", text, re.M)
 
@@ -80,8 +76,8 @@ def test_what_the_driver_would_compile(tmp_path, pairs, target):
         ("103a compute_103a", "limit", "the program has PTX for sm_103"),
     ],
 )
-def test_nothing_for_a_b200(tmp_path, pair, kind, said):
-    held, _ = compiled(tmp_path, *gencode(pair))
+def test_nothing_for_a_b200(pair, kind, said):
+    held, _ = compiled(*gencode(pair))
     with pytest.raises(EmulatorError, match=said) as caught:
         image_of(held)
     assert caught.value.kind == kind
