@@ -47,7 +47,10 @@ IMPORTED = (
     *("harness.diagnosis.diff", "harness.evaluator.made_by", "harness.own.modes"),
     *("b200.clock.draw", "b200.clock.call_time", "b200.clock.profile", "numpy.ma"),
 )
-IF_THERE = ("triton", "triton.compiler.code_generator", "triton.experimental.gluon")
+IF_THERE = (  # where their package is installed
+    *("triton", "triton.compiler.code_generator", "triton.experimental.gluon"),
+    *("matplotlib.figure", "matplotlib.font_manager", "matplotlib.backends.backend_svg"),
+)
 # Read when numpy and the DSL are imported; a command would have set them before that.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
 LONGEST = 240  # seconds a command may take
@@ -201,7 +204,7 @@ def of_features() -> set[str]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
-    there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
+    there = [name for name in IF_THERE if importlib.util.find_spec(name.partition(".")[0])]
     import_all((*IMPORTED, *sorted(of_features()), *there))
     grammar.table()  # read once, as the modules are
     digest.made_by(), digest.part("ranges")  # of the sources, which no command changes
