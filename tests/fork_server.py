@@ -207,7 +207,8 @@ def main() -> None:
     there = [name for name in IF_THERE if importlib.util.find_spec(name.partition(".")[0])]
     import_all((*IMPORTED, *sorted(of_features()), *there))
     grammar.table()  # read once, as the modules are
-    digest.made_by(), digest.part("ranges")  # of the sources, which no command changes
+    digest.made_by()  # of the sources, which no command changes
+    digest.part("ranges")
     if "triton" in there:
         importlib.import_module("triton.runtime.cache").triton_key()  # a digest of all its files
     with contextlib.suppress(BuildError):
