@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from b200.chip import tensors
+from b200.clock import digest
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit
 from b200.isa import grammar
@@ -43,8 +44,13 @@ IMPORTED = (
     *("b200.checker.checked", "b200.chip.schedules", "b200.clock", "b200.script"),
     *("b200.host.cuda", "b200.host.cuda.extension", "b200.host.dsl.engine", "b200.host.triton"),
     *("b200.host.own_gpu", "b200.program.linking", "b200.run_arguments", "b200.time_budget"),
+    *("harness.diagnosis.diff", "harness.evaluator.made_by", "harness.own.modes"),
+    *("b200.clock.draw", "b200.clock.call_time", "b200.clock.profile", "numpy.ma"),
 )
-IF_THERE = ("triton",)
+IF_THERE = (  # where their package is installed
+    *("triton", "triton.compiler.code_generator", "triton.experimental.gluon"),
+    *("matplotlib.figure", "matplotlib.font_manager", "matplotlib.backends.backend_svg"),
+)
 # Read when numpy and the DSL are imported; a command would have set them before that.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
 LONGEST = 240  # seconds a command may take
@@ -198,9 +204,13 @@ def of_features() -> set[str]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; pytest ends us
-    there = [name for name in IF_THERE if importlib.util.find_spec(name) is not None]
+    there = [name for name in IF_THERE if importlib.util.find_spec(name.partition(".")[0])]
     import_all((*IMPORTED, *sorted(of_features()), *there))
     grammar.table()  # read once, as the modules are
+    digest.made_by()  # of the sources, which no command changes
+    digest.part("ranges")
+    if "triton" in there:
+        importlib.import_module("triton.runtime.cache").triton_key()  # a digest of all its files
     with contextlib.suppress(BuildError):
         find_toolkit()  # asked once, where a command looks for it at the same place
     tensors.set_apart()  # so that a collection in a fork does not write to, and so copy, what is shared

@@ -63,6 +63,7 @@ def test_exit_codes(outcomes, code):
 # --- the command ---------------------------------------------------------------------------------
 
 EMULATED = ("--device", "emulator")
+TIMED = "b200._runtime.gpu.launch(PTX, None, (1, 1, 1), (32, 1, 1))"  # as eval.py has set it up
 
 
 @pytest.mark.parametrize(
@@ -106,14 +107,14 @@ return ref_kernel(data)
 """)
     lines = [f"m: {m}; n: 40; k: 64; l: 1; seed: 1" for m in range(1, 10)]
     (tmp_path / "cases.txt").write_text("\n".join(lines) + "\n")
-    options = ("--json", "--timeout", "5", "--submission", submission, *EMULATED)
+    options = ("--json", "--timeout", "3", "--submission", submission, *EMULATED)
     done = run_eval("test", "gemm", "cases.txt", *options)
     assert done.status == 114
     assert [r["case"] for r in done.records] == lines
     expected = [
         ("pass", ""),
         ("error", "killed by SIGABRT (Aborted); it was at stand_in.py:17 in custom_kernel"),
-        ("timeout", "no result after 5 s; it was at stand_in.py:19 in custom_kernel"),
+        ("timeout", "no result after 3 s; it was at stand_in.py:19 in custom_kernel"),
         ("error", "ended with exit status 7 and gave no result"),
         ("error", "Unpicklable: an odd thing (stand_in.py:21, in custom_kernel)"),
         (
@@ -136,23 +137,24 @@ return ref_kernel(data)
         )
 
 
-@pytest.mark.parametrize(
-    "options, status, checked",
-    [
-        (("--no-check",), 0, "incomplete"),
-        (("--no-check", "--strict"), 112, "incomplete"),
-        (("--schedule", "all", "--strict"), 0, "complete"),
-    ],
-)
-def test_what_was_not_checked_fails_under_strict(run_eval, options, status, checked):
-    shape = ("--case", "m: 128; n: 256; k: 256; l: 1; seed: 1")
-    done = run_eval("test", "gemm", *shape, "--json", *EMULATED, *options)
+@pytest.mark.parametrize("strict, status", [((), 0), (("--strict",), 112)])
+def test_what_was_not_checked_fails_under_strict(run_eval, stand_in, strict, status):
+    shape = ("--case", "m: 8; n: 40; k: 64; l: 1; seed: 1")
+    submission = stand_in(f"{TIMED}; return ref_kernel(data)")
+    asked = ("test", "gemm", *shape, "--json", *EMULATED, "--submission", submission)
+    done = run_eval(*asked, "--no-check", *strict)
     (record,) = done.records
-    assert (done.status, record["checked"]) == (status, checked), record
-    assert bool(record["incomplete"]) == (checked == "incomplete")
-    assert ("all orders: deadlock-free" in record["message"]) == ("all" in options)
-    if status:
-        assert "ran without the checker" in record["message"]
+    assert (done.status, record["checked"]) == (status, "incomplete"), record
+    assert record["incomplete"]
+    assert ("ran without the checker" in record["message"]) == bool(strict)
+
+
+def test_what_was_checked_in_all_orders_passes_under_strict(run_eval):
+    shape = ("--case", "m: 128; n: 128; k: 256; l: 1; seed: 1")
+    done = run_eval("test", "gemm", *shape, "--json", *EMULATED, "--schedule", "all", "--strict")
+    (record,) = done.records
+    assert (done.status, record["checked"], record["incomplete"]) == (0, "complete", []), record
+    assert "all orders: deadlock-free" in record["message"]
 
 
 def test_the_runners_protocol(run_eval, stand_in, tmp_path):
@@ -215,13 +217,13 @@ def test_what_launches_nothing_fails_and_has_no_time(run_eval, stand_in):
         assert ("check", "fail") in done.popcorn
 
 
-@pytest.mark.parametrize("inputs", task.INPUT_KINDS)
-def test_random_shapes_of_every_problem(run_eval, stand_in, inputs):
-    options = ("--random", "2", "--seed", "5", "--inputs", inputs, "--json", *EMULATED)
+@pytest.mark.parametrize("inputs, count", list(zip(task.INPUT_KINDS, (2, 1, 1), strict=True)))
+def test_random_shapes_of_every_problem(run_eval, stand_in, inputs, count):
+    options = ("--random", str(count), "--seed", "5", "--inputs", inputs, "--json", *EMULATED)
     submission = stand_in("launch(); return ref_kernel(data)")
     done = run_eval("test", *options, "--submission", submission)
     assert done.status == 0
-    assert [r["problem"] for r in done.records] == [name for name in PROBLEMS for _ in range(2)]
+    assert [r["problem"] for r in done.records] == [p for p in PROBLEMS for _ in range(count)]
 
 
 def test_text_for_a_person(run_eval, stand_in):
@@ -284,26 +286,20 @@ def test_finished_cases_are_not_lost_when_interrupted(fork_server, stand_in, tmp
     assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_goes_away(stand_in, tmp_path):
+UNREAD = """
+import os, runpy
+reader, writer = os.pipe()
+os.close(reader)
+os.dup2(writer, 1)
+runpy.run_path({command!r}, run_name="__main__")
+"""
+
+
+def test_a_reader_that_goes_away(fork_server, stand_in, tmp_path):
     submission = stand_in("launch(); return ref_kernel(data)")
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "eval.py"),
-            "test",
-            "gemm",
-            "--submission",
-            submission,
-            *EMULATED,
-        ],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
-    os.close(writer)
+    code = UNREAD.format(command=str(ROOT / "eval.py"))
+    asked = ("test", "gemm", "--case", "m: 8; n: 40; k: 64; l: 1", "--submission", submission)
+    done = fork_server.run("-c", code, *asked, *EMULATED, cwd=tmp_path)
     assert done.returncode == 141
     assert done.stderr == "eval.py: stopped, since nobody reads the output any more\n"
 
@@ -357,7 +353,7 @@ def test_a_table_on_a_terminal(fork_server, stand_in, tmp_path):
 
 
 @pytest.mark.parametrize("method, forked", [("fork", True), ("spawn", False)])
-def test_a_case_gets_the_process_that_its_device_needs(tmp_path, method, forked):
+def test_a_case_gets_the_process_that_its_device_needs(fork_server, tmp_path, method, forked):
     """CUDA does not survive a fork: a spawned process knows nothing of what its parent did."""
     submission = tmp_path / "submission.py"
     submission.write_text("import sys\nraise OSError('only_there' in sys.modules)\n")
@@ -370,17 +366,8 @@ def test_a_case_gets_the_process_that_its_device_needs(tmp_path, method, forked)
         (outcome,) = Pool({method!r}, 1).run([job])
         print(outcome.message)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = fork_server.run("-c", code)
     assert f"OSError: {forked}" in done.stdout, done.stderr
-
-
-TIMED = "b200._runtime.gpu.launch(PTX, None, (1, 1, 1), (32, 1, 1))"
 
 
 def test_constants_of_the_clock_from_a_file(run_eval, stand_in, tmp_path):

@@ -19,7 +19,7 @@ import pytest
 
 from eval import COMMANDS
 from harness.evaluator import arguments
-from harness.qualify import page, run
+from harness.qualify import page, plots, run
 from harness.qualify.plan import EVAL, QUICK, REHEARSED, STEPS, Command, Scope, plan
 from harness.qualify.state import Given, State, StateError
 from harness.qualify.summary import not_run, summary
@@ -61,8 +61,9 @@ ROWS = {
 
 def printing(step: str, number: int, rows: list[dict], status: int = 0) -> Command:
     """A command that prints rows and ends with a status."""
-    code = f"print({chr(10).join(map(json.dumps, rows))!r}); raise SystemExit({status})"
-    return Command(f"{step}.{number}", step, f"{step} {number}", (sys.executable, "-c", code), 60)
+    code = f'printf "%s\\n" "$@"; exit {status}'
+    argv = ("sh", "-c", code, "sh", *map(json.dumps, rows))
+    return Command(f"{step}.{number}", step, f"{step} {number}", argv, 60)
 
 
 @pytest.fixture
@@ -72,6 +73,19 @@ def commands(monkeypatch):
     for module in (run, page, sys.modules["harness.qualify.summary"]):
         monkeypatch.setattr(module, "plan", lambda scope: made)
     return made
+
+
+@pytest.fixture
+def rows_for_pictures(monkeypatch):
+    """The rows that a report's pictures are drawn of, in their place: rendering takes longer."""
+    drawn = lambda rows: [(title, json.dumps(rows)) for title in plots.PICTURES]  # noqa: E731
+    monkeypatch.setattr(plots, "drawn", drawn)
+
+
+@pytest.fixture
+def not_rendered(monkeypatch):
+    """Pictures are drawn, and not rendered."""
+    monkeypatch.setattr(plots.pictures, "svg", lambda figure: f"<p>{figure}</p>")
 
 
 def qualify(folder, *more: str) -> int:
@@ -148,7 +162,7 @@ def test_the_page_needs_nothing_from_outside(commands, tmp_path):
 
 @pytest.mark.parametrize("ended_at", range(5))
 def test_a_run_that_was_ended_goes_on_with_the_same_report(
-    commands, tmp_path, monkeypatch, ended_at
+    commands, rows_for_pictures, tmp_path, monkeypatch, ended_at
 ):
     qualify(tmp_path / "whole")
     calls, whole = [], run.run
@@ -189,7 +203,7 @@ def test_a_killed_process_leaves_a_whole_state(tmp_path):
 
 
 def test_a_command_that_hangs_is_stopped_with_its_children_and_the_rest_goes_on(
-    commands, tmp_path, capsys
+    commands, not_rendered, tmp_path, capsys
 ):
     sleeper = "import subprocess; subprocess.run(['sleep', '987654'])"
     commands[1] = Command("right.1", "right", "sleeper", (sys.executable, "-c", sleeper), 1.0)
@@ -217,7 +231,7 @@ def test_a_command_that_hangs_is_stopped_with_its_children_and_the_rest_goes_on(
         ("true", {**ROWS["true"][0], "fitted": 240.0}, 0, "constant dsmem is 240 by its probe"),
     ],
 )
-def test_what_is_wrong_is_said(commands, tmp_path, capsys, step, row, status, said):
+def test_what_is_wrong_is_said(commands, not_rendered, tmp_path, capsys, step, row, status, said):
     commands.append(printing(step, 9, [row], status))
     assert qualify(tmp_path / "q") == 112
     assert said in capsys.readouterr().out
@@ -283,7 +297,7 @@ def test_the_rehearsal(run_eval, tmp_path):
     assert parser.tags.count("svg") == 4 and not parser.outside
 
 
-def test_a_folder_of_another_run_is_refused(commands, tmp_path, capsys):
+def test_a_folder_of_another_run_is_refused(commands, not_rendered, tmp_path, capsys):
     qualify(tmp_path / "q")
     assert qualify(tmp_path / "q") == 2
     assert "--resume goes on with it" in capsys.readouterr().err
