@@ -59,13 +59,16 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     asked = config.getoption("markexpr")
-    if "dsl" not in asked and "versions" not in asked:
+    if not any(word in asked for word in ("dsl", "versions", "through_")):
         return  # nobody asks, and to read all files takes a second in each process
     for item in items:
         if dsl.depends(item.path):
             item.add_marker("dsl")
-        if dsl.by_version(item.path):
-            item.add_marker("versions")
+        test = item.originalname if isinstance(item, pytest.Function) else item.name
+        packages = dsl.by_version(item.path, test)
+        for marker in ("versions", *(f"through_{package}" for package in packages)):
+            if packages:
+                item.add_marker(marker)
 
 
 def pytest_collection_finish() -> None:

@@ -44,14 +44,39 @@ def test_most_of_the_instruction_set_does_not():
 
 
 def test_what_runs_with_each_version():
-    """Each pattern stands for files that would run otherwise, or not."""
+    """Each pattern stands for files, or tests, that would run otherwise, or not."""
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if dsl.depends(path)]
     names = {path.relative_to(ROOT / "tests").as_posix() for path in files}
-    for pattern in (*dsl.APART, *dsl.THROUGH):
-        assert any(fnmatchcase(name, pattern) for name in names), pattern
+    tests = {
+        f"{name}::{test}"
+        for name in names
+        for test in re.findall(
+            r"^def (test_\w+)", (ROOT / "tests" / name).read_text(), re.MULTILINE
+        )
+    }
+    for pattern in (*dsl.APART, *dsl.APART_TESTS, *dsl.THROUGH, *dsl.ONLY):
+        of = tests if "::" in pattern else names
+        assert any(fnmatchcase(name, pattern) for name in of), pattern
     assert not dsl.by_version(ROOT / "tests/b200/checker/test_checker.py")
     for name in ("b200/host/torch/test_torch_cuda.py", *dsl.THROUGH[1:]):
         assert dsl.by_version(ROOT / "tests" / name), name
+
+
+@pytest.mark.parametrize(
+    "test, packages",
+    [
+        ("test_front_ends.py::test_it", {"dsl", "torch", "triton", "python"}),
+        ("b200/host/torch/test_compiled.py::test_it", {"torch", "triton"}),
+        ("b200/host/cuda/test_side_queues.py::test_it", {"torch"}),
+        ("b200/host/cuda/test_graphs.py::test_it", set()),
+        ("b200/reports/test_ends.py::test_it", {"python"}),
+        ("submission/test_submission_levers.py::test_lever", {"dsl", "torch"}),
+        ("submission/test_submission_levers.py::test_sampled_pair", set()),
+    ],
+)
+def test_through_which_packages_a_test_goes(test, packages):
+    name, _, function = test.partition("::")
+    assert dsl.by_version(ROOT / "tests" / name, function) == packages
 
 
 def test_ci_is_told_the_files_and_names_those_of_torchs_headers():
@@ -66,6 +91,6 @@ def test_ci_is_told_the_files_and_names_those_of_torchs_headers():
         for path in (ROOT / "tests").rglob("test_*.py")
         if re.search(r"^@pytest\.mark\.torch_headers", path.read_text(), re.MULTILINE)
     }
-    given = re.search(r"^with_headers=\((.*)\)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    given = re.search(r"^ *with_headers=\((.*)\)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
     assert given is not None and marked
     assert marked <= {*files, *given[1].split()}
