@@ -33,7 +33,7 @@ from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
-from b200.chip.standing_clock import Wait, clocks_at
+from b200.chip.standing_clock import ClockWait, clocks_at
 from b200.chip.state import CTA, Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
@@ -42,7 +42,7 @@ from b200.chip.time_limits import TimeLimits
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError, Fault
 from b200.hardware import SMEM_LENT
-from b200.program.module import Instr, Looks
+from b200.program.module import Instr, LaunchLooks
 from b200.program.translated import Translated
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -88,7 +88,7 @@ class Machine:
         self.workspace = 0  # address of that of the next launch, if it is cooperative
         self.dependent = False  # whether the next launch may start before the one before has ended
         self.replicates = False  # Program.replicates, of the next launch
-        self.looks: Looks | None = None  # Program.looks, likewise
+        self.looks: LaunchLooks | None = None  # Program.looks, likewise
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None
         self.waiting: Iterator[Cluster] = iter(())
@@ -219,7 +219,7 @@ class Machine:
         self.params, self.resident, self.started = params, [], 0
         self.grids = ChildGrids()
         self.hits = [0] * len(code.blocks)
-        self.spinning, self.cycles, self.wait = Spinning(self), 0, Wait()
+        self.spinning, self.cycles, self.wait = Spinning(self), 0, ClockWait()
         self.limits = TimeLimits()
         self.budget = launch.budget = Budget.of(code, launch)
         self.waiting = iter(self.order.clusters(self._clusters(launch)))

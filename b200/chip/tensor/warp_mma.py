@@ -26,7 +26,7 @@ from b200 import formats
 from b200.chip.alu.exact64 import directed64
 from b200.chip.alu.rounding import FLOATS, encode
 from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
-from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
+from b200.chip.tensor.tensor_core import LEAST, AlignedOperand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import MultipliesInWarp, Transposes
 from b200.errors import Unsupported
@@ -48,7 +48,7 @@ _fma = directed64("fma", "rn")
 
 
 @dataclass(frozen=True)
-class Form:
+class WarpMmaShape:
     """One shape and its types. row_bytes: bytes of a row of A, 16 or 32."""
 
     d: str
@@ -58,14 +58,14 @@ class Form:
     saturate: bool
 
 
-def _form(ins: Instr) -> Form:
+def _form(ins: Instr) -> WarpMmaShape:
     d, a, b, _ = ins.types
     row_bytes = int(ins.mods[3].removeprefix("m16n8k")) * _ELEMENT_BYTES[a]
     sums = 2 if d == "f16" else 4
     given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
     if given != (need := [sums, row_bytes // 8, row_bytes // 16, sums]):
         raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must have {need}")
-    return Form(d, a, b, row_bytes, ins.has("satfinite"))
+    return WarpMmaShape(d, a, b, row_bytes, ins.has("satfinite"))
 
 
 def _gather(registers: tuple, rows_of_register: int, row_bytes: int) -> np.ndarray:
@@ -118,7 +118,10 @@ def _multiply_fp8(a: np.ndarray, b: np.ndarray, cells: np.ndarray, d_type: str) 
     product: np.ndarray | None = None
     for half in _HALVES:
         columns = np.isin(np.arange(a.shape[1]) % _REGISTER, half)
-        first, second = Operand(a[:, columns], LEAST["f16"]), Operand(b[:, columns], LEAST["f16"])
+        first, second = (
+            AlignedOperand(a[:, columns], LEAST["f16"]),
+            AlignedOperand(b[:, columns], LEAST["f16"]),
+        )
         product = multiply(first, second, product, d_type).copy()
     assert product is not None
     form = FLOATS[d_type]
@@ -147,7 +150,7 @@ def mma_sync(ins: Instr) -> Run:
         elif form.a in _FP8:
             result = _multiply_fp8(va, vb, cells, form.d)
         else:
-            first, second = Operand(va, LEAST[form.a]), Operand(vb, LEAST[form.b])
+            first, second = AlignedOperand(va, LEAST[form.a]), AlignedOperand(vb, LEAST[form.b])
             result = multiply(first, second, cells, form.d)
         return _registers(result, form.d)
 
