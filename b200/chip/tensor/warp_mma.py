@@ -3,7 +3,7 @@
 mma.sync, the matrix product, has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit
 integers. In bytes all types have the same layout: a register holds four neighbouring bytes of a row
 of A or a column of B. An instruction is one fused sum, as one tcgen05.mma of the type
-(tensor_core.py), but for e4m3 and e5m2 and for the m8n8k4 of f64.
+(tensor_core.py), but for e4m3 and e5m2 and for f64.
 
 e4m3 and e5m2: not one fused sum, but two and an addition. The chip has no FP8 instruction for a
 warp. ptxas 13.0 unpacks the bytes to f16 (F2FP.UNPACK_B), and takes the f16 product (HMMA) of the
@@ -12,11 +12,14 @@ rounded to nearest (FADD, or HADD2 where D is f16). The same steps give the word
 (tests/data/b200_mma_words.txt).
 
 f64 (PTX ISA 9.7.14.5.1): a fused multiply-add for each k, k = 0 first. Each is rounded to nearest,
-as PTX has it. The order is documented nowhere: another one could change the last bits of a sum.
+as PTX has it. The order within four of them is documented nowhere: another one could change the
+last bits of a sum. m16n8k4, k8 and k16 are chains of products of 8 x 8 x 4, the first four of K
+first: ptxas 13.0 writes such a DMMA for each half of the rows and each four of K.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -158,18 +161,27 @@ def mma_sync(ins: Instr) -> Run:
 
 
 def _double_mma(ins: Instr) -> Run:
-    """mma.sync.aligned.m8n8k4.row.col{.rn}.f64.f64.f64.f64 d, a, b, c"""
+    """mma.sync.aligned.mMn8kK.row.col{.rn}.f64.f64.f64.f64 d, a, b, c: M is 8 or 16 (9.7.14.5.4 to
+    9.7.14.5.8). Registers of A: of a half of the rows and four of K each, the halves first.
+    """
+    m, _, k = map(int, re.findall(r"\d+", ins.mods[3]))
+    halves, steps = m // 8, k // 4
     given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
-    if given != [2, 1, 1, 2]:
-        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must be 2, 1, 1, 2")
+    if given != (need := [2 * halves, halves * steps, steps, 2 * halves]):
+        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must have {need}")
 
     def run(warp: Fragment, mask: int, a: LaneValues | tuple, b: LaneValues | tuple, c: tuple):
         whole_warp(mask, ins.opcode)
-        (a,), (b,) = (x if isinstance(x, tuple) else (x,) for x in (a, b))
-        rows, columns = lanes(a, np.uint64).reshape(8, 4), lanes(b, np.uint64).reshape(8, 4)
-        return tuple(
-            _dot(rows[_ROW], columns[2 * _PART + i], lanes(c[i], np.uint64)) for i in range(2)
+        of_a, of_b = (
+            [lanes(each, np.uint64).reshape(8, 4) for each in (x if isinstance(x, tuple) else (x,))]
+            for x in (a, b)
         )
+        sums = [lanes(each, np.uint64) for each in c]
+        for step, columns in enumerate(of_b):
+            for i in range(2 * halves):
+                rows = of_a[halves * step + i // 2]
+                sums[i] = _dot(rows[_ROW], columns[2 * _PART + i % 2], sums[i])
+        return tuple(sums)
 
     return run
 
