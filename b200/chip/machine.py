@@ -52,17 +52,19 @@ W = TypeVar("W", bound=Watcher)
 T = TypeVar("T")
 
 
-def _last(asked: Iterable[type[T] | None], looks: Sequence[object]) -> type[T] | None:
-    """The last of the classes that an order and watchers ask for, None if none does. ValueError if
-    it is not of all of them: who sees a run in a way of its own does not go with the others.
+def _of_all(asked: Iterable[type[T] | None], looks: Sequence[object]) -> type[T] | None:
+    """The class that is of all those that an order and watchers ask for, None if none does.
+    ValueError if none of them is: who sees a run in a way of its own does not go with the others.
     """
     types = [each for each in asked if each is not None]
-    for each in types:
-        if not issubclass(types[-1], each):
-            together = ", ".join(type(look).__name__ for look in looks)
-            why = f"{types[-1].__name__} is no {each.__name__}"
-            raise ValueError(f"{together} do not go together in a machine: {why}")
-    return types[-1] if types else None
+    for kind in types:
+        if all(issubclass(kind, each) for each in types):
+            return kind
+    if types:
+        together = ", ".join(type(look).__name__ for look in looks)
+        why = f"no one of {', '.join(each.__name__ for each in types)} is all of them"
+        raise ValueError(f"{together} do not go together in a machine: {why}")
+    return None
 
 
 class Machine:
@@ -94,9 +96,9 @@ class Machine:
         self.waiting: Iterator[Cluster] = iter(())
         self.started = 0  # clusters
         looks = (self.order, *self.watchers)
-        fragment_type = _last((each.fragment_type for each in looks), looks)
+        fragment_type = _of_all((each.fragment_type for each in looks), looks)
         self.fragment_type: type[Fragment] = fragment_type or Fragment
-        self.writer_type = _last((each.writer_type for each in looks), looks)
+        self.writer_type = _of_all((each.writer_type for each in looks), looks)
         self.enqueue, self.wake = self.order.enqueue, self.order.wake
         self.wait_passed = self.order.wait_passed
         self.wait_for_grids, self.cancel_next = self.order.wait_for_grids, self.order.cancel_next

@@ -7,6 +7,7 @@ not change.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from b200.checker.agent import Agent
@@ -207,6 +208,12 @@ class StepRecording(Watcher):
 
     def __init__(self, checker: Checker):
         self.checker, self.recorder = checker, StepRecorder()
+
+    def attach(self, machine: Machine) -> None:
+        """ValueError if the checker does not watch the machine before it."""
+        if self.checker not in itertools.takewhile(lambda each: each is not self, machine.watchers):
+            raise ValueError(f"{type(self).__name__} must stand behind its checker in a machine")
+        super().attach(machine)
 
     def begins(self, code: Translated, arguments: Arguments) -> None:
         self.recorder = StepRecorder(code.deciding)
