@@ -124,7 +124,7 @@ def _launched(kept: Journal) -> bool:
     return any(r["record"] in (records.LAUNCH, records.FAILED, records.SO_FAR) for r in found)
 
 
-def _end(status: int, failure: str, told: list[str]) -> records.Record:
+def _end(status: int, failure: str, told: list[str]) -> records.JsonRecord:
     """The record of the program's end. told: reports that are on stderr already."""
     recorder.sync()
     end = {"record": records.END, "process": os.getpid(), "unasked": b200.unasked()}

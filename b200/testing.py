@@ -27,10 +27,10 @@ from b200.host.imports import when_imported
 from b200.program.names import from_here
 from b200.reports import choice, document, journal, records, words
 from b200.reports.choice import Accepted, Choice
-from b200.reports.document import Run
+from b200.reports.document import ReportedRun
 from b200.reports.journal import Journal
 from b200.reports.outputs import Outputs
-from b200.reports.records import Record
+from b200.reports.records import JsonRecord
 from b200.time_budget import BUDGET
 
 TERMINATED = 143
@@ -98,9 +98,9 @@ class Session:
         )
         self.new_baseline = options.b200_write_baseline
         self.journal = self._journal()
-        self.run = Run(b200.__version__, ["pytest", *sys.argv[1:]])
+        self.run = ReportedRun(b200.__version__, ["pytest", *sys.argv[1:]])
         self._read = self.journal.size  # of it, by this process
-        self._of_test = Run("", [])
+        self._of_test = ReportedRun("", [])
         self._installed: dict[str, Any] = {}
         if _hands_out(options):  # a conftest.py of its own may come to the GPU all the same
             _checked(self.settings["schedule"])
@@ -169,7 +169,7 @@ class Session:
         how = {name: given[name] for name in ("budget", "schedule", "check") if name in given}
         self._install(self.settings | how)
         b200.forget_failure()
-        self._of_test, self._read = Run("", []), self.journal.size
+        self._of_test, self._read = ReportedRun("", []), self.journal.size
         self._accept(item.nodeid, [*_patterns(given.get("expect")), *_patterns(given.get("allow"))])
         self._running = item
         yield
@@ -186,13 +186,13 @@ class Session:
         new, self._read = self.journal.read(self._read)
         mine = [x for x in new if x["record"] != records.MARK and x.get("test") == item.nodeid]
         self._of_test.add(mine)
-        launches = Run("", [], records=mine).reported()
+        launches = ReportedRun("", [], records=mine).reported()
         self._judge(report, launches, item, call)
 
     def _judge(
         self,
         report: pytest.TestReport,
-        launches: Sequence[Record],
+        launches: Sequence[JsonRecord],
         item: pytest.Item,
         call: pytest.CallInfo[None],
     ) -> None:
@@ -308,7 +308,7 @@ class Session:
         self.outputs.print_annotations(found)
 
 
-def _told(finding: Record, launch: Record) -> str:
+def _told(finding: JsonRecord, launch: JsonRecord) -> str:
     """A finding in the report of a test: with the launch that has it."""
     where = f"kernel {launch['kernel']}, grid {tuple(launch['grid'])}, launch {launch['launch']}"
     where += f" of process {launch['process']}"

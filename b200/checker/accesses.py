@@ -216,7 +216,7 @@ class Barrier:
 
 
 @dataclass(slots=True, eq=False)
-class Meeting:
+class BarrierGeneration:
     """A generation of a CTA barrier, or a phase of the cluster's. `clock` joins those that came."""
 
     # (warp, its epoch, instruction, threads counted)
@@ -242,7 +242,7 @@ class ClusterState:
         self.pairs: dict[tuple[int, int], list[Record]] = {}
         # (rank of the CTA, collector buffer) -> the operand that it holds, the MMA that filled it
         self.collected: dict[tuple[int, str], tuple[Any, Record]] = {}
-        self.meetings: dict[tuple, Meeting] = {}  # (what, generation) -> meeting
+        self.meetings: dict[tuple, BarrierGeneration] = {}  # (what, generation) -> meeting
         self.flags = SharedFlags()
         self.far_fences = FarFences()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
@@ -277,11 +277,11 @@ class ClusterState:
         found = self.barriers.get((mbarrier.cta.rank, mbarrier.offset))
         return found if found is not None and found.object is mbarrier else None
 
-    def meeting(self, key: tuple) -> Meeting:
+    def meeting(self, key: tuple) -> BarrierGeneration:
         """A meeting of this generation; that of two generations before is over for all."""
         found = self.meetings.get(key)
         if found is None:
-            found = self.meetings[key] = Meeting()
+            found = self.meetings[key] = BarrierGeneration()
             self.meetings.pop((*key[:-1], key[-1] - 2), None)
         return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.checker.memory.lane_sync import LaneAcquire, LaneAcquires, LaneRelease, left_out
-from b200.checker.streams import LatestCopies, Stream, Told
+from b200.checker.streams import LatestCopies, Told, WarpStream
 from b200.checker.vector_clocks import (
     AFTER,
     ASYNC,
@@ -80,7 +80,9 @@ class Agent:
         # The same of what its own lanes have released: (turn, distance, by whom, clock)
         self.acquired_own: list[tuple[int, int, LaneAcquire, np.ndarray]] = []
         self.relaxed_wait: Instr | None = None  # the latest of these
-        self.streams: dict[tuple[str, int | None], Stream] = {}  # (name, lane or None) -> stream
+        self.streams: dict[
+            tuple[str, int | None], WarpStream
+        ] = {}  # (name, lane or None) -> stream
         self.roles: set[str] = set()
         self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
         self.waits: dict = {}
@@ -106,14 +108,14 @@ class Agent:
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
         self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
 
-    def stream(self, name: str, lane: int | None = None) -> Stream:
+    def stream(self, name: str, lane: int | None = None) -> WarpStream:
         """lane: of operations that a lane issues for itself, None where the warp has one stream."""
         found = self.streams.get((name, lane))
         if found is None:
-            found = self.streams[name, lane] = Stream(self.components.new())
+            found = self.streams[name, lane] = WarpStream(self.components.new())
         return found
 
-    def streams_of(self, name: str, lanes: int = FULL) -> list[Stream]:
+    def streams_of(self, name: str, lanes: int = FULL) -> list[WarpStream]:
         """The streams of this name that some lanes have operations in."""
         return [
             stream
@@ -125,7 +127,7 @@ class Agent:
         clock = self.clock
         return component < clock.shape[1] and clock[row, component] >= step
 
-    def waited_for(self, stream: Stream, step: int, lanes: int = FULL) -> None:
+    def waited_for(self, stream: WarpStream, step: int, lanes: int = FULL) -> None:
         """Lanes have waited for the operations to `step` of one of the warp's own streams."""
         at = stream.component
         known = int(self.clock[HB, at]) if at < self.clock.shape[1] else 0

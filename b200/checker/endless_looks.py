@@ -32,8 +32,8 @@ class Stays(NamedTuple):
     of: object
 
 
-Value = int | str | Stays  # int: a constant (a predicate: 0 or 1); str: ANY or LOOKED
-Known = dict[str, Value]
+AbstractValue = int | str | Stays  # int: a constant (a predicate: 0 or 1); str: ANY or LOOKED
+Known = dict[str, AbstractValue]
 
 COMPARED = {
     "eq": operator.eq,
@@ -122,10 +122,10 @@ class _Run:
             found[name] = mine if mine == its else ANY
         return found
 
-    def _of(self, name: str, known: Known) -> Value:
+    def _of(self, name: str, known: Known) -> AbstractValue:
         return known.get(name, Stays(name))
 
-    def _choice(self, key: object) -> Value:
+    def _choice(self, key: object) -> AbstractValue:
         if self.first is None:
             return 0 if key == self.look.ins.key else ANY
         if key not in self.chosen:
@@ -133,11 +133,11 @@ class _Run:
             self.chosen[key] = self.first[number] if number < len(self.first) else 0
         return self.chosen[key]
 
-    def _predicate(self, register: Reg, known: Known) -> Value:
+    def _predicate(self, register: Reg, known: Known) -> AbstractValue:
         value = self._of(register.name, known)
         return self._choice(value) if isinstance(value, Stays) else value
 
-    def _operand(self, x: object, known: Known, predicate: bool = False) -> Value:
+    def _operand(self, x: object, known: Known, predicate: bool = False) -> AbstractValue:
         if isinstance(x, Imm):
             return x.value
         if isinstance(x, Not):
@@ -147,7 +147,7 @@ class _Run:
             return self._predicate(x, known) if predicate else self._of(x.name, known)
         return ANY if isinstance(x, Special) and x.name in CLOCKS else Stays(str(x))
 
-    def _guard(self, ins: Instr, known: Known) -> Value:
+    def _guard(self, ins: Instr, known: Known) -> AbstractValue:
         if ins.pred is None:
             return 1
         value = self._predicate(ins.pred, known)
@@ -173,7 +173,7 @@ class _Run:
             before = self._of(name, known)
             known[name] = value if guard == 1 or before == value else ANY
 
-    def _values(self, op: Op, known: Known) -> dict[str, Value]:
+    def _values(self, op: Op, known: Known) -> dict[str, AbstractValue]:
         """What an instruction leaves in its registers."""
         ins = op.ins
         if isinstance(ins.effect, WaitsForPhase):
@@ -193,7 +193,7 @@ class _Run:
             for r in op.dsts
         }
 
-    def _unknown(self, op: Op, known: Known) -> Value:
+    def _unknown(self, op: Op, known: Known) -> AbstractValue:
         inputs = [self._of(r.name, known) for r in op.srcs]
         inputs += [self._operand(x, known) for x in op.ins.operands if isinstance(x, Special)]
         if LOOKED in inputs:
@@ -203,7 +203,7 @@ class _Run:
         key = op.ins.key, *inputs
         return self.computed.setdefault(key, Stays(len(self.computed)))
 
-    def _computed(self, op: Op, known: Known) -> Value | None:
+    def _computed(self, op: Op, known: Known) -> AbstractValue | None:
         """The result of a simple instruction; None if it is not known."""
         ins = op.ins
         name, rest = ins.mods[0], ins.operands[1:]
@@ -227,7 +227,7 @@ class _Run:
         one, other = (self._operand(x, known, predicate=logical) for x in rest)
         return _joined(name, one, other, logical)
 
-    def _compared(self, ins: Instr, known: Known) -> Value | None:
+    def _compared(self, ins: Instr, known: Known) -> AbstractValue | None:
         """The result of setp."""
         (one, other), rest = ins.operands[1:3], ins.operands[3:]
         values = self._operand(one, known), self._operand(other, known)
@@ -240,7 +240,7 @@ class _Run:
         return _joined(ins.mods[2], found, self._operand(rest[0], known, predicate=True), True)
 
 
-def _compare(ins: Instr, one: Value, other: Value) -> int | None:
+def _compare(ins: Instr, one: AbstractValue, other: AbstractValue) -> int | None:
     """The comparison of setp, of two constants; None if it is not known."""
     kind = ins.mods[-1]
     if not (isinstance(one, int) and isinstance(other, int)) or ins.mods[1] not in COMPARED:
@@ -254,7 +254,9 @@ def _compare(ins: Instr, one: Value, other: Value) -> int | None:
     return int(COMPARED[ins.mods[1]](one, other))
 
 
-def _joined(name: str, one: Value | None, other: Value | None, logical: bool) -> Value | None:
+def _joined(
+    name: str, one: AbstractValue | None, other: AbstractValue | None, logical: bool
+) -> AbstractValue | None:
     """The result of and, or, xor; None if it is not known. logical: of predicates."""
     decides = {"and": 0, "or": 1 if logical else -1}.get(name)
     if decides is not None and decides in (one, other):

@@ -65,8 +65,8 @@ from b200.checker.steps import (
     UNRULED,
     UPDATES,
     WRITES,
+    GlobalTouch,
     Look,
-    Touch,
 )
 from b200.checker.streams import LatestCopies
 from b200.chip.operations import Operation
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from b200.checker.agent import Agent
     from b200.checker.checked import CheckedFragment
     from b200.checker.finding import Finding
-    from b200.checker.memory.global_shadow import Contents
+    from b200.checker.memory.global_shadow import ShadowContents
     from b200.checker.observer import Observer
     from b200.checker.tensor.partly_written import Partly
     from b200.chip.fragment import Fragment, WarpState
@@ -106,23 +106,23 @@ class Left(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class TrailNode:
     """The point that a cluster has reached after a step. next: the node after the step first taken
     from here. more: step -> node, for the other steps taken from here.
     left: the state left by the first cluster that has ended here.
     """
 
     step: tuple | None
-    next: Node | None = None
-    more: dict[tuple, Node] | None = None
+    next: TrailNode | None = None
+    more: dict[tuple, TrailNode] | None = None
     left: Left | None = None
 
-    def beside(self, step: tuple) -> Node | None:
+    def beside(self, step: tuple) -> TrailNode | None:
         """The node after `step`, where that is not the one first taken from here."""
         return self.more.get(step) if self.more is not None else None
 
-    def add(self, step: tuple) -> Node:
-        node = Node(step)
+    def add(self, step: tuple) -> TrailNode:
+        node = TrailNode(step)
         if self.next is None:
             self.next = node
         else:
@@ -149,13 +149,13 @@ class Traces:
     """
 
     judged: bool = False
-    root: Node = field(default_factory=lambda: Node(None))
+    root: TrailNode = field(default_factory=lambda: TrailNode(None))
     steps: int = 0
     seen: Seen = field(default_factory=Seen)
     in_place: bool = False
     apart: bool = False
     met: set[tuple] = field(default_factory=set)
-    remarks: dict[Node, list[Remark]] = field(default_factory=dict)
+    remarks: dict[TrailNode, list[Remark]] = field(default_factory=dict)
 
 
 class Following:
@@ -172,13 +172,13 @@ class Following:
         self.bases: dict[str, set[int]] = {READS: set(), WRITES: set(), UPDATES: set()}
         self.latest: dict[str, Region] = {}
         self.holder: Region | None = None
-        self.touched: set[Touch] = set()  # accesses of one address
+        self.touched: set[GlobalTouch] = set()  # accesses of one address
         self.in_place: set[int] = set()  # bases of what is accessed in several ways
         self.on = True
         self.trails: dict[Cluster, Trail] = {}  # of the clusters that run
         self.follower: Trail | None = None
         self.followed = 0  # clusters that have followed to their end
-        self.told: set[Node] = set()
+        self.told: set[TrailNode] = set()
         self.names: dict[int, str] = {}  # address of a tensor -> its name
 
     def begin(self, cluster: Cluster, alone: bool) -> None:
@@ -201,7 +201,7 @@ class Following:
         unread, partly = of_cluster(coverage.unread), of_cluster(coverage.partly)
         return Left(roles, unread, partly, ranks)
 
-    def leave(self, node: Node, agents: Iterable[tuple[tuple[int, int], Agent]]) -> None:
+    def leave(self, node: TrailNode, agents: Iterable[tuple[tuple[int, int], Agent]]) -> None:
         """Clusters, or one, have followed others to their end: what the rules for the whole launch
         are to know of that. agents: (CTA rank, warp), its agent.
         """
@@ -219,7 +219,7 @@ class Following:
         """From now on no cluster of the launch follows."""
         self.on, self.traces = False, Traces()
 
-    def touches(self, touch: Touch) -> bool:
+    def touches(self, touch: GlobalTouch) -> bool:
         """Note an access of global memory. False if an allocation is now accessed in two ways."""
         if isinstance(touch.addresses, int):
             if touch not in self.touched:  # a repeated touch changes nothing
@@ -268,7 +268,7 @@ class Trail:
         self.follows = False  # whether the cluster runs unchecked
         self.tell: list[Callable[[], None]] = []
         self.note: list[Callable[[], None]] = []
-        self.over: list[Contents] = []
+        self.over: list[ShadowContents] = []
         self.latest: dict[tuple, Any] = {}
         self.copied: dict[tuple[int, int], LatestCopies] = {}
         self.meetings: dict[int, list[tuple]] | None = {} if following.traces.judged else None
@@ -280,7 +280,7 @@ class Trail:
             node = self.node.beside(step) or self._first(step)
         self.node = node
 
-    def _first(self, step: tuple) -> Node:
+    def _first(self, step: tuple) -> TrailNode:
         """The node after a step that no cluster has taken; this one, if steps are kept no more."""
         if self.follows:
             raise Departed
@@ -330,7 +330,7 @@ class Trail:
         if touch is not None and self.following.observer.dependence is not None:
             self.tell.append(partial(self._beside_grids, ins, warp, touch, operation))
 
-    def _keep(self, warp: Fragment, touch: Touch) -> None:
+    def _keep(self, warp: Fragment, touch: GlobalTouch) -> None:
         """Keep what lies where a store is about to be, if another cluster has written it."""
         observer = self.following.observer
         shadow = observer.globals.shadow
@@ -348,7 +348,7 @@ class Trail:
             region.u8[at] = old
 
     def _beside_grids(
-        self, ins: Instr, warp: Fragment, touch: Touch, operation: Operation | None
+        self, ins: Instr, warp: Fragment, touch: GlobalTouch, operation: Operation | None
     ) -> None:
         """Tell the rule of launches that overlap of an access to global memory."""
         observer = self.following.observer

@@ -30,7 +30,7 @@ from b200.checker.launches import ended
 from b200.checker.launches.dependent_launch import DependentLaunch
 from b200.checker.memory.coverage import Coverage
 from b200.checker.memory.global_memory import GlobalRules
-from b200.checker.memory.last_writers import Stores
+from b200.checker.memory.last_writers import LaunchStores
 from b200.checker.memory.shadow import SharedShadow
 from b200.checker.memory.shared_memory import SharedRules
 from b200.checker.memory.unwritten import Unwritten
@@ -92,7 +92,7 @@ class Observer:
         self.not_judged: list[str] = []  # where that could not be found out
         self.wrote = False  # whether the launch has written global memory
         self.cancellations = Cancellations(self)
-        self.stores = Stores() if checker.keep_stores else None
+        self.stores = LaunchStores() if checker.keep_stores else None
         self.descriptors = DescriptorRanks(self)
         self.versions = DescriptorVersions(self)
         self.mbarriers = Mbarriers(self, self.arrivals, self.overtaken)

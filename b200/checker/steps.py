@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from b200.chip.copies.tma import TensorBoxes
 
 
-class Touch(NamedTuple):
+class GlobalTouch(NamedTuple):
     """Global memory that an instruction reads, writes or updates by an atomic: `nbytes` at one
     address, or at each of several (int64).
     """
@@ -61,7 +61,7 @@ class Look(NamedTuple):
     """
 
     operands: tuple
-    touch: Touch | None = None
+    touch: GlobalTouch | None = None
     tell: Callable[[], None] | None = None
     note: Callable[[], None] | None = None
     differs: Callable[[], bool] | None = None
@@ -165,7 +165,7 @@ def named(ins: Instr, run: Run) -> Run:
 # --- operations -----------------------------------------------------------------------------------
 
 
-def _place(place: ops.Place) -> tuple[int, int, int, int]:
+def _place(place: ops.StorePlace) -> tuple[int, int, int, int]:
     return place.cta.rank, place.offset, place.signal.rank, place.mbarrier
 
 
@@ -201,7 +201,7 @@ def _tma_load(trail: Trail, warp: CheckedFragment, load: ops.TmaLoad) -> Look:
     agent, ins = observer.agent(warp), observer.executed
     return Look(
         operands,
-        Touch(READS, access.tensormap.address, 1),
+        GlobalTouch(READS, access.tensormap.address, 1),
         note=lambda: _told_of_box(observer, agent, access, ins),
     )
 
@@ -216,7 +216,7 @@ def _tma_store(trail: Trail, warp: CheckedFragment, store: ops.TmaStore) -> Look
     agent, ins = observer.agent(warp), observer.executed
     return Look(
         (_box(trail, warp, store), store.offset, len(set(map(tuple, access.boxes)))),
-        Touch(WRITES, access.tensormap.address, 1),
+        GlobalTouch(WRITES, access.tensormap.address, 1),
         lambda: observer.globals.stored_box(agent, access, ins),
     )
 
@@ -227,7 +227,7 @@ def _bulk_load(trail: Trail, warp: CheckedFragment, load: ops.BulkLoad) -> Look:
     again = trail.again(warp, source)
     return Look(
         (n, tuple(map(_place, load.places)), observer.operand(source), again),
-        Touch(READS, source, n),
+        GlobalTouch(READS, source, n),
         lambda: observer.globals.loaded(agent, source, n, ins),
         lambda: observer.unwritten.span(agent, source, n, ins),
     )
@@ -238,7 +238,7 @@ def _bulk_store(trail: Trail, warp: CheckedFragment, store: ops.BulkStore) -> Lo
     agent, ins = observer.agent(warp), observer.executed
     return Look(
         (n, store.mask, store.source, trail.again(warp, destination)),
-        Touch(WRITES, destination, n),
+        GlobalTouch(WRITES, destination, n),
         lambda: observer.globals.bulk_stored(agent, store, ins),
     )
 
@@ -266,7 +266,7 @@ def _cp_async(trail: Trail, warp: CheckedFragment, copy: ops.CpAsync) -> Look:
     known = observer.unwritten.is_known(region)
     return Look(
         operands,
-        Touch(READS, sources, n),
+        GlobalTouch(READS, sources, n),
         lambda: observer.globals.loaded_by_threads(agent, sources, n, ins),
         None if known else lambda: observer.unwritten.lanes(agent, sources, n, ins),
     )

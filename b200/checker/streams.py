@@ -31,7 +31,7 @@ class Told(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class WarpStream:
     """Operations of a warp that are issued in order and complete later. `issued` counts them.
 
     marks: the value of `issued` at each commit_group, oldest first. waits: the latest wait_groups,

@@ -21,7 +21,7 @@ from b200.chip.state import CTA, Cluster
 from b200.errors import Fault
 from b200.hardware import RANK_SHIFT
 from b200.program.analysis import EXIT
-from b200.program.meeting import Place
+from b200.program.meeting import MeetingPlace
 from b200.program.module import Instr
 from b200.registry import Blocked, Clock, Run, Waitable
 
@@ -203,7 +203,7 @@ class Fragment:
         raise Blocked(state.gathering[-1])
 
     # --- instructions with .sync ------------------------------------------------------------------
-    def meet(self, place: Place, mask: int, args: tuple, run: Run) -> Any:
+    def meet(self, place: MeetingPlace, mask: int, args: tuple, run: Run) -> Any:
         """Execute an instruction together with the other lanes that it names. Raises Blocked while
         some of them are missing. Returns its results, those of other lanes included.
         """
@@ -229,7 +229,7 @@ class Fragment:
         self.meeting = None
         return meeting.result
 
-    def _come(self, place: Place, members: int, args: tuple) -> Meeting:
+    def _come(self, place: MeetingPlace, members: int, args: tuple) -> Meeting:
         """Join the others that wait at such an instruction."""
         meetings, key = self.state.meetings, (place.key, members)
         meeting = meetings.get(key)

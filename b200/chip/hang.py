@@ -21,7 +21,7 @@ from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.sync.registers import RegisterPool
-from b200.chip.tensor.tmem_alloc import Pool, group_of
+from b200.chip.tensor.tmem_alloc import TmemPool, group_of
 from b200.hardware import SM_COUNT
 from b200.program.analysis import reachable
 from b200.registry import Waitable
@@ -193,7 +193,7 @@ def _named(machine: Machine, bar: NamedBarrier, fragments: list[Fragment]) -> Ca
     return Cause(name, f"{bar.arrived} of {bar.needed} threads have arrived", facts)
 
 
-def _tensor_memory(machine: Machine, pool: Pool, fragments: list[Fragment]) -> Cause:
+def _tensor_memory(machine: Machine, pool: TmemPool, fragments: list[Fragment]) -> Cause:
     alone = group_of(instruction(machine, fragments[0])) == 1
     peer = "" if alone else ", or the peer CTA does not allocate with cta_group::2"
     why = f"an allocation is not freed (tcgen05.dealloc){peer}"
@@ -314,7 +314,7 @@ _CAUSES: dict[type[Waitable], Callable[..., Cause]] = {
     MBarrier: _mbarrier,
     NamedBarrier: _named,
     ClusterBarrier: _cluster,
-    Pool: _tensor_memory,
+    TmemPool: _tensor_memory,
     RegisterPool: _registers,
     Poll: _poll,
 }

@@ -9,7 +9,7 @@ from b200.chip.meeting import Meeting
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
-from b200.chip.tensor.tmem_alloc import Pool, pool_of
+from b200.chip.tensor.tmem_alloc import TmemPool, pool_of
 from b200.program.module import Instr, Loc
 from b200.registry import Waitable, lanes_text
 
@@ -65,7 +65,7 @@ def sure_cause(machine: Machine, waitable: Waitable) -> Cause | None:
     """Why what is waited for cannot come, if that is sure."""
     if isinstance(waitable, Meeting):
         return _membermask(machine, waitable)
-    if isinstance(waitable, Pool):
+    if isinstance(waitable, TmemPool):
         return _allocations(machine, waitable)
     return _left(machine, waitable) if isinstance(waitable, MBarrier) else None
 
@@ -92,7 +92,7 @@ def _membermask(machine: Machine, meeting: Meeting) -> Cause | None:
     )
 
 
-def _allocations(machine: Machine, pool: Pool) -> Cause | None:
+def _allocations(machine: Machine, pool: TmemPool) -> Cause | None:
     """Several warps of one CTA that allocate, or one that allocates again and frees nothing."""
     waiting = [f for f in machine.fragments() if f.waits_for is pool]
     for fragment in waiting:

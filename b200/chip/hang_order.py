@@ -12,7 +12,7 @@ from b200.chip.fragment import ClusterBarrier, WarpState
 from b200.chip.polls import Poll
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import MBarrier
-from b200.chip.tensor.tmem_alloc import Pool
+from b200.chip.tensor.tmem_alloc import TmemPool
 from b200.program.analysis import Block, reachable
 from b200.program.module import Instr
 from b200.registry import Waitable
@@ -99,7 +99,7 @@ def _holders(
         return {o for o in others if any(kinds & program.ahead(f.pc) for f in waits[o])} - {thing}
     if isinstance(thing, NamedBarrier):
         return {o for o in others if any(f.cta is thing.cta for f in waits[o])} - {thing}
-    if isinstance(thing, Pool):
+    if isinstance(thing, TmemPool):
         warps = thing.holders()
         held = {o for o in others if any((f.cta, f.index) in warps for f in waits[o])} - {thing}
         return {o for o in held if not isinstance(o, (NamedBarrier, ClusterBarrier))}

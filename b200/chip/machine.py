@@ -33,7 +33,7 @@ from b200.chip.operations import Action, Operation
 from b200.chip.order import InOrder
 from b200.chip.placement import Seat, shares_sm
 from b200.chip.spin import Spinning
-from b200.chip.standing_clock import Wait, clocks_at
+from b200.chip.standing_clock import ClockWait, clocks_at
 from b200.chip.state import CTA, Cluster
 from b200.chip.sync.barrier_record import BarrierHistory, SlippedWait
 from b200.chip.sync.mbarrier import MBarrier
@@ -42,7 +42,7 @@ from b200.chip.time_limits import TimeLimits
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError, Fault
 from b200.hardware import SMEM_LENT
-from b200.program.module import Instr, Looks
+from b200.program.module import Instr, LaunchLooks
 from b200.program.translated import Translated
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -52,17 +52,19 @@ W = TypeVar("W", bound=Watcher)
 T = TypeVar("T")
 
 
-def _last(asked: Iterable[type[T] | None], looks: Sequence[object]) -> type[T] | None:
-    """The last of the classes that an order and watchers ask for, None if none does. ValueError if
-    it is not of all of them: who sees a run in a way of its own does not go with the others.
+def _of_all(asked: Iterable[type[T] | None], looks: Sequence[object]) -> type[T] | None:
+    """The class that is of all those that an order and watchers ask for, None if none does.
+    ValueError if none of them is: who sees a run in a way of its own does not go with the others.
     """
     types = [each for each in asked if each is not None]
-    for each in types:
-        if not issubclass(types[-1], each):
-            together = ", ".join(type(look).__name__ for look in looks)
-            why = f"{types[-1].__name__} is no {each.__name__}"
-            raise ValueError(f"{together} do not go together in a machine: {why}")
-    return types[-1] if types else None
+    for kind in types:
+        if all(issubclass(kind, each) for each in types):
+            return kind
+    if types:
+        together = ", ".join(type(look).__name__ for look in looks)
+        why = f"no one of {', '.join(each.__name__ for each in types)} is all of them"
+        raise ValueError(f"{together} do not go together in a machine: {why}")
+    return None
 
 
 class Machine:
@@ -88,15 +90,15 @@ class Machine:
         self.workspace = 0  # address of that of the next launch, if it is cooperative
         self.dependent = False  # whether the next launch may start before the one before has ended
         self.replicates = False  # Program.replicates, of the next launch
-        self.looks: Looks | None = None  # Program.looks, likewise
+        self.looks: LaunchLooks | None = None  # Program.looks, likewise
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None
         self.waiting: Iterator[Cluster] = iter(())
         self.started = 0  # clusters
         looks = (self.order, *self.watchers)
-        fragment_type = _last((each.fragment_type for each in looks), looks)
+        fragment_type = _of_all((each.fragment_type for each in looks), looks)
         self.fragment_type: type[Fragment] = fragment_type or Fragment
-        self.writer_type = _last((each.writer_type for each in looks), looks)
+        self.writer_type = _of_all((each.writer_type for each in looks), looks)
         self.enqueue, self.wake = self.order.enqueue, self.order.wake
         self.wait_passed = self.order.wait_passed
         self.wait_for_grids, self.cancel_next = self.order.wait_for_grids, self.order.cancel_next
@@ -219,7 +221,7 @@ class Machine:
         self.params, self.resident, self.started = params, [], 0
         self.grids = ChildGrids()
         self.hits = [0] * len(code.blocks)
-        self.spinning, self.cycles, self.wait = Spinning(self), 0, Wait()
+        self.spinning, self.cycles, self.wait = Spinning(self), 0, ClockWait()
         self.limits = TimeLimits()
         self.budget = launch.budget = Budget.of(code, launch)
         self.waiting = iter(self.order.clusters(self._clusters(launch)))

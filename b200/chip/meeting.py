@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from b200.errors import Fault
 from b200.program.analysis import reachable
-from b200.program.meeting import Place, may_poll
+from b200.program.meeting import MeetingPlace, may_poll
 from b200.registry import Run, Waitable, lanes_text
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Meeting(Waitable):
 
     __slots__ = ("state", "place", "key", "members", "parts", "arrived", "let_go", "done", "result")
 
-    def __init__(self, state: WarpState, place: Place, members: int):
+    def __init__(self, state: WarpState, place: MeetingPlace, members: int):
         super().__init__()
         self.state, self.place = state, place
         self.key = self.members = members

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from b200.chip.state import CTA
     from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
     from b200.chip.tensor.mma import DecodedMma
-    from b200.chip.tensor.tmem_copy import Shape
+    from b200.chip.tensor.tmem_copy import CopyShape
 
 
 Action = Callable[[], None]  # of an operation: to be called once, when it happens
 
 
-class Place(NamedTuple):
+class StorePlace(NamedTuple):
     """A destination (CTA and offset), and its mbarrier (CTA `signal` and offset)."""
 
     cta: CTA
@@ -53,7 +53,7 @@ class TmaLoad(Operation):
     """cp.async.bulk.tensor to shared memory: a box, at each of `places`."""
 
     access: TensorBoxes
-    places: tuple[Place, ...]
+    places: tuple[StorePlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class BulkLoad(Operation):
 
     nbytes: int
     source: int
-    places: tuple[Place, ...]
+    places: tuple[StorePlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class BulkToPeer(Operation):
 
     nbytes: int
     source: int
-    place: Place
+    place: StorePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class StAsync(Operation):
 
     nbytes: int
     each: int
-    place: Place
+    place: StorePlace
     offsets: np.ndarray
 
 
@@ -198,7 +198,7 @@ class TryCancel(Operation):
     """clusterlaunchcontrol.try_cancel: a response of `nbytes` at each of `places`."""
 
     nbytes: int
-    places: tuple[Place, ...]
+    places: tuple[StorePlace, ...]
 
 
 # --- tensor core ----------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class TmemCopy(TensorCoreOperation):
     `column` on.
     """
 
-    shape: Shape
+    shape: CopyShape
     matrix: MatrixDescriptor
     tile: Tile
     lanes: range

@@ -31,7 +31,7 @@ SIGNS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 
 
 @dataclass(frozen=True)
-class Read:
+class PolledRead:
     """A load or atomic in a loop, as one lane of a warp makes it. space: "global" or "shared";
     address: in that space; cta: the CTA whose shared memory is read; values: what the instruction
     returned. seen: the addresses and values of all its lanes.
@@ -57,7 +57,7 @@ class Poll(Waitable):
     """
 
     def __init__(
-        self, read: Read | None, ins: Instr, test: str, visited: frozenset[int], place: str
+        self, read: PolledRead | None, ins: Instr, test: str, visited: frozenset[int], place: str
     ):
         super().__init__()
         self.read, self.ins, self.test, self.visited, self.place = read, ins, test, visited, place
@@ -81,7 +81,7 @@ class Condition(NamedTuple):
     special registers of time that the loop reads.
     """
 
-    read: Read | None
+    read: PolledRead | None
     test: str
     clocks: set[str]
 
@@ -92,13 +92,13 @@ class Compared(NamedTuple):
     """
 
     ins: Instr
-    step: Step
+    step: LoopStep
     read: Op
-    read_in: Step
+    read_in: LoopStep
 
 
 @dataclass(frozen=True)
-class Step:
+class LoopStep:
     """One block of a round of a loop: its number, its lanes, and the variables at its end."""
 
     pc: int
@@ -108,7 +108,7 @@ class Step:
 
 def one_round(
     machine: Machine, warp: Fragment, follow: bool = False
-) -> tuple[list[Step], Fragment | None]:
+) -> tuple[list[LoopStep], Fragment | None]:
     """Execute a fragment until it comes back to the block where it is now.
 
     Returns the steps and the fragment at that time. That is None if the fragment has ended; with
@@ -136,7 +136,7 @@ def one_round(
             return steps, None
         finally:
             sys.setprofile(before)
-        steps.append(Step(pc, mask, dict(done)))
+        steps.append(LoopStep(pc, mask, dict(done)))
         if after == EXIT or after == warp.reconv:
             after = warp.arrive_or_exit(after)
         if after is not None:
@@ -151,7 +151,7 @@ def one_round(
     return steps, warp
 
 
-def reads_of(machine: Machine, warp: Fragment, steps: list[Step]) -> list[Read]:
+def reads_of(machine: Machine, warp: Fragment, steps: list[LoopStep]) -> list[PolledRead]:
     """The reads of a fragment in one round of its loop."""
     names = _names(machine)
     found = []
@@ -183,7 +183,7 @@ def _poll_of(machine: Machine, warp: Fragment) -> tuple[Poll, Fragment]:
     return Poll(read, ins, test, visited, place), now or warp
 
 
-def condition_of(machine: Machine, warp: Fragment, steps: list[Step]) -> Condition:
+def condition_of(machine: Machine, warp: Fragment, steps: list[LoopStep]) -> Condition:
     """The condition of a loop, from the steps of one round."""
     names, tainted = _names(machine), {}
     read, lane = None, None
@@ -210,7 +210,7 @@ def condition_of(machine: Machine, warp: Fragment, steps: list[Step]) -> Conditi
     return Condition(read, _comparison(names, compared.step, compared.ins, lane), clocks)
 
 
-def _holding(names: Names, step: Step, ins: Instr) -> int | None:
+def _holding(names: Names, step: LoopStep, ins: Instr) -> int | None:
     """A lane that makes a vote come out as it does: of `any` one that says yes, of `all` one that
     says no, else one of the fewer. None if all say the same.
     """
@@ -234,7 +234,7 @@ def _names(machine: Machine) -> Names:
     return {name: f"r{i}" for i, name in enumerate(machine.code.kernel.registers)}
 
 
-def _value(names: Names, step: Step, operand: object, lane: int) -> int | None:
+def _value(names: Names, step: LoopStep, operand: object, lane: int) -> int | None:
     """An operand as a lane has it, None where it is not known."""
     if isinstance(operand, Imm):
         return operand.value
@@ -248,7 +248,7 @@ def _value(names: Names, step: Step, operand: object, lane: int) -> int | None:
     return found
 
 
-def _all_lanes(names: Names, step: Step, operand: object) -> Any:
+def _all_lanes(names: Names, step: LoopStep, operand: object) -> Any:
     """An operand as the lanes of a step have it, to compare with."""
     found = step.variables.get(names[operand.name]) if isinstance(operand, Reg) else operand
     return found[active(step.mask)].tobytes() if isinstance(found, np.ndarray) else found
@@ -258,7 +258,7 @@ def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-def _read(names: Names, step: Step, op: Op, warp: Fragment, lane: int) -> Read | None:
+def _read(names: Names, step: LoopStep, op: Op, warp: Fragment, lane: int) -> PolledRead | None:
     """The read of memory that an instruction is, as a lane makes it."""
     ins = op.ins
     if ins.mods[0] not in ("ld", "ldu", "atom") or len(ins.operands) < 2:
@@ -285,11 +285,11 @@ def _read(names: Names, step: Step, op: Op, warp: Fragment, lane: int) -> Read |
     values = tuple(v for v in found if v is not None)
     seen = tuple(_all_lanes(names, step, operand) for operand in (at.base, *targets))
     if not space.startswith("shared"):
-        return Read(ins, "global", address, None, values, seen)
+        return PolledRead(ins, "global", address, None, values, seen)
     cta, offset = warp.cta.cluster.locate(address, 1)
     if address >> 24 == 0 and space != "shared::cluster":
         cta = warp.cta
-    return Read(ins, "shared", offset, cta, values, seen)
+    return PolledRead(ins, "shared", offset, cta, values, seen)
 
 
 def _number(ins: Instr, value: int) -> str:
@@ -302,7 +302,7 @@ def _number(ins: Instr, value: int) -> str:
     return str(value - (1 << bits) if kind[0] == "s" and value >> bits - 1 else value)
 
 
-def _comparison(names: Names, step: Step, ins: Instr, lane: int) -> str:
+def _comparison(names: Names, step: LoopStep, ins: Instr, lane: int) -> str:
     """ ", and 1 < 2 is true (setp.lt.s32 at file:line)"."""
     left, right = (_value(names, step, o, lane) for o in ins.operands[1:3])
     sign = next((sign for m in ins.mods if (sign := SIGNS.get(m.removesuffix("u")))), None)
@@ -316,7 +316,7 @@ def _comparison(names: Names, step: Step, ins: Instr, lane: int) -> str:
     return f", and {values}{truth} ({ins.opcode}{where})"
 
 
-def _place(machine: Machine, read: Read) -> str:
+def _place(machine: Machine, read: PolledRead) -> str:
     """Where a read reads, in words."""
     if read.cta is not None:
         return f"shared memory at {read.address:#x} of CTA {read.cta.index}"

@@ -28,7 +28,7 @@ def clocks_at(cycles: int) -> dict[str, int]:
 
 
 @dataclass
-class Wait:
+class ClockWait:
     """The wait of all warps for the clocks. since: where these stood when it began. among: clusters
     that have started, and threads that run.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from b200.chip.sync.mbarrier import MBarrier
     from b200.chip.sync.registers import RegisterPool
     from b200.chip.tensor.running_sum import RunningSum
-    from b200.chip.tensor.tmem_alloc import Pool
+    from b200.chip.tensor.tmem_alloc import TmemPool
 
 
 OF_A_PEER = "; .shared::cluster reaches it (in CuTe DSL ss='cluster')"
@@ -73,7 +73,7 @@ class CTA:
         self.freed_tmem: int | None = None  # likewise, of a deallocated one; None: it keeps them
         self.shares_sm = False  # with a CTA of the launch that was there before
         self.tmem_neighbour = 0  # the first columns, which that CTA has
-        self.tmem_pool: Pool | None = None
+        self.tmem_pool: TmemPool | None = None
         self.registers: RegisterPool | None = None  # from the first setmaxnreg on
         self.mbarriers: dict[int, MBarrier] = {}
         self.named_barriers: dict[int, NamedBarrier] = {}

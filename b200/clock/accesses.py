@@ -10,7 +10,7 @@ import numpy as np
 from b200.chip.global_memory import GlobalMemory
 from b200.clock import membar
 from b200.clock.constants import Constants
-from b200.clock.memory_system import Memory
+from b200.clock.memory_system import MemorySystem
 from b200.clock.stores import alone, in_part
 from b200.clock.timeline import Timeline
 
@@ -82,7 +82,7 @@ class Accesses:
     constants. last_store: when the latest store is done.
     """
 
-    def __init__(self, memory: GlobalMemory, chip: Memory, c: Constants, record: Timeline):
+    def __init__(self, memory: GlobalMemory, chip: MemorySystem, c: Constants, record: Timeline):
         self.memory, self.chip, self.c, self.record = memory, chip, c, record
         self.last_store = 0.0
 
@@ -106,8 +106,8 @@ class Accesses:
         fan_out: bool = False,
         rows: bool = False,
     ) -> tuple[float, float]:
-        """Read spans of global memory; (first, last) arrival. late: as Memory.draw gave it;
-        fan_out, rows: see Memory.read.
+        """Read spans of global memory; (first, last) arrival. late: as MemorySystem.draw gave it;
+        fan_out, rows: see MemorySystem.read.
         """
         first, last = np.inf, at
         for starts, nbytes in spans:

@@ -33,7 +33,7 @@ BEFORE = Latency.SHARED  # of a load of an earlier block
 
 
 @dataclass(eq=False)
-class Node:
+class ScheduleNode:
     """An instruction. index: its place in the source. needs: how many must come before it. then:
     the places of those that come after it, and whether they read its result. late: whether it reads
     the result of an earlier block's load. ahead: whether it is a load or shuffle, or one needs it.
@@ -47,7 +47,7 @@ class Node:
     late: bool = False
     ahead: bool = False
 
-    def before(self, other: Node, result: bool = False) -> None:
+    def before(self, other: ScheduleNode, result: bool = False) -> None:
         """Let another come after this one. result: it reads what this one gives."""
         if other is self:
             return
@@ -56,7 +56,7 @@ class Node:
         self.then[other.index] = result or self.then.get(other.index, False)
 
 
-Value = tuple[str, int]  # of a register, between two instructions that write it
+RegisterVersion = tuple[str, int]  # of a register, between two instructions that write it
 
 
 class Registers:
@@ -64,9 +64,9 @@ class Registers:
     registers that are read later on.
     """
 
-    def __init__(self, nodes: list[Node], words: Callable[[str], float], after: set[str]):
-        self.reads: list[set[Value]] = []
-        self.writes: list[list[Value]] = []
+    def __init__(self, nodes: list[ScheduleNode], words: Callable[[str], float], after: set[str]):
+        self.reads: list[set[RegisterVersion]] = []
+        self.writes: list[list[RegisterVersion]] = []
         version: dict[str, int] = {}
         for node in nodes:
             self.reads.append({(r.name, version.get(r.name, 0)) for r in node.op.srcs})
@@ -89,7 +89,7 @@ class Registers:
         self.readers.subtract(self.reads[place])
 
 
-class Pool:
+class ReadyPool:
     """Places of instructions that may be issued."""
 
     def __init__(self):
@@ -123,7 +123,9 @@ class Pool:
         return at if at < len(self.sorted) and self.sorted[at] == place else None
 
 
-def least_registers(nodes: list[Node], words: Callable[[str], float], after: set[str]) -> float:
+def least_registers(
+    nodes: list[ScheduleNode], words: Callable[[str], float], after: set[str]
+) -> float:
     """Registers within which the nodes can be issued: the best of three orders, that of the source,
     one that goes from results to what they need, and a greedy one.
     """
@@ -138,7 +140,7 @@ def _most(order: Iterable[int], registers: Registers) -> float:
     return registers.most
 
 
-def _depth_first(nodes: list[Node]) -> list[int]:
+def _depth_first(nodes: list[ScheduleNode]) -> list[int]:
     """Each result that nothing here reads, after all that it needs and that has not been issued."""
     before: list[list[int]] = [[] for _ in nodes]
     for node in nodes:
@@ -159,10 +161,10 @@ def _depth_first(nodes: list[Node]) -> list[int]:
     return found
 
 
-def _greedy(nodes: list[Node], registers: Registers) -> float:
+def _greedy(nodes: list[ScheduleNode], registers: Registers) -> float:
     """Of what may be issued, always the instruction that frees most."""
     needs = [node.needs for node in nodes]
-    there = Pool()
+    there = ReadyPool()
     for node in nodes:
         if not node.needs:
             there.add(node.index)
@@ -177,15 +179,15 @@ def _greedy(nodes: list[Node], registers: Registers) -> float:
 
 
 def schedule(
-    nodes: list[Node], words: Callable[[str], float], after: set[str], limit: float
-) -> list[Node]:
+    nodes: list[ScheduleNode], words: Callable[[str], float], after: set[str], limit: float
+) -> list[ScheduleNode]:
     """The nodes in the order in which they are issued. words: the size of a register. after:
     registers that are read later on. limit: registers within which loads go ahead.
     """
     registers = Registers(nodes, words, after)
     needs = [node.needs for node in nodes]
     ready = [float(BEFORE) if node.late else 0.0 for node in nodes]
-    ahead, rest = Pool(), Pool()
+    ahead, rest = ReadyPool(), ReadyPool()
     later: list[tuple[float, int]] = []  # when the operands are expected, and the place
 
     def offer(place: int) -> None:
@@ -195,7 +197,7 @@ def schedule(
     for node in nodes:
         if not node.needs:
             offer(node.index)
-    found: list[Node] = []
+    found: list[ScheduleNode] = []
     clock = 0.0
     while len(found) < len(nodes):
         while later and later[0][0] <= clock:

@@ -130,7 +130,7 @@ class Held:
         self.stored = np.zeros((nbytes >> SECTOR_SHIFT) + 4, bool)
 
 
-class Memory:
+class MemorySystem:
     """L2 and DRAM of the chip for one launch.
 
     l2_bytes, dram_bytes: delivered so far. coalesced_bytes: delivered to SMs that

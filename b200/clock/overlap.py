@@ -27,7 +27,7 @@ from b200.clock.constants import Constants
 from b200.clock.timeline import Timeline
 from b200.hardware import SMEM_RESERVED, TMEM_COLUMNS
 
-Act = Callable[[float], object]  # of the time
+TimedAct = Callable[[float], object]  # of the time
 
 FOUR_WARPS = 128  # threads: a CTA takes as many warps of each sub-core
 IN_FLIGHT = 8  # launches: no ninth one starts before the first is complete (H200)
@@ -35,7 +35,7 @@ IN_FLIGHT = 8  # launches: no ninth one starts before the first is complete (H20
 
 # --- what is known of a launch that was timed alone -----------------------------------------------
 @dataclass(frozen=True)
-class Part:
+class ClusterTimes:
     """A cluster; microseconds from its start. wait, trigger: when its last CTA has come to
     griddepcontrol.wait, and to .launch_dependents; None where a CTA does not.
     """
@@ -52,7 +52,7 @@ class Grid:
     tail: microseconds from the exit of the last CTA to the end of the launch.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ClusterTimes, ...]
     size: int
     need: tuple[int, int, int, int]
     dependent: bool
@@ -78,7 +78,7 @@ def grid_of(record: Timeline) -> Grid:
     return Grid(parts, size, need, record.dependent, _demand(record), tail)
 
 
-def _part(record: Timeline, ctas: Sequence[tuple]) -> Part:
+def _part(record: Timeline, ctas: Sequence[tuple]) -> ClusterTimes:
     begin, numbers = min(cta[3] for cta in ctas), [cta[0] for cta in ctas]
 
     def last(times: dict[int, float]) -> float | None:
@@ -86,7 +86,7 @@ def _part(record: Timeline, ctas: Sequence[tuple]) -> Part:
         return record.us(max(found) - begin) if len(found) == len(numbers) else None
 
     end = record.us(max(cta[4] for cta in ctas) - begin)
-    return Part(end, last(record.waited), last(record.triggered))
+    return ClusterTimes(end, last(record.waited), last(record.triggered))
 
 
 def _demand(record: Timeline) -> float:
@@ -150,7 +150,7 @@ class Resident:
 
     def __init__(self, launch: int, sms: list[int], demand: float):
         self.launch, self.sms, self.demand = launch, sms, demand
-        self.marks: list[tuple[float, Act]] = []
+        self.marks: list[tuple[float, TimedAct]] = []
         self.done = self.at = self.rate = 0.0
 
 
@@ -163,15 +163,17 @@ class Queue:
     def __init__(self, grids: Sequence[Grid], placement: Placement, c: Constants, ghz: float):
         self.grids, self.c, self.ghz = grids, c, ghz
         self.seats = Seats(placement)
-        self.events: list[tuple[float, int, Act]] = []
+        self.events: list[tuple[float, int, TimedAct]] = []
         self.numbers = itertools.count()
-        self.waiting: list[tuple[int, Part]] = []  # clusters that are to start, in their order
+        self.waiting: list[
+            tuple[int, ClusterTimes]
+        ] = []  # clusters that are to start, in their order
         self.load: dict[int, float] = defaultdict(float)  # of an SM's busiest pipe
         self.active: dict[int, set[Resident]] = defaultdict(set)
         self.held: dict[int, list[Resident]] = defaultdict(list)  # of each launch, at its wait
         self.released = 0  # launches whose waits are over
         self.complete = 0  # launches
-        self.kept_back: tuple[float, Act] | None = None  # the start of one that is too many
+        self.kept_back: tuple[float, TimedAct] | None = None  # the start of one that is too many
         self.dispatched = 0.0
         self.running = [len(grid.parts) for grid in grids]
         self.silent = [len(grid.parts) for grid in grids]  # clusters that have not let others start
@@ -184,7 +186,7 @@ class Queue:
             act(at)
         return self.ended
 
-    def _at(self, at: float, act: Act) -> None:
+    def _at(self, at: float, act: TimedAct) -> None:
         heapq.heappush(self.events, (at, next(self.numbers), act))
 
     # --- launches ---------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class Queue:
         for cluster in self.held.pop(launch, ()):
             self._go_on(cluster, now)
 
-    def _lets_start(self, launch: int, after: float) -> Act:
+    def _lets_start(self, launch: int, after: float) -> TimedAct:
         """A cluster has executed griddepcontrol.launch_dependents, or has exited without it."""
 
         def act(now: float) -> None:
@@ -253,9 +255,9 @@ class Queue:
             self._at(begin, partial(self._go_on, cluster))
         del self.waiting[:started]
 
-    def _marks(self, cluster: Resident, part: Part) -> list[tuple[float, Act]]:
+    def _marks(self, cluster: Resident, part: ClusterTimes) -> list[tuple[float, TimedAct]]:
         launch, c = cluster.launch, self.c
-        found: list[tuple[float, Act]] = [(part.end, partial(self._exit, cluster))]
+        found: list[tuple[float, TimedAct]] = [(part.end, partial(self._exit, cluster))]
         if part.wait is not None:
             found.append((part.wait, partial(self._wait, cluster)))
         if part.trigger is not None:

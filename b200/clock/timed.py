@@ -27,7 +27,7 @@ from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.time_limits import TimeLimits
 from b200.clock.accesses import Accesses
 from b200.clock.constants import Constants
-from b200.clock.memory_system import Memory, Server
+from b200.clock.memory_system import MemorySystem, Server
 from b200.clock.options import Options
 from b200.clock.sm import SubCore
 from b200.clock.taint import depends_on_arithmetic
@@ -139,7 +139,7 @@ class Timed(InOrder):
     fragment_type = TimedFragment
     writer_type = TimedWriter
     constants: Constants
-    chip: Memory
+    chip: MemorySystem
     placement: Placement
     record: Timeline
     accesses: Accesses
@@ -180,7 +180,7 @@ class Timed(InOrder):
     def _once(self, carry_out: Callable[[], Launch], code: Translated) -> Launch:
         options = self.options
         self.constants = options.gpu.constants(self.end, options.constants)
-        self.chip = Memory(
+        self.chip = MemorySystem(
             self.constants, options.clock_ghz, options.dirty_l2, options.cold, options.gpu.gpcs
         )
         self.placement = options.gpu.placement()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from b200.clock import code_motion, costs, if_conversion
-from b200.clock.order import Order
+from b200.clock.ptxas_order import PtxasOrder
 from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
 from b200.effects import Jumps
@@ -43,7 +43,9 @@ class TimedWriter(Writer):
         self.hoisted = code_motion.hoisted(blocks, info.ipdom)
         self.in_loops = {id(op) for ops in self.hoisted.values() for op in ops}
         self.late = self._late_registers()
-        self.order = Order(out.kernel, blocks, self.late, self._words, in_place, self._live_out)
+        self.order = PtxasOrder(
+            out.kernel, blocks, self.late, self._words, in_place, self._live_out
+        )
 
     def _late_registers(self) -> set[str]:
         """Registers that may hold the result of a load under way."""

@@ -28,7 +28,7 @@ from b200.command_line import USAGE, Parser
 from b200.compiled import OPTIONS, kit
 from b200.host.cuda.errors import BuildError
 from b200.reports import journal, options, records, words
-from b200.reports.document import Run
+from b200.reports.document import ReportedRun
 from b200.reports.journal import Journal
 from b200.reports.watching import TERMINATED, Watching
 from b200.supervised import Supervisor, end_by
@@ -118,7 +118,7 @@ class Processes(Watching):
     def _program(self) -> list[str]:
         return ["exec", *self.options.command]
 
-    def _end(self) -> records.Record:
+    def _end(self) -> records.JsonRecord:
         """The ends of all processes as one."""
         of = [x for x in self.run.records if x["record"] in (records.END, records.REFUSED)]
         failures = dict.fromkeys(x["failure"] for x in of if x["failure"])
@@ -127,7 +127,7 @@ class Processes(Watching):
         said = [last_words.NOTHING] if is_program and not self.run.launches else []
         return {"failure": "\n".join(failures), "unasked": [*failures, *unasked], "said": said}
 
-    def _tell(self, end: records.Record) -> None:
+    def _tell(self, end: records.JsonRecord) -> None:
         untold, everything = self._untold(), self.options.all_findings
         processes = {launch["process"] for launch in self.run.launches}
         why_not = self.choice.why_not
@@ -142,11 +142,11 @@ class Processes(Watching):
             said = f"{len(processes)} processes, {count} launches, {len(found)} finding(s)"
             print(f"b200 exec: {shlex.join(self.options.command)}: {said}", file=sys.stderr)
 
-    def _untold(self) -> list[records.Record]:
+    def _untold(self) -> list[records.JsonRecord]:
         """Launches behind the last word of their process, or of one that could say none."""
         told: dict[int, int] = {}
         for at, record in enumerate(self.run.records):
             if record["record"] == records.END:
                 told[record["process"]] = at
         later = [x for at, x in enumerate(self.run.records) if told.get(x["process"], -1) < at]
-        return Run("", [], records=later).reported()
+        return ReportedRun("", [], records=later).reported()

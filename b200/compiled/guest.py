@@ -25,7 +25,7 @@ from b200.host.cuda.modules import Modules
 from b200.host.cuda.numbered import NumberedDriver
 from b200.reports import journal, recorder, records, words
 from b200.reports.choice import Accepted, Choice
-from b200.reports.document import Run
+from b200.reports.document import ReportedRun
 from b200.reports.journal import Journal
 
 _FINISH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
@@ -102,7 +102,7 @@ class End:
             me = os.getpid()
             new, _ = self._journal.read(self._begin)
             own = [record for record in new if record.get("process") == me]
-            run = Run(b200.__version__, [], records=own)
+            run = ReportedRun(b200.__version__, [], records=own)
             why_not = self._choice.why_not
             told = words.lines(run.reported(), me, (), self._everything, why_not, "b200 exec")
             said = [] if unasked is None else [str(unasked)]
@@ -119,7 +119,7 @@ class End:
         """The same at the end of a Python program, whose status is its own."""
         self.finish(0)
 
-    def _is_bad(self, run: Run, own: list[records.Record]) -> bool:
+    def _is_bad(self, run: ReportedRun, own: list[records.JsonRecord]) -> bool:
         if any(record["record"] == records.REFUSED for record in own):
             return True
         document = run.document(self._choice)

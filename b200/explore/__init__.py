@@ -35,7 +35,7 @@ try_wait of an mbarrier.
 * A warp whose turn it is goes on at some time: no order starves it.
 """
 
-from b200.explore.record import Recording
+from b200.explore.record import StepRecording
 from b200.explore.verdict import DEADLOCK, FREE, INCOMPLETE, Explorer, Orders
 
-__all__ = ["DEADLOCK", "FREE", "INCOMPLETE", "Explorer", "Orders", "Recording"]
+__all__ = ["DEADLOCK", "FREE", "INCOMPLETE", "Explorer", "Orders", "StepRecording"]

@@ -32,7 +32,7 @@ FAR_OR_NEAR = {"shared", "global"}  # memories that other warps may write, by ad
 OF_OTHERS = {*FAR_OR_NEAR, "tensor"}  # all memories that several warps see
 
 
-class Run(NamedTuple):
+class RunShown(NamedTuple):
     """What a run has shown. hits: executions of each block. racy: plain reads are not ordered.
     mixed, flows: as of words.py; flows is None where it is not known who reads what.
     """
@@ -43,15 +43,15 @@ class Run(NamedTuple):
     flows: Mapping[int, Collection[int]] | None = None
 
 
-UNSEEN = Run(())
+UNSEEN = RunShown(())
 
 
-def unknown(blocks: list[Block], run: Run) -> list[str]:
+def unknown(blocks: list[Block], run: RunShown) -> list[str]:
     """The reasons why a run does not show what another order does, a line each."""
     return Control(blocks, run).reasons()
 
 
-class Looks(NamedTuple):
+class LooksFor(NamedTuple):
     """What a kernel's looks are for, by id() of the instruction. waits: those that are repeated
     until the phase is over. peeks: for each wait that looks may leave out, the looks that decide
     that and nothing else.
@@ -61,13 +61,13 @@ class Looks(NamedTuple):
     peeks: dict[int, set[int]]
 
 
-def looks(blocks: list[Block]) -> Looks:
+def looks(blocks: list[Block]) -> LooksFor:
     """What the looks of a kernel are for."""
     control = Control(blocks)
     found: dict[int, set[int]] = {}
     for index, wait in control.guards.items():
         found.setdefault(id(wait), set()).update(control.decide(index))
-    return Looks(frozenset(control.waits()), found)
+    return LooksFor(frozenset(control.waits()), found)
 
 
 def deciding_reads(blocks: list[Block]) -> set[int]:
@@ -84,7 +84,7 @@ def memory_decides(blocks: list[Block]) -> bool:
 
 def _that_decide(blocks: list[Block], reads: Callable[[Instr], bool]) -> set[int]:
     found = {id(op.ins) for block in blocks for op in block.ops if reads(op.ins)}
-    control = Control(blocks, Run((), mixed=found))
+    control = Control(blocks, RunShown((), mixed=found))
     harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
     return found & NONE.union(*harm)
 
@@ -106,7 +106,7 @@ class Control:
     values stored in each state space, of those of single stores by their id(), and of all of these.
     """
 
-    def __init__(self, blocks: list[Block], run: Run = UNSEEN):
+    def __init__(self, blocks: list[Block], run: RunShown = UNSEEN):
         # what follows a trap never happens
         self.blocks = [replace(b, successors=[]) if _traps(b) else b for b in blocks]
         self.run = run

@@ -289,7 +289,7 @@ def _registers(call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n
 
 
 # What synchronises by the signals of asynchronous operations: noted where they are issued
-# (Recorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
+# (StepRecorder.issued). A wait has its own recorder, by what it is for (RecordingWriter).
 AT_ISSUE = (e.Copies, e.Commits, e.RequestsWork)
 WAITS = (e.WaitsForPhase,)
 # Class of an effect -> what is called in place of the run function, with the Call in front

@@ -7,6 +7,7 @@ not change.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from b200.checker.agent import Agent
@@ -40,7 +41,7 @@ class Peek(NamedTuple):
     over: bool
 
 
-class Recorder:
+class StepRecorder:
     """The steps of a launch, cluster by cluster."""
 
     def __init__(self, deciding: frozenset[int] = frozenset()) -> None:
@@ -180,7 +181,7 @@ class RecordedFragment(CheckedFragment):
 
     def __init__(self, machine: Machine, state: WarpState, mask: int, pc: int = 0):
         super().__init__(machine, state, mask, pc)
-        recording = machine.watcher(Recording)
+        recording = machine.watcher(StepRecording)
         assert recording is not None
         self.recorder = recording.recorder
         self.recorder.agents[state.cta.cluster] = self.observer.state(state.cta).agents
@@ -197,7 +198,7 @@ class RecordedFragment(CheckedFragment):
         return pc_after
 
 
-class Recording(Watcher):
+class StepRecording(Watcher):
     """Records the steps of launches that `checker` checks, which watches before it and must not
     follow. recorder: the steps of the present or latest launch.
     """
@@ -206,10 +207,16 @@ class Recording(Watcher):
     writer_type = RecordingWriter
 
     def __init__(self, checker: Checker):
-        self.checker, self.recorder = checker, Recorder()
+        self.checker, self.recorder = checker, StepRecorder()
+
+    def attach(self, machine: Machine) -> None:
+        """ValueError if the checker does not watch the machine before it."""
+        if self.checker not in itertools.takewhile(lambda each: each is not self, machine.watchers):
+            raise ValueError(f"{type(self).__name__} must stand behind its checker in a machine")
+        super().attach(machine)
 
     def begins(self, code: Translated, arguments: Arguments) -> None:
-        self.recorder = Recorder(code.deciding)
+        self.recorder = StepRecorder(code.deciding)
 
     def issued(self, operation: ops.Operation, warp: Fragment, apply: ops.Action) -> ops.Action:
         self.recorder.issued(operation, warp, self.checker.observer.ins)

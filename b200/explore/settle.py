@@ -48,7 +48,7 @@ def settle(trace: Trace) -> Settled:
     open_places = {place: c.odd for place, c in courses.items() if c.odd is not None}
     while True:
         needs = _needs(courses, open_places)
-        order = Order(trace, needs)
+        order = StepOrder(trace, needs)
         new = {}
         for place, course in courses.items():
             if place not in open_places:
@@ -72,7 +72,7 @@ def _needs(courses: dict[Place, Course], open_places: dict) -> dict[int, tuple[i
     return needs
 
 
-class Order:
+class StepOrder:
     """The relations between steps that hold in every order, as bits. before[i]: the steps that come
     before step i. own[i]: the same without the steps that let step i pass if it is a wait.
     """

@@ -28,7 +28,7 @@ from b200.chip.state import CTA, Cluster
 from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import AnyOf, MBarrier
 from b200.chip.sync.registers import RegisterPool
-from b200.chip.tensor.tmem_alloc import Pool
+from b200.chip.tensor.tmem_alloc import TmemPool
 from b200.registry import Waitable
 
 # What changes in an object of each class, and what of that is left out of the key.
@@ -54,7 +54,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     Meeting: ("waiters", "members", "parts", "arrived", "let_go", "done", "result", "place"),
     AnyOf: ("waiters", "parts"),
     RegisterPool: ("waiters", "free", "held", "wanted"),
-    Pool: ("waiters", "last", "requests", "granted"),
+    TmemPool: ("waiters", "last", "requests", "granted"),
     Copy: ("waiters", "done", "then"),
     Groups: ("open", "groups"),
 }

@@ -12,9 +12,9 @@ from b200.checker.words import line
 from b200.chip.launch import Arguments, Launch
 from b200.explore import trace as kinds
 from b200.explore import walked as walked_words
-from b200.explore.control import Run, unknown
+from b200.explore.control import RunShown, unknown
 from b200.explore.courses import Why
-from b200.explore.record import Recording
+from b200.explore.record import StepRecording
 from b200.explore.search import LIMIT, Search, Stuck
 from b200.explore.settle import Settled, settle
 from b200.explore.trace import Place, Step, Trace
@@ -53,7 +53,7 @@ class Orders:
         return f"all orders: {self.kind} ({size})"
 
 
-class Explorer(Recording):
+class Explorer(StepRecording):
     """A watcher behind the checker. It explores each launch over all orders of its steps, and
     reports a deadlock of another order as a finding. `launch.orders` has the verdict.
     """
@@ -75,7 +75,7 @@ class Explorer(Recording):
         errors = [f for f in launch.findings if f.severity == ERROR]
         racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
         words = self.recorder.words
-        run = Run(tuple(self.machine.hits), racy, words.mixed(), words.flows())
+        run = RunShown(tuple(self.machine.hits), racy, words.mixed(), words.flows())
         orders = Orders(reasons=unknown(self.machine.code.structure, run))
         different: dict[tuple, Trace] = {}
         for trace in self.recorder.traces.values():
@@ -149,7 +149,7 @@ class Explorer(Recording):
         if not any(step.token for step in trace.steps):
             return []
         settled = settle(trace)
-        telling = Telling(trace, settled)
+        telling = StepNames(trace, settled)
         return [
             f"{telling.place(step.place)} is waited for by the state of an arrive at "
             f"{line(step.ins)}, which another order changes"
@@ -160,7 +160,7 @@ class Explorer(Recording):
     def _explore(self, trace: Trace, orders: Orders) -> Finding | None:
         """Explore one cluster. Returns the finding of a deadlock, None if there is none."""
         settled = settle(trace)
-        telling = Telling(trace, settled)
+        telling = StepNames(trace, settled)
         searched = Search(trace, settled, self.limit, self._until()).run()
         orders.steps += len(trace.steps)
         orders.states += searched.states
@@ -174,7 +174,7 @@ class Explorer(Recording):
         return telling.finding(searched.stuck, not searched.bound)
 
 
-class Telling:
+class StepNames:
     """Names the steps of one cluster in findings."""
 
     def __init__(self, trace: Trace, settled: Settled):

@@ -39,7 +39,7 @@ WORD = 4  # bytes
 
 
 @dataclass(eq=False)
-class Memory:
+class MemoryWords:
     """One CTA's shared memory or one allocation, a word an entry. writers: warps, by number.
     telling: words of which a single writer is enough (see above). stores: the instructions that
     have written a word, by number of the set.
@@ -50,7 +50,7 @@ class Memory:
     stores: np.ndarray
 
     @classmethod
-    def of(cls, nbytes: int, far: bool) -> Memory:
+    def of(cls, nbytes: int, far: bool) -> MemoryWords:
         count = -(-nbytes // WORD) + 1
         writers, stores = np.full(count, NOBODY, np.int32), np.zeros(count, np.int32)
         return cls(writers, np.full(count, far), stores)
@@ -73,10 +73,10 @@ class Words:
 
     def __init__(self, deciding: frozenset[int]):
         self.deciding = deciding
-        self.memories: dict[Any, Memory] = {}
+        self.memories: dict[Any, MemoryWords] = {}
         self.warps: dict[WarpState, int] = {}
         # which words each of the reads has read: (its id(), memory, warp) -> a bool for each word
-        self.reads: dict[tuple[int, Memory, int], np.ndarray] = {}
+        self.reads: dict[tuple[int, MemoryWords, int], np.ndarray] = {}
         self.sets: list[frozenset[int]] = [frozenset()]  # of stores, by id()
         self.grown: dict[tuple[int, int], int] = {}  # (a set, a store) -> the set with it
 
@@ -122,7 +122,7 @@ class Words:
             found.setdefault(number, set()).update(*sets)
         return found
 
-    def _write(self, memory: Memory, words: np.ndarray, state: WarpState, ins, strong: bool):
+    def _write(self, memory: MemoryWords, words: np.ndarray, state: WarpState, ins, strong: bool):
         memory.write(words, self._number(state), strong)
         before = memory.stores[words]
         for old in np.unique(before):
@@ -143,7 +143,7 @@ class Words:
     def _number(self, state: WarpState) -> int:
         return self.warps.setdefault(state, len(self.warps))
 
-    def _note(self, ins: Instr | None, memory: Memory, state: WarpState, words: np.ndarray):
+    def _note(self, ins: Instr | None, memory: MemoryWords, state: WarpState, words: np.ndarray):
         if ins is not None and ins.key in self.deciding:
             key = ins.key, memory, self._number(state)
             if key not in self.reads:
@@ -168,9 +168,9 @@ class Words:
         for at, nbytes, cta in accessed(warp, mask, address, effect):
             yield from self._span(warp, at, nbytes, cta)
 
-    def _memory(self, key: CTA | int, nbytes: int, far: bool) -> Memory:
+    def _memory(self, key: CTA | int, nbytes: int, far: bool) -> MemoryWords:
         if key not in self.memories:
-            self.memories[key] = Memory.of(nbytes, far)
+            self.memories[key] = MemoryWords.of(nbytes, far)
         return self.memories[key]
 
 

@@ -9,7 +9,7 @@ from b200.host.refusals import INVALID_HANDLE, Refused
 from b200.host.runtime import Runtime
 
 
-class Clock:
+class EventClock:
     """What lies between two events: modelled time where launches take some, else the wall clock of
     the emulation, which says nothing of a B200; stderr says once which.
     """
@@ -52,7 +52,7 @@ class Events:
     """
 
     def __init__(self, runtime: Runtime):
-        self._queues, self._clock = runtime.queues, Clock(runtime)
+        self._queues, self._clock = runtime.queues, EventClock(runtime)
         self._recorded: dict[int, tuple[float, int]] = {}
         self.without_time: set[int] = set()
 

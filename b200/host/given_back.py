@@ -25,7 +25,7 @@ KEPT = 64  # tensors that are gone and not handed out
 
 
 @dataclass(frozen=True)
-class Use:
+class LatestUse:
     """The latest work of a queue that uses an allocation. number: of the launch in its queue."""
 
     queue: int
@@ -40,7 +40,7 @@ class Free:
 
     nbytes: int
     queue: int
-    uses: tuple[Use, ...]
+    uses: tuple[LatestUse, ...]
 
 
 class GivenBack:
@@ -68,7 +68,7 @@ class GivenBack:
         if queue is None:
             return
         uses = [
-            Use(other, number, footprint.kernel, _last(footprint, address))
+            LatestUse(other, number, footprint.kernel, _last(footprint, address))
             for other, number, footprint in self.queues.users(address)
             if other != queue and other not in told
         ]
@@ -80,7 +80,7 @@ class GivenBack:
     def record(self, address: int, queue: int) -> None:
         self.recorded.setdefault(address, set()).add(queue)
 
-    def _runs(self, use: Use, queue: int) -> bool:
+    def _runs(self, use: LatestUse, queue: int) -> bool:
         """Whether a use may not be over when work is put into a queue now."""
         return not any(self.queues.knows(waiter, use.queue, use.number) for waiter in (queue, HOST))
 
@@ -91,7 +91,7 @@ def _last(footprint: Footprint, address: int) -> str:
     return words.line(footprint.instructions[number])
 
 
-def _finding(use: Use, free: Free) -> Finding:
+def _finding(use: LatestUse, free: Free) -> Finding:
     name, its, mine = readable(use.name), f"queue {use.queue:#x}", f"queue {free.queue:#x}"
     return Finding(
         "global",

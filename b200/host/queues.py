@@ -20,7 +20,7 @@ KEPT_WAITS = 16  # waits of a queue, and records of an event, that are remembere
 _SAME = {1: DEFAULT}  # cudaStreamLegacy
 
 
-class Record(NamedTuple):
+class EventRecord(NamedTuple):
     """An event is recorded. number: how many records of it came before."""
 
     number: int
@@ -28,7 +28,7 @@ class Record(NamedTuple):
     place: str
 
 
-class Wait(NamedTuple):
+class EventWait(NamedTuple):
     """A queue, or the host, waits for an event. records: how many of it there have been."""
 
     event: int
@@ -57,8 +57,8 @@ class Queues:
         self._launched: dict[int, list[str]] = defaultdict(list)  # kernels of each queue
         self._known: dict[int, dict[int, int]] = defaultdict(dict)
         self._events: dict[int, dict[int, int]] = {}
-        self._records: dict[int, list[Record]] = defaultdict(list)  # by event
-        self._waits: dict[int, list[Wait]] = defaultdict(list)  # by queue
+        self._records: dict[int, list[EventRecord]] = defaultdict(list)  # by event
+        self._waits: dict[int, list[EventWait]] = defaultdict(list)  # by queue
         self._made: set[int] = set()
         # queue -> number of a launch -> what it has accessed
         self._footprints: dict[int, dict[int, Any]] = defaultdict(dict)
@@ -145,7 +145,7 @@ class Queues:
         self._events[event] = dict(self._known[queue])
         self.records(event, queue)
         records = self._records[event]
-        records.append(Record(self._count(event), queue, self.place()))
+        records.append(EventRecord(self._count(event), queue, self.place()))
         del records[:-KEPT_WAITS]
 
     def waits(self, queue: int, event: int) -> None:
@@ -155,7 +155,7 @@ class Queues:
         queue = _SAME.get(queue, queue)
         self._learn(queue, self._events.get(event, {}))
         waits = self._waits[queue]
-        waits.append(Wait(event, self._count(event), self.place()))
+        waits.append(EventWait(event, self._count(event), self.place()))
         del waits[:-KEPT_WAITS]
         if event in self._events:
             self.follows(queue, self._records[event][-1].queue, event)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from b200.checker.launches.dependent_launch import Footprint, units
-from b200.checker.launches.other_queues import Access, Act, against
+from b200.checker.launches.other_queues import Act, ActAccess, against
 from b200.errors import Fault
 from b200.host.given_back import GivenBack
 from b200.host.queues import HOST
@@ -80,15 +80,15 @@ class Works:
             accesses = [access for span in spans for access in self.span(*span)]
             self.put(queue, Act(name, self.runtime.queues.place()), accesses)
 
-    def span(self, address: int, nbytes: int, write: bool) -> list[Access]:
+    def span(self, address: int, nbytes: int, write: bool) -> list[ActAccess]:
         """The access of contiguous bytes; none where they are in no allocation: the host's own."""
         try:
             region = self.runtime.gpu.memory.region(address, max(nbytes, 1))
         except Fault:
             return []
-        return [Access(region, units(address - region.base, nbytes), write)]
+        return [ActAccess(region, units(address - region.base, nbytes), write)]
 
-    def put(self, queue: int, act: Act, accesses: Iterable[Access]) -> None:
+    def put(self, queue: int, act: Act, accesses: Iterable[ActAccess]) -> None:
         queues, accesses = self.runtime.queues, list(accesses)
         queues.launched(queue, act.text)
         missed = functools.partial(queues.missed, queue)
@@ -98,7 +98,7 @@ class Works:
             footprint.add(region, index, write, act)
         queues.keep(queue, footprint)
 
-    def by_host(self, act: Act, accesses: Iterable[Access]) -> None:
+    def by_host(self, act: Act, accesses: Iterable[ActAccess]) -> None:
         """What the host does itself."""
         queues = self.runtime.queues
         missed = functools.partial(queues.missed, HOST)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 LAST = 0xFFFF  # a column has 16 bits
 
 
-class Call(NamedTuple):
+class CallSite(NamedTuple):
     """One call on the way to an operation: a line of a function."""
 
     file: str
@@ -21,7 +21,7 @@ class Call(NamedTuple):
     function: str
 
 
-Chain = tuple[Call, ...]  # innermost first
+Chain = tuple[CallSite, ...]  # innermost first
 _chains: list[Chain] = [()]
 _numbers: dict[Chain, int] = {}
 

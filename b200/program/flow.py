@@ -12,7 +12,7 @@ from typing import Protocol
 EXIT = -1
 
 
-class Node(Protocol):
+class FlowNode(Protocol):
     """What this module reads of a basic block."""
 
     @property
@@ -25,7 +25,7 @@ class Node(Protocol):
     def only_leaves(self) -> bool: ...
 
 
-def post_dominators(blocks: Sequence[Node]) -> list[int]:
+def post_dominators(blocks: Sequence[FlowNode]) -> list[int]:
     """Immediate post-dominator of each block (EXIT where there is none inside the kernel). A way
     that ends in a trap, or never, counts for nothing: no lane comes back from it.
 
@@ -73,7 +73,7 @@ def _postorder(before: dict[int, list[int]]) -> list[int]:
     return order
 
 
-def reachable(blocks: Sequence[Node], start: int, stop: int = EXIT) -> set[int]:
+def reachable(blocks: Sequence[FlowNode], start: int, stop: int = EXIT) -> set[int]:
     """Blocks that control may come to from `start`, without `stop` and those that come after it."""
     seen, work = set(), [start]
     while work:
@@ -84,7 +84,7 @@ def reachable(blocks: Sequence[Node], start: int, stop: int = EXIT) -> set[int]:
     return seen
 
 
-def where_arms_join(blocks: Sequence[Node], branch: Node) -> int:
+def where_arms_join(blocks: Sequence[FlowNode], branch: FlowNode) -> int:
     """Where lanes that part at a branch without a post-dominator meet, if some of them leave the
     kernel on the way: the first block that more than one arm leads to. Of a loop that is left by
     this branch, and else only by a return, that is the block behind it. EXIT where there is no such
@@ -107,7 +107,7 @@ def where_arms_join(blocks: Sequence[Node], branch: Node) -> int:
     return entries.pop() if len(entries) == 1 else EXIT
 
 
-def _comes_back(blocks: Sequence[Node], first: int, arm: set[int], branch: int) -> bool:
+def _comes_back(blocks: Sequence[FlowNode], first: int, arm: set[int], branch: int) -> bool:
     """Whether an arm leads to its branch again, or returns without further work."""
     back = first == branch or any(branch in blocks[b].successors for b in arm)
     ends = (blocks[b] for b in arm if EXIT in blocks[b].successors)

@@ -22,7 +22,7 @@ READS = ("ld", "ldu", "atom")
 MEMBERMASK = ("shfl", "vote", "match", "redux", "elect")  # the last operand names the lanes
 
 
-class Places(NamedTuple):
+class MeetingPlaces(NamedTuple):
     """Instructions at which lanes may come in parts, by `Instr.key`.
 
     wait: these wait. alone: those of them that are a block by themselves, because the lanes of one
@@ -49,11 +49,11 @@ def is_meeting(op: Op) -> bool:
     return ins.mods[:2] == ("bar", "warp") or ins.mods[0] not in ("bar", "barrier")
 
 
-def places(blocks: list[Block], info: Uniformity) -> Places:
+def places(blocks: list[Block], info: Uniformity) -> MeetingPlaces:
     """The instructions of a kernel at which parts of a warp wait."""
     meetings = [(block.index, op) for block in blocks for op in block.ops if is_meeting(op)]
     if not meetings:
-        return Places()
+        return MeetingPlaces()
     partial = _in_parts(blocks, info, {index for index, _ in meetings})
     guarded = {op.ins.key for _, op in meetings if op.ins.pred and info.is_varying(op.ins.pred)}
     wait = {op.ins.key for index, op in meetings if index in partial} | guarded
@@ -62,7 +62,7 @@ def places(blocks: list[Block], info: Uniformity) -> Places:
         for _, op in meetings
         if op.ins.key in wait and has_membermask(op.ins) and info.members_vary(op)
     }
-    return Places(frozenset(wait), frozenset(alone), frozenset(guarded))
+    return MeetingPlaces(frozenset(wait), frozenset(alone), frozenset(guarded))
 
 
 def _in_parts(blocks: list[Block], info: Uniformity, meetings: set[int]) -> set[int]:
@@ -117,7 +117,7 @@ def groups_of(mask: int, members: LaneValues) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class Place:
+class MeetingPlace:
     """An instruction where lanes meet.
 
     key: the same for instructions that join each other: with a membermask all of the same opcode
@@ -176,7 +176,7 @@ def meeting(ins: Instr, destinations: int, run: Run, meet: int) -> Run:
     """The run function of an instruction at which lanes wait for each other."""
     masked = has_membermask(ins)
     kinds = tuple(kind_of_operand(o) for o in ins.operands[destinations:])
-    place = Place(ins, ins.opcode if masked else ins.key, masked, kinds, meet)
+    place = MeetingPlace(ins, ins.opcode if masked else ins.key, masked, kinds, meet)
 
     def met(w, mask: int, *args):
         return w.meet(place, mask, args, run)

@@ -212,7 +212,7 @@ class Kernel:
         return max((p.offset + p.size for p in self.params), default=0)
 
 
-class Looks(Protocol):
+class LaunchLooks(Protocol):
     """See Program."""
 
     def __call__(self, launch: Any, /) -> None: ...
@@ -237,7 +237,7 @@ class Program:
     text: str = field(default="", repr=False)
     functions: tuple[str, ...] = ()
     isa: tuple[int, int] | None = None
-    looks: Looks | None = field(default=None, repr=False, compare=False)
+    looks: LaunchLooks | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
     translations: dict[tuple, Any] = field(default_factory=dict, repr=False, compare=False)
 

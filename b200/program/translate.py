@@ -14,7 +14,7 @@ from b200.errors import Unsupported
 from b200.hardware import SMEM_BASE
 from b200.isa import grammar
 from b200.program.analysis import Uniformity, build_blocks
-from b200.program.meeting import Places, guards_as_branches, places
+from b200.program.meeting import MeetingPlaces, guards_as_branches, places
 from b200.program.module import Instr, Kernel, Program, Special
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
@@ -79,7 +79,7 @@ def _analyse(out: Translated, writer: type[Writer]) -> Uniformity:
     kernel = out.kernel
     reqntid = kernel.directives.get("reqntid") or kernel.directives.get("maxntid") or (0, 0, 0)
     one_d = tuple(reqntid[1:]) in ((1, 1), (1,), ())
-    known, made = Places(), {}
+    known, made = MeetingPlaces(), {}
     given = writer.body(kernel)
     while True:
         body = guards_as_branches(given, known.guarded, made)
@@ -88,7 +88,7 @@ def _analyse(out: Translated, writer: type[Writer]) -> Uniformity:
         out.structure = build_blocks(kernel, located, body, wait, alone)
         info = Uniformity(kernel, out.structure, one_d)
         found = places(out.structure, info)
-        more = Places(*(old | new for old, new in zip(known, found, strict=True)))
+        more = MeetingPlaces(*(old | new for old, new in zip(known, found, strict=True)))
         if more == known:
             return info
         known = more

@@ -93,7 +93,7 @@ def written_out(statement: str, is_narrow: Callable[[str], bool]) -> list[str] |
     if words[0] == "mma":
         lines = _Product(words, operands).lines()
     else:
-        lines = _Access(statement, words, operands, is_narrow).lines()
+        lines = _FragmentAccess(statement, words, operands, is_narrow).lines()
     return [line if line.startswith(".reg") else f"{match[1] or ''}{line}" for line in lines]
 
 
@@ -122,7 +122,7 @@ def _parts(registers: list[str], count: int) -> list[list[str]]:
     return [registers[i * each : (i + 1) * each] for i in range(count)]
 
 
-class _Access(_Lines):
+class _FragmentAccess(_Lines):
     """wmma.load or wmma.store, of a fragment with `stride` elements between rows of its memory."""
 
     def __init__(self, statement: str, words: list[str], operands: list[str], is_narrow: Callable):

@@ -22,7 +22,7 @@ from typing import Any
 
 from b200.checker.finding import KINDS
 from b200.records import as_object
-from b200.reports.records import WRONG, Record
+from b200.reports.records import WRONG, JsonRecord
 
 SCHEMA = "b200-baseline/1"
 REASON = "TO DO: why this is accepted"
@@ -43,7 +43,7 @@ class Accepted:
     code: str = ""
     kernel: str = ""
 
-    def takes(self, finding: Record, kernel: str) -> bool:
+    def takes(self, finding: JsonRecord, kernel: str) -> bool:
         """Whether a finding is the one that is meant."""
         if finding["kind"] != self.kind or self.rule not in ("", finding["rule"]):
             return False
@@ -59,7 +59,7 @@ class Accepted:
         return f"{self.kind} at {self.place} ({self.reason})"
 
 
-def is_place(wanted: str, place: Record) -> bool:
+def is_place(wanted: str, place: JsonRecord) -> bool:
     """Whether a place is FILE, or FILE:LINE; the end of its path, from a folder on, is enough."""
     file = _without_line(wanted)
     if wanted != file and int(wanted[len(file) + 1 :]) != place["line"]:
@@ -113,7 +113,7 @@ def of_marks(patterns: Iterable[str]) -> list[Accepted]:
     return found
 
 
-def baseline_of(findings: Iterable[Record], reason: str) -> str:
+def baseline_of(findings: Iterable[JsonRecord], reason: str) -> str:
     entries: dict[str, dict[str, str]] = {}
     for finding in findings:
         place = finding["place"]
@@ -144,7 +144,7 @@ class Choice:
     marks: dict[str, list[Accepted]] = field(default_factory=dict[str, list[Accepted]])
     used: set[Accepted] = field(default_factory=set[Accepted])
 
-    def why_not(self, finding: Record, launch: Record) -> str:
+    def why_not(self, finding: JsonRecord, launch: JsonRecord) -> str:
         """Why a finding does not count: "" if it does, "filter", or the reason of the baseline."""
         if not (self._is_chosen(launch) and self._is_source(finding)):
             return "filter"
@@ -157,18 +157,18 @@ class Choice:
                 return each.reason
         return ""
 
-    def _is_chosen(self, launch: Record) -> bool:
+    def _is_chosen(self, launch: JsonRecord) -> bool:
         number = launch["launch"]
         is_number = not self.launches or any(a <= number <= b for a, b in self.launches)
         return is_number and (not self.kernels or _fits(launch, self.kernels))
 
-    def _is_source(self, finding: Record) -> bool:
+    def _is_source(self, finding: JsonRecord) -> bool:
         file = finding["place"]["file"]
         return not self.sources or any(
             fnmatchcase(file, each) or fnmatchcase(file, f"*/{each}") for each in self.sources
         )
 
-    def unseen(self, launches: Iterable[Record]) -> list[str]:
+    def unseen(self, launches: Iterable[JsonRecord]) -> list[str]:
         """Expected kernels that were not launched."""
         launches = list(launches)
         return [x for x in self.expected if not any(_fits(launch, [x]) for launch in launches)]
@@ -179,7 +179,7 @@ class Choice:
         return [each for each in self.accepted if each not in self.used]
 
 
-def _fits(launch: Record, names: Sequence[str]) -> bool:
+def _fits(launch: JsonRecord, names: Sequence[str]) -> bool:
     given = (launch["kernel"], launch["symbol"])
     return any(fnmatchcase(name, each) for each in names for name in given)
 

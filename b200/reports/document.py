@@ -15,7 +15,7 @@ from typing import Any
 from b200.checker.finding import ERROR, SEVERITIES
 from b200.reports import records
 from b200.reports.choice import Choice
-from b200.reports.records import Record
+from b200.reports.records import JsonRecord
 
 SCHEMA = "b200-report/1"
 UNDER_WAY = "under way"
@@ -24,7 +24,7 @@ _SAME = ("severity", "kind", "rule", "loc", "other", "diagnosis", "symbol", "tes
 
 
 @dataclass
-class Run:
+class ReportedRun:
     """The records of a run, in order, and how it ended. version: of b200. program: its command.
     status: None until it has ended. ended: in words, as "exit status 1" or "SIGTERM". failure: what
     went wrong in the program, in a line.
@@ -35,23 +35,23 @@ class Run:
     status: int | None = None
     ended: str = UNDER_WAY
     failure: str = ""
-    records: list[Record] = field(default_factory=list[Record])
+    records: list[JsonRecord] = field(default_factory=list[JsonRecord])
 
-    def add(self, new: Iterable[Record]) -> None:
+    def add(self, new: Iterable[JsonRecord]) -> None:
         self.records += new
 
     @property
-    def launches(self) -> list[Record]:
+    def launches(self) -> list[JsonRecord]:
         """A record a launch that has ended, or has failed, or was under way to the last."""
         return [record for record in self.reported() if record["record"] != records.MORE]
 
-    def reported(self) -> list[Record]:
+    def reported(self) -> list[JsonRecord]:
         """Records of launches, and of findings that came after them; those of findings so far only
         where nothing came after.
         """
         known = {_key(x) for x in self.records if x["record"] in (records.LAUNCH, records.FAILED)}
-        found: list[Record] = []
-        so_far: dict[Any, Record] = {}
+        found: list[JsonRecord] = []
+        so_far: dict[Any, JsonRecord] = {}
         for record in self.records:
             if record["record"] in (records.LAUNCH, records.FAILED, records.MORE):
                 found.append(record)
@@ -63,9 +63,9 @@ class Run:
         return found
 
     @property
-    def end(self) -> Record:
+    def end(self) -> JsonRecord:
         """What the program itself has said at its end; {} where it could not."""
-        return next((x for x in reversed(self.records) if x["record"] == records.END), Record())
+        return next((x for x in reversed(self.records) if x["record"] == records.END), JsonRecord())
 
     def document(self, choice: Choice) -> dict[str, Any]:
         findings, accepted, filtered = self._judged(choice)
@@ -88,10 +88,10 @@ class Run:
             "unseen": choice.unseen(launches),
         }
 
-    def _judged(self, choice: Choice) -> tuple[list[Record], list[Record], int]:
+    def _judged(self, choice: Choice) -> tuple[list[JsonRecord], list[JsonRecord], int]:
         """Findings that count and those that a baseline accepts, each once; how many others."""
-        findings: dict[str, Record] = {}
-        accepted: dict[str, Record] = {}
+        findings: dict[str, JsonRecord] = {}
+        accepted: dict[str, JsonRecord] = {}
         filtered = 0
         for launch in self.reported():
             for finding in launch["findings"]:
@@ -116,7 +116,7 @@ def merged(documents: Sequence[dict[str, Any]], choice: Choice) -> dict[str, Any
     """One report of several: of the parts of a run, each of which may have run elsewhere. Its
     status is the highest.
     """
-    findings: list[Record] = []
+    findings: list[JsonRecord] = []
     accepted = [x for each in documents for x in each["accepted"]]
     filtered = sum(each["filtered"] for each in documents)
     for finding in (x for each in documents for x in each["findings"]):
@@ -159,17 +159,17 @@ def is_bad(document: dict[str, Any], choice: Choice) -> bool:
     return bool(bad)
 
 
-def _rows(kernels: Counter[tuple[str, str]]) -> list[Record]:
+def _rows(kernels: Counter[tuple[str, str]]) -> list[JsonRecord]:
     return [{"kernel": x, "symbol": y, "launches": count} for (x, y), count in kernels.items()]
 
 
-def _key(record: Record) -> tuple[int, int]:
+def _key(record: JsonRecord) -> tuple[int, int]:
     return record["process"], record["launch"]
 
 
-def _incomplete(launches: Iterable[Record], choice: Choice) -> list[Record]:
+def _incomplete(launches: Iterable[JsonRecord], choice: Choice) -> list[JsonRecord]:
     """What of the launches was not looked at, a row for each reason."""
-    found: dict[str, Record] = {}
+    found: dict[str, JsonRecord] = {}
     for launch in launches:
         reasons = [*launch["incomplete"]]
         if choice.strict and not launch["checked"]:

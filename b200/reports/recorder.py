@@ -21,7 +21,7 @@ from b200.chip.launch import Launch
 from b200.errors import EmulatorError
 from b200.reports import records
 from b200.reports.journal import Journal
-from b200.reports.records import Record
+from b200.reports.records import JsonRecord
 
 EVERY = 1.0  # seconds between two looks at a launch that is under way
 
@@ -35,7 +35,7 @@ class Recorder:
         self.journal, self.schedule = journal, records.USUAL
         self.gpu: Gpu | None = None  # the one that launches
         self.count = 0  # launches of this process so far
-        self._latest: tuple[Launch, Record, int] | None = None  # findings written of it
+        self._latest: tuple[Launch, JsonRecord, int] | None = None  # findings written of it
         self._shape: tuple[str, tuple[Any, ...]] | None = None  # of the one under way
         self._written = 0  # findings so far of it
         self._before: Any = None  # what the checker had seen when it began
@@ -118,7 +118,7 @@ class Recorder:
         record["incomplete"].append("the launch was interrupted")
         self._add(records.FAILED, record, found)
 
-    def _of_shape(self) -> Record:
+    def _of_shape(self) -> JsonRecord:
         kernel, shape = self._shape or ("", ())
         return records.of_arguments(kernel, shape) | {"launch": self.count}
 
@@ -137,7 +137,7 @@ class Recorder:
         return getattr(checker, "observer", None)
 
     def _add(
-        self, kind: str, record: Record, found: Any, besides: list[Record] | None = None
+        self, kind: str, record: JsonRecord, found: Any, besides: list[JsonRecord] | None = None
     ) -> None:
         added = {
             "record": kind,

@@ -20,7 +20,7 @@ from b200.reports import rules
 if TYPE_CHECKING:
     from b200.chip.launch import Launch
 
-Record = dict[str, Any]
+JsonRecord = dict[str, Any]
 # Kinds of records. A launch that has ended, one that has failed, findings so far of one that is
 # under way, later findings of one that has ended; how the program ended.
 LAUNCH, FAILED, SO_FAR, MORE, END = "launch", "failed", "so far", "more", "end"
@@ -39,7 +39,7 @@ _FIRST_PLACE = re.compile(rf"({_PLACE})(?: \(|: )")
 _LIBRARIES = re.compile(r"(?:site|dist)-packages/|/(?:cutlass|triton|torch|cuda)/|/include/")
 
 
-def of_launch(launch: Launch) -> Record:
+def of_launch(launch: Launch) -> JsonRecord:
     """What a report says of a launch, its findings and number aside."""
     return {
         "kernel": readable(launch.kernel),
@@ -54,7 +54,7 @@ def of_launch(launch: Launch) -> Record:
     }
 
 
-def of_arguments(kernel: str, shape: Sequence[Any]) -> Record:
+def of_arguments(kernel: str, shape: Sequence[Any]) -> JsonRecord:
     """The same of a launch that did not end. shape: grid, block and, where it is known, cluster."""
     given = [list(size) for size in shape[:3]]
     grid, block, cluster = given + [[1, 1, 1]] * (3 - len(given))
@@ -64,7 +64,7 @@ def of_arguments(kernel: str, shape: Sequence[Any]) -> Record:
     }
 
 
-def of_finding(finding: Finding) -> Record:
+def of_finding(finding: Finding) -> JsonRecord:
     """A finding of the checker. Details that need the whole run are left out before its end."""
     told = [detail for detail in finding.details if not callable(detail)]  # Findings.tell
     details = sorted(told, key=lambda line: not line.startswith("missing:"))
@@ -84,7 +84,7 @@ def of_finding(finding: Finding) -> Record:
     }
 
 
-def of_error(error: EmulatorError) -> Record:
+def of_error(error: EmulatorError) -> JsonRecord:
     """The fault or deadlock that has ended a launch."""
     first, *details = str(error).splitlines()
     details = [line.strip() for line in details]
@@ -102,7 +102,7 @@ def of_error(error: EmulatorError) -> Record:
     }
 
 
-def place(loc: str, details: Iterable[str]) -> Record:
+def place(loc: str, details: Iterable[str]) -> JsonRecord:
     """The line of the user's own file: `loc`, or where that is in a library, the line that called
     it. `code` is the text of the line, "" where there is no such file.
     """
@@ -122,7 +122,7 @@ def place(loc: str, details: Iterable[str]) -> Record:
     return {"file": file, "line": int(line), "code": linecache.getline(file, int(line)).strip()}
 
 
-def accesses(details: Iterable[str]) -> list[Record]:
+def accesses(details: Iterable[str]) -> list[JsonRecord]:
     """The accesses that details name: this one, and what it conflicts with."""
     found = (_ACCESS.fullmatch(line) for line in details if not line.startswith("missing:"))
     return [

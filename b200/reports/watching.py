@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from b200.command_line import UNWRITTEN, USAGE, cannot_write
 from b200.reports import choice, document, options, records, words
-from b200.reports.document import Run
+from b200.reports.document import ReportedRun
 from b200.reports.journal import Journal
 from b200.supervised import Ended
 
@@ -27,7 +27,7 @@ class Watching:
     def __init__(self, given: argparse.Namespace, kept: Journal, version: str):
         self.options, self.journal = given, kept
         self.choice, self.outputs = options.choice_of(given), options.outputs_of(given)
-        self.run = Run(version, self._program())
+        self.run = ReportedRun(version, self._program())
         self._read = 0
         self._not_before = 0.0  # when the report is written next
 
@@ -36,7 +36,7 @@ class Watching:
         program = ["-m", given.module] if given.module else [given.script]
         return [*program, *given.arguments]
 
-    def _end(self) -> records.Record:
+    def _end(self) -> records.JsonRecord:
         return self.run.end
 
     def look(self) -> None:
@@ -73,7 +73,7 @@ class Watching:
             print(f"{self.name}: {text}", file=sys.stderr)
         return status or (UNWRITTEN if failed or end.get("unwritten") else 0)
 
-    def _tell(self, end: records.Record) -> None:
+    def _tell(self, end: records.JsonRecord) -> None:
         """Say on stderr what was launched and found, but for what the program has said itself."""
         launched = self.run.reported()
         main = end.get("process") or (launched[0]["process"] if launched else 0)
@@ -82,14 +82,14 @@ class Watching:
         for text in words.lines(launched, main, told, everything, why_not):
             print(text, file=sys.stderr)
 
-    def _status(self, ended: Ended, end: records.Record, found: records.Record) -> int:
+    def _status(self, ended: Ended, end: records.JsonRecord, found: records.JsonRecord) -> int:
         if signal.SIGTERM in ended.passed_on or ended.signal == signal.SIGTERM:
             return TERMINATED
         bad = document.is_bad(found, self.choice) or bool(end.get("unasked"))
         status = ended.status or int(bad)
         return USAGE if end.get("idle") and not status else status
 
-    def _write_baseline(self, found: records.Record) -> Iterator[str]:
+    def _write_baseline(self, found: records.JsonRecord) -> Iterator[str]:
         path = self.options.write_baseline
         if path is None:
             return

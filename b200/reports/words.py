@@ -9,10 +9,10 @@ from typing import Any
 from b200.checker.finding import SHOWN, explained
 from b200.program.names import from_here
 from b200.reports import records
-from b200.reports.records import Record
+from b200.reports.records import JsonRecord
 
 
-def line(launch: Record, everything: bool = False) -> str:
+def line(launch: JsonRecord, everything: bool = False) -> str:
     """One launch: its shape, its modelled time or its findings, the first SHOWN or everything."""
     text = f"b200: {launch['kernel']}, grid {_dim(launch['grid'])}"
     text += f", cluster {_dim(launch['cluster'])}"
@@ -33,11 +33,11 @@ def _dim(size: Iterable[int]) -> str:
 
 
 def lines(
-    launches: Iterable[Record],
+    launches: Iterable[JsonRecord],
     main: int,
     told: Iterable[str],
     everything: bool,
-    why_not: Callable[[Record, Record], str],
+    why_not: Callable[[JsonRecord, JsonRecord], str],
     command: str = "b200 run",
 ) -> Iterator[str]:
     """What was launched and found, a text a launch; equal ones that follow each other are one, and
@@ -71,20 +71,20 @@ def lines(
         yield f"{command}: {where}"
 
 
-def _grouped(launches: Iterable[Record]) -> Iterator[tuple[Record, int]]:
+def _grouped(launches: Iterable[JsonRecord]) -> Iterator[tuple[JsonRecord, int]]:
     """Launches that follow each other and are alike: the first, and how many."""
     for _, group in groupby(launches, lambda x: (line(x, True), x["process"], x["record"])):
         alike = list(group)
         yield alike[0], len(alike)
 
 
-def _is_in_another(finding: Record, findings: Iterable[Record]) -> bool:
+def _is_in_another(finding: JsonRecord, findings: Iterable[JsonRecord]) -> bool:
     """Whether the report of a fault has the finding in it, as what came before."""
     first = _first_line(finding)
     return any(f["stopped"] and f is not finding and first in f["text"] for f in findings)
 
 
-def _first_line(finding: Record) -> str:
+def _first_line(finding: JsonRecord) -> str:
     return finding["text"].partition("\n")[0]
 
 

@@ -36,7 +36,7 @@ def grid_of(of: Asked, how: str) -> overlap.Grid:
     wait = FRONT_US + of.before * STEP_US
     done = wait + of.work * STEP_US
     trigger = {"first": FRONT_US, "before the wait": wait, "last": done}.get(how)
-    part = overlap.Part(done + BEHIND_US, wait, trigger)
+    part = overlap.ClusterTimes(done + BEHIND_US, wait, trigger)
     need = (of.smem_kb << 10) + SMEM_RESERVED, overlap.whole_warps(THREADS), 1, 0
     parts = (part,) * (of.grid // of.cluster)
     return overlap.Grid(parts, of.cluster, need, how != "off", DEMAND, 0.0)

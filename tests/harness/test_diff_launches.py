@@ -23,9 +23,9 @@ def recorded(output, cta_of, warp_of=None, mma=(128, 128, 1)):
     """
     from types import SimpleNamespace
 
-    from b200.checker.memory.last_writers import Stores
+    from b200.checker.memory.last_writers import LaunchStores
 
-    stores = Stores()
+    stores = LaunchStores()
     stores.mmas[mma] = 1
     stores.copied = warp_of is None
     region = SimpleNamespace(base=output.data_ptr(), size=output.numel() * 2)

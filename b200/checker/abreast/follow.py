@@ -17,9 +17,9 @@ from b200.checker.memory.between_lanes import differ
 from b200.checker.memory.parts import lane_addresses
 from b200.checker.memory.thread_order import SEVERAL, ThreadOrder, smallest_access
 from b200.checker.observer import Observer
-from b200.checker.steps import READS, Touch, copy_operands, plain, way_of
+from b200.checker.steps import READS, GlobalTouch, copy_operands, plain, way_of
 from b200.checker.streams import LatestCopies
-from b200.chip.abreast.accesses import Place, chosen_lanes
+from b200.chip.abreast.accesses import AccessPlace, chosen_lanes
 from b200.chip.abreast.dropped import CtasDiffer, NotAbreast
 from b200.chip.abreast.machine import AbreastMachine
 from b200.chip.abreast.updates import part_of
@@ -104,7 +104,7 @@ class FollowAbreast(Abreast):
 
     # --- accesses ---------------------------------------------------------------------------------
     def access(
-        self, ins: Instr, warp: Fragment, mask: int, place: Place, values: tuple, varies: bool
+        self, ins: Instr, warp: Fragment, mask: int, place: AccessPlace, values: tuple, varies: bool
     ) -> None:
         """A load, store or atomic is about to be executed. values: what is stored. varies: whether
         lanes of one CTA have addresses of their own.
@@ -143,13 +143,13 @@ class FollowAbreast(Abreast):
         at = lane_addresses(lanes, address)
         changed[cta] = generic.changes(seat, at, found, lanes)
 
-    def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:
+    def _rows(self, mask: int, place: AccessPlace) -> tuple[int, np.ndarray, np.ndarray]:
         """The lanes, the CTAs and the addresses of an access, as in GlobalAccess."""
         machine, at = self.machine, place.at
         lanes = machine.alike(mask)
         return lanes, machine.numbers, at.reshape(1 if at.size == 1 else machine.n, -1)
 
-    def _look_at_values(self, ins: Instr, mask: int, place: Place, values: tuple) -> None:
+    def _look_at_values(self, ins: Instr, mask: int, place: AccessPlace, values: tuple) -> None:
         """Lanes of a CTA must not store different values at one address."""
         index = place.index
         if (index[1:] > index[:-1]).all() or np.unique(index).size == index.size:
@@ -163,7 +163,7 @@ class FollowAbreast(Abreast):
             if lanes and differ(lanes, at, part_of(None, values, i), bits):
                 raise NotAbreast("lanes store different values at one address")
 
-    def _own(self, ins: Instr, warp: Fragment, mask: int, place: Place, varies: bool) -> None:
+    def _own(self, ins: Instr, warp: Fragment, mask: int, place: AccessPlace, varies: bool) -> None:
         """An access of a CTA's or a thread's own memory."""
         lanes, _, at = self._rows(mask, place)
         if place.space == "local":
@@ -172,7 +172,7 @@ class FollowAbreast(Abreast):
             raise CtasDiffer("other places in shared memory", at)
         self._take(ins, warp, lanes, ((at[0] if varies else at[0, :1]).tobytes(),))
 
-    def _in_order(self, ins: Instr, warp: Fragment, mask: int, place: Place) -> None:
+    def _in_order(self, ins: Instr, warp: Fragment, mask: int, place: AccessPlace) -> None:
         """The threads' accesses must be in order with those before."""
         machine, order, region = self.machine, self.order, place.region
         index, size = place.index, place.items.itemsize
@@ -195,7 +195,7 @@ class FollowAbreast(Abreast):
     def _global(self, access: GlobalAccess) -> None:
         """The step, and what the rules for all clusters are to be told."""
         self._step_global(access)
-        touch = Touch(way_of(access.ins.effect), access.at.reshape(-1), access.nbytes)
+        touch = GlobalTouch(way_of(access.ins.effect), access.at.reshape(-1), access.nbytes)
         if access.region.base not in self.following.bases[touch.way]:
             if not self.following.touches(touch):
                 raise NotAbreast("an allocation is accessed in two ways")
@@ -226,7 +226,7 @@ class FollowAbreast(Abreast):
         assert isinstance(copy, CpAsync)
         if copy.nbytes:
             region = self.observer.machine.memory.region(int(copy.sources[0]), copy.nbytes)
-            if not self.following.touches(Touch(READS, copy.sources, copy.nbytes)):
+            if not self.following.touches(GlobalTouch(READS, copy.sources, copy.nbytes)):
                 raise NotAbreast("an allocation is read and written")
             if not self.observer.unwritten.is_known(region):
                 raise NotAbreast("a copy may read what nobody has written")
@@ -298,7 +298,7 @@ class ApartAbreast(FollowAbreast):
     def _take(self, ins: Instr, warp: Fragment, lanes: int, operands: tuple) -> None:
         self.trail.meet(ins, warp, lanes, operands)
 
-    def _rows(self, mask: int, place: Place) -> tuple[int, np.ndarray, np.ndarray]:
+    def _rows(self, mask: int, place: AccessPlace) -> tuple[int, np.ndarray, np.ndarray]:
         words, at = self.machine.words(mask), place.at
         lanes, ctas = int(words[0]) if (words == words[0]).all() else 0, np.flatnonzero(words)
         if at.size == 1:
@@ -310,7 +310,7 @@ class ApartAbreast(FollowAbreast):
         rows[owner, np.arange(at.size) - begins[owner]] = at
         return lanes, ctas, rows
 
-    def _own(self, ins: Instr, warp: Fragment, mask: int, place: Place, varies: bool) -> None:
+    def _own(self, ins: Instr, warp: Fragment, mask: int, place: AccessPlace, varies: bool) -> None:
         if place.space == "shared":
             self._in_order(ins, warp, mask, place)
 

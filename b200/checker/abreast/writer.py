@@ -10,7 +10,7 @@ from b200.checker.instrument import WRAPPERS
 from b200.checker.memory import generic
 from b200.checker.products.overflows import watched
 from b200.checker.steps import look_of
-from b200.chip.abreast.accesses import Place
+from b200.chip.abreast.accesses import AccessPlace
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.forms import flat_kinds, form_of
 from b200.chip.abreast.writer import AbreastWriter
@@ -45,7 +45,7 @@ class CheckedAbreastWriter(AbreastWriter):
         address = ins.operands[0 if isinstance(ins.effect, Stores) or ins.mods[0] == "red" else 1]
         varies = self.alone.operand_varies(address)
 
-        def seen(warp: Fragment, mask: int, place: Place, values: tuple) -> None:
+        def seen(warp: Fragment, mask: int, place: AccessPlace, values: tuple) -> None:
             view_of(warp).access(ins, warp, mask, place, values, varies)
 
         return seen

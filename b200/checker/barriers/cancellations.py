@@ -13,7 +13,7 @@ from b200.checker import words
 from b200.checker.accesses import Record, known
 from b200.checker.finding import PORTABILITY
 from b200.checker.vector_clocks import ASYNC
-from b200.chip.operations import Place, TryCancel
+from b200.chip.operations import StorePlace, TryCancel
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Cancellations:
             other=old.ins,
         )
 
-    def _reused(self, agent: Agent, ins: Instr, place: Place, nbytes: int):
+    def _reused(self, agent: Agent, ins: Instr, place: StorePlace, nbytes: int):
         """Report generic reads of the previous response that no proxy fence follows."""
         rules = self.observer.shared(place.cta)
         low, high = place.offset // 4, (place.offset + nbytes) // 4

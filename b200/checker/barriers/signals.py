@@ -11,8 +11,8 @@ from b200.checker.accesses import Barrier, Record
 from b200.checker.agent import Agent
 from b200.checker.barriers.arrivals import Arrivals
 from b200.checker.barriers.mbarriers import Mbarriers
-from b200.checker.memory.global_reads import Read
-from b200.checker.streams import Stream
+from b200.checker.memory.global_reads import GlobalRead
+from b200.checker.streams import WarpStream
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, join
 from b200.chip.operations import Action
 from b200.chip.state import CTA
@@ -32,7 +32,7 @@ class Signals:
         apply: Action,
         clock: np.ndarray,
         barriers: Sequence[Barrier | None],
-        records: Sequence[tuple[Record | Read, Barrier | None]],
+        records: Sequence[tuple[Record | GlobalRead, Barrier | None]],
         what: str,
         agent: Agent,
         arrives: bool = False,
@@ -81,7 +81,7 @@ class Signals:
             self.mbarriers.visible(agent, barrier, asynchronous=proxy)
         return barrier
 
-    def behind(self, agent: Agent, stream: Stream) -> np.ndarray:
+    def behind(self, agent: Agent, stream: WarpStream) -> np.ndarray:
         """The clock of a warp for who sees that all operations of a stream so far are complete."""
         component, observer = stream.component, self.observer
         released = agent.release(observer.lanes(), observer.ins)

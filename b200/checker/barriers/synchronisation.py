@@ -11,7 +11,7 @@ import numpy as np
 
 from b200 import effects as e
 from b200.checker import words
-from b200.checker.accesses import Meeting
+from b200.checker.accesses import BarrierGeneration
 from b200.checker.barriers import phases
 from b200.checker.memory import weak_order
 from b200.checker.memory.lane_sync import part_of
@@ -290,8 +290,8 @@ def _used_again(
     ins: Instr,
     number: int,
     threads: int,
-    now: Meeting,
-    before: Meeting | None,
+    now: BarrierGeneration,
+    before: BarrierGeneration | None,
 ) -> None:
     """A warp arrives at barrier `number` for `threads` threads (0: all of the CTA). A barrier may
     be used again once it is complete (PTX ISA 9.7.13.1). A warp may arrive for the next use without

@@ -25,7 +25,7 @@ from b200.checker import words
 from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, PORTABILITY
 from b200.checker.launches import other_queues
-from b200.checker.launches.other_queues import Access, Act, Beside, Conflict, commute
+from b200.checker.launches.other_queues import Act, ActAccess, Beside, Conflict, commute
 from b200.checker.memory.parts import by_region
 from b200.checker.vector_clocks import HB
 from b200.chip import operations as ops
@@ -88,7 +88,7 @@ class Footprint:
             number = np.where(noted[index] == 0, number, noted[index])
         noted[index] = number
 
-    def conflicts(self, access: Access, by: Instr | Act) -> list[Conflict]:
+    def conflicts(self, access: ActAccess, by: Instr | Act) -> list[Conflict]:
         """The accesses of the launch that conflict with one by an instruction or an act."""
         place = self.places.get(access.region.base)
         if place is None or not place.region.is_again(access.region):
@@ -223,7 +223,7 @@ class DependentLaunch:
             first = at // UNIT
             if nbytes > UNIT:
                 first = (first[:, None] + np.arange(-(-nbytes // UNIT))).reshape(-1)
-            self._access(agent, Access(region, first, write), ins, apart)
+            self._access(agent, ActAccess(region, first, write), ins, apart)
 
     def _apart(self, agent: Agent, mask: int) -> int:
         """Lanes of an access that have not waited, nor met those of their warp that have."""
@@ -233,13 +233,13 @@ class DependentLaunch:
     def span(self, agent: Agent, address: int, nbytes: int, write: bool, ins: Instr) -> None:
         """Check an access of `nbytes` contiguous bytes."""
         region = self.observer.machine.memory.region(address, nbytes)
-        self._access(agent, Access(region, units(address - region.base, nbytes), write), ins)
+        self._access(agent, ActAccess(region, units(address - region.base, nbytes), write), ins)
 
     def boxes(self, agent: Agent, access: TensorBoxes, write: bool, ins: Instr) -> None:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 
-    def _access(self, agent: Agent, access: Access, ins: Instr, apart: int = 0):
+    def _access(self, agent: Agent, access: ActAccess, ins: Instr, apart: int = 0):
         before = self.before
         if self.beside is not None:
             other_queues.tell(self.observer, agent, access, ins, self.beside)
@@ -260,7 +260,7 @@ class DependentLaunch:
     def _tell(
         self,
         agent: Agent,
-        access: Access,
+        access: ActAccess,
         ins: Instr,
         conflict: Conflict,
         waited: bool,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from b200.checker import words
 from b200.checker.finding import NOTE, PORTABILITY
-from b200.checker.memory.release_acquire import Pending
+from b200.checker.memory.release_acquire import SignalRead
 from b200.effects import Copies, Loads, Stores, Updates
 from b200.program.module import Instr, Kernel
 
@@ -48,14 +48,14 @@ def mutual_waits(observer: Observer, cooperative: bool) -> None:
     )
 
 
-def _waits(read: Pending) -> str:
+def _waits(read: SignalRead) -> str:
     who, whom = words.name(read.agent), words.name(read.signal.agent)
     return f"{who} waits at {words.line(read.ins)} for {whom}"
 
 
-def _mutual(received: dict[object, list[Pending]]) -> tuple[Pending, Pending] | None:
+def _mutual(received: dict[object, list[SignalRead]]) -> tuple[SignalRead, SignalRead] | None:
     """Reads of signals by which two CTAs of different clusters have waited for each other."""
-    seen: dict[tuple[object, object], Pending] = {}
+    seen: dict[tuple[object, object], SignalRead] = {}
     for cta, all_of_it in received.items():
         for read in all_of_it:
             sender = read.signal.agent.cta

@@ -54,7 +54,7 @@ class Act:
     loc: str
 
 
-class Access(NamedTuple):
+class ActAccess(NamedTuple):
     """What an Act touches of an allocation. index: as Footprint.add takes it."""
 
     region: Region
@@ -110,7 +110,7 @@ def _missing(other: int, kernel: str, queue: int, what: str) -> str:
     )
 
 
-def tell(observer: Observer, agent: Agent, access: Access, ins: Instr, beside: Beside) -> None:
+def tell(observer: Observer, agent: Agent, access: ActAccess, ins: Instr, beside: Beside) -> None:
     """Report an access that conflicts with other queues' work."""
     done, mine = "written" if access.write else "read", named(beside.queue)
     for queue, footprint in beside.earlier:
@@ -134,7 +134,7 @@ def tell(observer: Observer, agent: Agent, access: Access, ins: Instr, beside: B
 def against(
     act: Act,
     queue: int | None,
-    accesses: Iterable[Access],
+    accesses: Iterable[ActAccess],
     earlier: list[tuple[int, Footprint]],
     missed: Callable[[int], str],
 ) -> list[Finding]:
@@ -151,7 +151,7 @@ def against(
 
 
 def _finding(
-    act: Act, queue: int | None, access: Access, other: int, conflict: Conflict, why: str
+    act: Act, queue: int | None, access: ActAccess, other: int, conflict: Conflict, why: str
 ) -> Finding:
     does, its = "writes" if access.write else "reads", named(other)
     name, old, how = conflict

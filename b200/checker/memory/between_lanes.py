@@ -142,7 +142,7 @@ KEPT = 32  # accesses of a warp that are remembered
 
 
 @dataclass(eq=False)
-class GlobalAccess:
+class TurnAccess:
     """A plain access of one turn. at: an address for each lane of the mask, or one for all. epoch:
     the warp's, up to which a bar.warp.sync of some lanes may order it. low, high: the lowest
     address, and the end of the highest.
@@ -173,7 +173,7 @@ class GlobalLanes:
 
     def __init__(self, observer: Observer):
         self.observer = observer
-        self.latest: dict[Agent, tuple[int, list[GlobalAccess]]] = {}
+        self.latest: dict[Agent, tuple[int, list[TurnAccess]]] = {}
 
     def access(
         self, agent: Agent, mask: int, at: np.ndarray, nbytes: int, ins: Instr, write: bool
@@ -181,7 +181,7 @@ class GlobalLanes:
         """Lanes of a warp read or write, `nbytes` each."""
         low, high = int(at.min()), int(at.max()) + nbytes
         epoch = agent.epoch + (agent.snapshot is not None)
-        new = GlobalAccess(ins, mask, at, nbytes, write, epoch, low, high)
+        new = TurnAccess(ins, mask, at, nbytes, write, epoch, low, high)
         turn, before = self.latest.get(agent, (-1, []))
         if turn != agent.turn:
             self.latest[agent] = agent.turn, [new]
@@ -193,7 +193,7 @@ class GlobalLanes:
             del before[0]
         before.append(new)
 
-    def _check(self, agent: Agent, old: GlobalAccess, new: GlobalAccess):
+    def _check(self, agent: Agent, old: TurnAccess, new: TurnAccess):
         if old.write and old.shared or old.ins is new.ins and old.write:
             return  # each lane has stored it; a loop that stores again
         if old.nbytes == new.nbytes and old.units and new.units:
@@ -226,7 +226,7 @@ class GlobalLanes:
         )
 
     @staticmethod
-    def _others(agent: Agent, old: GlobalAccess, new: GlobalAccess, meet: np.ndarray) -> int:
+    def _others(agent: Agent, old: TurnAccess, new: TurnAccess, meet: np.ndarray) -> int:
         """Lanes of an access that another lane of the later one meets."""
         one, other = active(old.mask), active(new.mask)
         if old.at.size == 1:

@@ -42,7 +42,7 @@ class Apart(NamedTuple):
     step: int
 
 
-class Loads:
+class MapLoads:
     """The TMA loads through one tensormap: start coordinates of their boxes, and how often each box
     was loaded.
 
@@ -144,7 +144,7 @@ class Coverage:
 
     def __init__(self, observer: Observer):
         self.observer = observer
-        self.loads: dict[tuple, Loads] = {}
+        self.loads: dict[tuple, MapLoads] = {}
         # Base of an allocation -> what bulk copies read of it: (from, to) -> (agent, instruction).
         self.copies: dict[int, dict[tuple[int, int], tuple]] = {}
         # (record of the MMA, of a load, first and last column unread)
@@ -158,7 +158,7 @@ class Coverage:
         key = t.address, t.dims, t.box
         found = self.loads.get(key)
         if found is None:
-            found = self.loads[key] = Loads(t, (agent, ins))
+            found = self.loads[key] = MapLoads(t, (agent, ins))
             self._overlap(agent, t, ins)
             self._pitch(agent, access, ins)
             self._extent(agent, access, ins)
@@ -254,7 +254,7 @@ class Coverage:
             if loads.too_large and (loads.outside is not None or loads.alike is not None)
         ]
 
-    def _skipped(self, loads: Loads, gap: tuple[int, int]):
+    def _skipped(self, loads: MapLoads, gap: tuple[int, int]):
         agent, ins = loads.first
         t = loads.tensormap
         self._note(
@@ -267,7 +267,7 @@ class Coverage:
             "loaded again)",
         )
 
-    def _apart(self, loads: Loads, apart: Apart):
+    def _apart(self, loads: MapLoads, apart: Apart):
         agent, ins = loads.first
         t, d = loads.tensormap, apart.dimension
         rows = "rows" if d == 1 else f"indices of dimension {d},"
@@ -284,7 +284,7 @@ class Coverage:
             "missing: a box as large as the tile, or loads with the coordinates between",
         )
 
-    def _alike(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
+    def _alike(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box):
         t = loads.tensormap
         self._note(
             ins,
@@ -327,7 +327,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _coordinates(self, loads: Loads, missed: int, agent: Agent, ins: Instr, box):
+    def _coordinates(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box):
         t = loads.tensormap
         dims = "x".join(map(str, t.dims))
         self._note(

@@ -13,11 +13,11 @@ import numpy as np
 
 from b200.checker.memory import reductions
 from b200.checker.memory.between_lanes import differ, one_address
-from b200.checker.memory.global_shadow import Contents
+from b200.checker.memory.global_shadow import ShadowContents
 from b200.checker.memory.lane_sync import part_of, take_ticket
 from b200.checker.memory.parts import (
     SHARED_BITS,
-    Part,
+    SpacePart,
     lane_addresses,
     own_lanes,
     parts_of,
@@ -26,7 +26,7 @@ from b200.checker.memory.parts import (
 from b200.checker.memory.shadow import ALL_LANES
 from b200.checker.memory.shared_accesses import shared_access, strong_shared
 from b200.checker.memory.stores_at_once import FollowedStore
-from b200.checker.steps import Look, Looking, Touch, all_operands, named, plain, rule, way_of
+from b200.checker.steps import GlobalTouch, Look, Looking, all_operands, named, plain, rule, way_of
 from b200.chip.memory.addressing import ranges
 from b200.chip.memory.fill import UNIT
 from b200.chip.memory.matrix import matrix_space
@@ -51,7 +51,7 @@ def _global(
     nbytes: int,
     write: bool,
     strong: bool,
-    before: list[Contents] | None = None,
+    before: list[ShadowContents] | None = None,
 ):
     """Check a load or store of global memory; strong ones synchronise. before: as contested()."""
     observer, agent = warp.observer, warp.observer.agent(warp)
@@ -124,7 +124,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
             tell = FollowedStore(warp, ins, at, nbytes, own_lanes(mask, at), alone)
         else:
             note = partial(_noted, warp.observer, warp.observer.agent(warp), at, nbytes, ins)
-        return Look((where, at.size), Touch(way_of(effect), at, nbytes), tell, note, differs)
+        return Look((where, at.size), GlobalTouch(way_of(effect), at, nbytes), tell, note, differs)
 
     return look
 
@@ -144,7 +144,9 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
         return run if write else named(ins, run)  # it may read what nothing has written
     bits = (1 << effect.bits) - 1
 
-    def after(warp: CheckedFragment, part: Part, rest: tuple, before: list[Contents] | None):
+    def after(
+        warp: CheckedFragment, part: SpacePart, rest: tuple, before: list[ShadowContents] | None
+    ):
         where, mask, at = part.where, part.mask, part.at
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
             one_address(warp, ins, where)
@@ -232,7 +234,7 @@ def _look_at_atomic(ins: Instr) -> Looking | None:
             trail.stop()
         if where != "global":
             return Look((at.tobytes() if where else where,))
-        return Look((where, at.size), Touch(way_of(effect), at, nbytes))
+        return Look((where, at.size), GlobalTouch(way_of(effect), at, nbytes))
 
     return look
 

@@ -11,14 +11,13 @@ from b200.checker.agent import Agent
 from b200.checker.finding import ERROR, NOTE, PORTABILITY
 from b200.checker.memory import lane_release_rule
 from b200.checker.memory.global_order import GlobalOrder, Signal
-from b200.checker.memory.global_reads import Read
+from b200.checker.memory.global_reads import GlobalRead
 from b200.checker.memory.lane_sync import lanes_at
 from b200.checker.memory.lost_updates import lost_update
 from b200.checker.memory.shadow import distinct
 from b200.checker.vector_clocks import CTA, FENCED, GLOBAL, GPU, ORDER, distance, scope_of
 from b200.chip.describe import mnemonic
-from b200.effects import Access as EachAccess
-from b200.effects import Copies, Loads
+from b200.effects import Access, Copies, Loads
 from b200.program.module import Instr
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ COPIED = "missing: a wait for the copy (its mbarrier, or its group) that is befo
 MORAL = (STRONG, ATOMIC)  # no conflict among themselves, within their scopes
 
 
-class Access(NamedTuple):
+class AccessMade(NamedTuple):
     """An access of one allocation that is being made. kind: as in Write. scope: the scope of a
     strong access. same: whether a store has left what was there. lanes: where it matters, those
     that make it.
@@ -84,7 +83,7 @@ def is_bulk(ins: Instr) -> bool:
 
 def width(ins: Instr) -> int:
     """Bits of an element that lanes access; 0 for what is no access of lanes."""
-    return ins.effect.bits if isinstance(ins.effect, EachAccess) else 0
+    return ins.effect.bits if isinstance(ins.effect, Access) else 0
 
 
 class GlobalConflicts:
@@ -95,7 +94,7 @@ class GlobalConflicts:
     def __init__(self, observer: Observer, order: GlobalOrder, writes: list[Write | None]):
         self.observer, self.order, self.writes = observer, order, writes
 
-    def check(self, cells: np.ndarray, access: Access) -> None:
+    def check(self, cells: np.ndarray, access: AccessMade) -> None:
         """Check an access against the latest writes of its cells."""
         agent = access.agent
         for number in distinct(cells):
@@ -104,7 +103,7 @@ class GlobalConflicts:
                     access = access._replace(lanes=lanes_at(cells, number, agent.lanes))
                 self._against(old, access)
 
-    def check_widths(self, cells: np.ndarray, access: Access) -> None:
+    def check_widths(self, cells: np.ndarray, access: AccessMade) -> None:
         """Check a strong access, before it receives a signal: strong writes of another width."""
         for number in distinct(cells):
             old = self.writes[number]
@@ -112,10 +111,10 @@ class GlobalConflicts:
                 if not self._known(old, access):
                     self._mixed(old, access)
 
-    def _known(self, old: Write | Read, access: Access) -> bool:
+    def _known(self, old: Write | GlobalRead, access: AccessMade) -> bool:
         return self.order.known(access.agent, old.agent, old.component, old.step)
 
-    def _mixed(self, old: Write | Read, access: Access):
+    def _mixed(self, old: Write | GlobalRead, access: AccessMade):
         """Two strong accesses are morally strong only if they overlap completely, and the axioms
         say nothing of a race of mixed size (8.7.1).
         """
@@ -131,13 +130,13 @@ class GlobalConflicts:
                 PORTABILITY,
             )
 
-    def check_adds(self, addresses: np.ndarray, nbytes: int, access: Access) -> None:
+    def check_adds(self, addresses: np.ndarray, nbytes: int, access: AccessMade) -> None:
         """Check a weak access against all atomics on its places, not the latest alone."""
         if access.kind not in MORAL and self.order.has_adds(access.region.base):
             for old in self.order.adds(addresses, nbytes):
                 self._against(old, access)
 
-    def _against(self, old: Write, access: Access):
+    def _against(self, old: Write, access: AccessMade):
         agent, far = access.agent, distance(access.agent.cta, old.agent.cta)
         reach = min(access.scope, old.scope) >= far
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
@@ -174,7 +173,7 @@ class GlobalConflicts:
                 NOTE,
             )
 
-    def _ordered(self, old: Write, access: Access):
+    def _ordered(self, old: Write, access: AccessMade):
         """Check what order of memory does not settle: other lanes, proxies, non-coherent loads."""
         agent = access.agent
         self._through_proxy(old, access)
@@ -189,7 +188,7 @@ class GlobalConflicts:
         if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
             self._non_coherent(old, access)
 
-    def _through_proxy(self, old: Write, access: Access):
+    def _through_proxy(self, old: Write, access: AccessMade):
         """Check that the async proxy sees a write of the generic one that is before its access."""
         if access.kind not in (COPY, REDUCTION) or old.kind not in (WEAK, STRONG, ATOMIC):
             return
@@ -211,7 +210,7 @@ class GlobalConflicts:
                 kind="proxy",
             )
 
-    def against_read(self, read: Read, access: Access) -> None:
+    def against_read(self, read: GlobalRead, access: AccessMade) -> None:
         """Check a write against an earlier read of its places."""
         agent, far = access.agent, distance(access.agent.cta, read.agent.cta)
         if read.agent is agent and not read.by_copy or self._known(read, access):
@@ -241,7 +240,7 @@ class GlobalConflicts:
     def _update(self, one: Instr, other: Instr) -> str:
         return lost_update(self.observer.machine.code.kernel.body, one, other)
 
-    def _between(self, agent: Agent, read: Read) -> str:
+    def _between(self, agent: Agent, read: GlobalRead) -> str:
         """What would order a write after a read, in words."""
         missing, _ = self.order.missing(agent, read)
         if missing:
@@ -253,7 +252,7 @@ class GlobalConflicts:
             " the read, ld.acquire before the write)"
         )
 
-    def _conflict(self, old: Write, access: Access):
+    def _conflict(self, old: Write, access: AccessMade):
         agent, same_cta = access.agent, old.agent.cta is access.agent.cta
         missing, of_reader = self.order.missing(agent, old)
         order, severity = "with nothing to order the two", ERROR
@@ -296,7 +295,7 @@ class GlobalConflicts:
             diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
         self._found(old, access, diagnosis, missing, severity)
 
-    def _under_way(self, old: Write, access: Access):
+    def _under_way(self, old: Write, access: AccessMade):
         self._found(
             old,
             access,
@@ -306,7 +305,7 @@ class GlobalConflicts:
             "which waits for the source only) between the two",
         )
 
-    def _narrow(self, old: Write, access: Access):
+    def _narrow(self, old: Write, access: AccessMade):
         weaker = old if old.scope <= access.scope else access
         self._found(
             old,
@@ -316,7 +315,7 @@ class GlobalConflicts:
             f"{words.name(weaker.agent)}",
         )
 
-    def _non_coherent(self, old: Write, access: Access):
+    def _non_coherent(self, old: Write, access: AccessMade):
         """Report ld.global.nc of what the launch has written. Memory that it reads must be
         read-only while the kernel runs (PTX ISA 9.7.9.9): the cache that serves it is not told of
         writes. With L1::no_allocate nothing old is kept there.
@@ -332,7 +331,7 @@ class GlobalConflicts:
             ERROR if kept else PORTABILITY,
         )
 
-    def _unacquired(self, old: Write, access: Access, unaware: int):
+    def _unacquired(self, old: Write, access: AccessMade, unaware: int):
         agent = access.agent
         assert agent.lane_acquires is not None  # some lanes have acquired
         who, missing, severity = agent.lane_acquires.words(unaware, agent.in_step)
@@ -342,8 +341,8 @@ class GlobalConflicts:
 
     def _found(
         self,
-        old: Write | Read,
-        access: Access,
+        old: Write | GlobalRead,
+        access: AccessMade,
         diagnosis: str,
         missing: str,
         severity: str = ERROR,

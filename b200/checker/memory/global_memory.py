@@ -24,14 +24,14 @@ from b200.checker.memory.global_conflicts import (
     REDUCTION,
     STRONG,
     WEAK,
-    Access,
+    AccessMade,
     GlobalConflicts,
     Write,
     is_bulk,
     width,
 )
 from b200.checker.memory.global_order import GlobalOrder
-from b200.checker.memory.global_reads import WORD, GlobalReads, Read
+from b200.checker.memory.global_reads import WORD, GlobalRead, GlobalReads
 from b200.checker.memory.global_shadow import UNIT, GlobalShadow, upto
 from b200.checker.memory.parts import by_region
 from b200.checker.memory.reductions import FirstSum
@@ -88,7 +88,7 @@ class GlobalRules:
         self.reads.add(agent, addresses, nbytes, ins, strong=False)
         for region, at in self.shadow.regions(addresses, nbytes) if self.shadow.cells else ():
             if (shadow := self.shadow.cells.get(region.base)) is not None:
-                access = Access(agent, ins, region)
+                access = AccessMade(agent, ins, region)
                 units = (at // UNIT)[:, None] + upto(-(-nbytes // UNIT))
                 cells = shadow[units]
                 if self.observer.replicates and cells.any():
@@ -124,7 +124,7 @@ class GlobalRules:
         if (shadow := self.shadow.cells.get(region.base)) is not None:
             at = address - region.base
             units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
-            access = Access(agent, ins, region, COPY if bulk else WEAK)
+            access = AccessMade(agent, ins, region, COPY if bulk else WEAK)
             self.conflicts.check(shadow[units], access)
             self.beneath.check(units, access)
             if shadow[units].any():
@@ -154,7 +154,7 @@ class GlobalRules:
             self.observer.undecided["global", words.line(ins), ""] = "behind"
 
     def loaded_box(self, agent: Agent, box: TensorBoxes, ins: Instr) -> None:
-        access = Access(agent, ins, box.region, COPY)
+        access = AccessMade(agent, ins, box.region, COPY)
         for cells in self.shadow.boxes(box) if box.region.base in self.shadow.cells else ():
             self.conflicts.check(cells, access)
             if self.beneath.sums:
@@ -189,7 +189,7 @@ class GlobalRules:
             self.observer.given.look(agent, region, np.array([at]), nbytes, ins, "writes")
         units = slice(at // UNIT, (at + nbytes + 1) // UNIT)
         cells = shadow[units]
-        access = Access(agent, ins, region, kind, writes=True)
+        access = AccessMade(agent, ins, region, kind, writes=True)
         if cells.any():
             self.conflicts.check(cells, access)
             self.beneath.cover(units, access, shadow)
@@ -233,9 +233,9 @@ class GlobalRules:
         for region, at in by_region(self.observer.machine.memory, addresses, nbytes):
             if region.base not in self.observer.given.whole:
                 self.observer.given.look(agent, region, at, nbytes, ins, "writes")
-            self._store(Access(agent, ins, region, kind, scope, True, same), at, nbytes, number)
+            self._store(AccessMade(agent, ins, region, kind, scope, True, same), at, nbytes, number)
 
-    def _store(self, access: Access, at: np.ndarray, nbytes: int, number: int):
+    def _store(self, access: AccessMade, at: np.ndarray, nbytes: int, number: int):
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """
@@ -259,7 +259,7 @@ class GlobalRules:
                 self.conflicts.against_read(read, access)
         shadow[index] = value
 
-    def _is_replica(self, agent: Agent, read: Read, addresses: np.ndarray) -> bool:
+    def _is_replica(self, agent: Agent, read: GlobalRead, addresses: np.ndarray) -> bool:
         """Whether a warp stores what it had loaded as another has: see _without_replicas."""
         if not self.observer.replicates or read.agent.cta is not agent.cta:
             return False
@@ -269,7 +269,7 @@ class GlobalRules:
     def stored_box(self, agent: Agent, box: TensorBoxes, ins: Instr, kind: str = COPY) -> None:
         """A TMA store or reduction writes a box."""
         number, region = self.shadow.number(agent, ins, kind), box.region
-        access = Access(agent, ins, region, kind, writes=True)
+        access = AccessMade(agent, ins, region, kind, writes=True)
         for cells in self.shadow.boxes(box):
             if cells.any():
                 self.conflicts.check(cells, access)
@@ -293,7 +293,7 @@ class GlobalRules:
         for region, at in self.shadow.regions(addresses, nbytes):
             if (shadow := self.shadow.cells.get(region.base)) is not None:
                 cells = shadow[at[:, None] // UNIT + upto(-(-nbytes // UNIT))]
-                access = Access(agent, ins, region, STRONG, writes=writes)
+                access = AccessMade(agent, ins, region, STRONG, writes=writes)
                 self.conflicts.check_widths(cells, access)
 
     def strongly_loaded(self, agent: Agent, addresses: np.ndarray, nbytes: int, ins: Instr) -> None:
@@ -309,7 +309,7 @@ class GlobalRules:
         self._check_widths(agent, addresses, nbytes, ins)
         for region, at in self.shadow.regions(addresses, nbytes):
             if (shadow := self.shadow.cells.get(region.base)) is not None:
-                access = Access(agent, ins, region, STRONG, scope_of(ins, GPU))
+                access = AccessMade(agent, ins, region, STRONG, scope_of(ins, GPU))
                 for offset in set(at.tolist()):
                     cells = shadow[offset // UNIT : (offset + nbytes + 1) // UNIT]
                     self._receive(agent, region.base, offset, cells, ins)

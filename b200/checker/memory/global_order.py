@@ -24,8 +24,8 @@ from b200.checker.agent import Agent
 from b200.checker.memory.release_acquire import (
     Knowledge,
     Learned,
-    Pending,
     Signal,
+    SignalRead,
     acquires,
     merged,
     tells,
@@ -65,8 +65,8 @@ class GlobalOrder:
         self._put_off: dict[int, list[Callable[[], None]]] = {}
         self._put_off_bytes = 0
         self.learned: dict[ClusterState, Learned] = {}
-        self.received: dict[object, list[Pending]] = {}  # CTA -> received by its warps
-        self.unheeded: dict[object, list[Pending]] = {}  # the same of reads that nobody heeds
+        self.received: dict[object, list[SignalRead]] = {}  # CTA -> received by its warps
+        self.unheeded: dict[object, list[SignalRead]] = {}  # the same of reads that nobody heeds
         # (warp, address) -> its releases there, the latest of each scope
         self.releases: dict[tuple[Agent, int], dict[int, Signal]] = {}
 
@@ -167,7 +167,7 @@ class GlobalOrder:
                 continue
             learned.seen.add(seen)
             far = distance(agent.cta, signal.agent.cta)
-            received = Pending(agent, agent.now(), ins, signal, address, agent.lanes, agent.turn)
+            received = SignalRead(agent, agent.now(), ins, signal, address, agent.lanes, agent.turn)
             if not agent.heeds:
                 self.unheeded.setdefault(agent.cta, []).append(received)
                 continue
@@ -192,7 +192,7 @@ class GlobalOrder:
         before = [pending for pending in learned.pending if pending.read_by(agent)]
         self._acquire(agent, before, scope)
 
-    def _acquire(self, agent: Agent, before: list[Pending], scope: int):
+    def _acquire(self, agent: Agent, before: list[SignalRead], scope: int):
         """Something of this scope acquires what was read before it, unless it has done so."""
         seen, taken = self._learned(agent).seen, []
         for pending in before:
@@ -293,12 +293,12 @@ class GlobalOrder:
         found = [knowledge[cluster] for knowledge in self._known(agent) if cluster in knowledge]
         return merged([{cluster: clock} for clock in found])[cluster][HB]
 
-    def received_from(self, agent: Agent, old) -> Pending | None:
+    def received_from(self, agent: Agent, old) -> SignalRead | None:
         """The latest signal sent after write `old` that the CTA of `agent` has read, or None."""
         return self._sent_after(old, self.received.get(agent.cta, ()))
 
     @staticmethod
-    def _sent_after(old, reads: Sequence[Pending]) -> Pending | None:
+    def _sent_after(old, reads: Sequence[SignalRead]) -> SignalRead | None:
         """The latest of some reads whose signal was sent after the write `old`."""
         component, step = old.agent.component, old.epoch
         for received in reversed(reads):
@@ -341,7 +341,7 @@ class GlobalOrder:
             )
         return self._why(received.signal, received, received.signal.clock, old)
 
-    def _why(self, signal: Signal, pending: Pending, clock, old) -> tuple[str, bool]:
+    def _why(self, signal: Signal, pending: SignalRead, clock, old) -> tuple[str, bool]:
         far = distance(signal.agent.cta, pending.agent.cta)
         write = f"the {mnemonic(signal.ins)} at {words.line(signal.ins)}"
         whose = f"{write}, by {words.name(signal.agent)}"

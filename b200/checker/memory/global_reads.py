@@ -30,7 +30,7 @@ KEPT = 1 << 16  # reads of an allocation that are kept as a list
 KEPT_ABREAST = 1 << 28  # bytes of addresses that are kept of reads of clusters abreast
 
 
-class Places:
+class ByteNumbers:
     """Bytes, as numbers (int64), of many executions."""
 
     __slots__ = ("_sorted", "_new", "_size")
@@ -60,7 +60,7 @@ class Places:
         self._new, self._size = [], 0
 
 
-class Read:
+class GlobalRead:
     """A read that a write may follow. strong: it and a strong write do not conflict. component,
     step: it is complete for a warp whose clock has this step of this component. places: of a read
     of parts of words, its bytes, as offsets in the allocation; None of one of whole words.
@@ -73,7 +73,7 @@ class Read:
         self.scope = scope_of(ins, GPU)
         self.component, self.epoch = agent.component, agent.now()
         self.step = self.epoch
-        self.places: Places | None = None
+        self.places: ByteNumbers | None = None
 
     @property
     def by_copy(self) -> bool:
@@ -121,7 +121,7 @@ def _one_by_one(reads: tuple | Boxes | ReadsAbreast) -> Iterable[tuple[int, np.n
 class GlobalReads:
     def __init__(self, memory: GlobalMemory):
         self.memory = memory
-        self.reads: list[Read | None] = [None]  # by number
+        self.reads: list[GlobalRead | None] = [None]  # by number
         self._numbers: dict[tuple, int] = {}
         self._slots: dict[Agent, int] = {}
         # base of an allocation -> (number, addresses, bytes at each)
@@ -152,7 +152,7 @@ class GlobalReads:
                 self._fold(self.memory.region(first, nbytes))
             addresses = addresses[~inside]
 
-    def add_copy(self, read: Read, addresses: np.ndarray, nbytes: int) -> None:
+    def add_copy(self, read: GlobalRead, addresses: np.ndarray, nbytes: int) -> None:
         """Note what a copy reads: `nbytes` at each of the addresses (int64), in one allocation."""
         region = self.memory.find(int(addresses[0]), nbytes)
         if region is not None and not region.behind:
@@ -160,7 +160,7 @@ class GlobalReads:
             entry = len(self.reads) - 1, addresses, nbytes
             self._lists.setdefault(region.base, []).append(entry)
 
-    def add_boxes(self, read: Read, access: Any) -> None:
+    def add_boxes(self, read: GlobalRead, access: Any) -> None:
         self.reads.append(read)
         boxes = Boxes(len(self.reads) - 1, access)
         self._lists.setdefault(access.region.base, []).append(boxes)
@@ -181,14 +181,14 @@ class GlobalReads:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.reads)
-            self.reads.append(Read(agent, ins, strong))
+            self.reads.append(GlobalRead(agent, ins, strong))
         return number
 
     def any(self, region: Region, offsets: np.ndarray, nbytes: int) -> bool:
         """Whether some words at these offsets of an allocation were read, int64 [lanes, 1]."""
         return bool(self._at(region, offsets, nbytes).any())
 
-    def of(self, region: Region, offsets: np.ndarray, nbytes: int) -> list[Read]:
+    def of(self, region: Region, offsets: np.ndarray, nbytes: int) -> list[GlobalRead]:
         """The reads of words at these offsets."""
         cells = self._at(region, offsets, nbytes)
         found = (self.reads[number] for number in distinct(cells)) if cells.any() else ()
@@ -199,7 +199,7 @@ class GlobalReads:
         index = offsets // WORD + np.arange(-(-nbytes // WORD))
         return np.zeros(0, np.uint32) if shadow is None else shadow[:, index]
 
-    def over_lanes(self, region: Region, at: np.ndarray, nbytes: int) -> list[Read]:
+    def over_lanes(self, region: Region, at: np.ndarray, nbytes: int) -> list[GlobalRead]:
         """The reads of what is about to be written, `nbytes` at each of the offsets."""
         words = (at // WORD)[:, None] + np.arange(-(-nbytes // WORD))
         if nbytes >= WORD:
@@ -210,7 +210,7 @@ class GlobalReads:
         met = (read for read in others if read.places is None or read.places.meet(places))
         return [*whole, *(read for read in met if read not in whole)]
 
-    def over(self, region: Region, index: np.ndarray | slice) -> list[Read]:
+    def over(self, region: Region, index: np.ndarray | slice) -> list[GlobalRead]:
         """The reads of words that are about to be written, which are forgotten then."""
         shadow = self._folded(region)
         if shadow is None:
@@ -276,7 +276,7 @@ class GlobalReads:
             index = (at // WORD)[:, None] + np.arange((nbytes + WORD - 1) // WORD)
             shadow[slot, index] = number
             if nbytes < WORD:
-                read.places = read.places or Places()
+                read.places = read.places or ByteNumbers()
                 read.places.add((at[:, None] + np.arange(nbytes)).reshape(-1))
         reads.clear()
 

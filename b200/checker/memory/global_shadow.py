@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNIT = 2  # bytes of an entry
 NOTHING = (0,)  # the numbers of entries that nobody has written
 # What lies in an allocation: numbers of bytes, and the bytes there.
-Contents = tuple[Region, np.ndarray, np.ndarray]
+ShadowContents = tuple[Region, np.ndarray, np.ndarray]
 
 
 @cache
@@ -39,7 +39,7 @@ def holds(region: Region, addresses: np.ndarray, nbytes: int) -> bool:
     return bool(low <= np.minimum.reduce(addresses) and np.maximum.reduce(addresses) <= high)
 
 
-def _contents(region: Region, at: np.ndarray, nbytes: int) -> Contents:
+def _contents(region: Region, at: np.ndarray, nbytes: int) -> ShadowContents:
     places = at[:, None] + upto(nbytes)
     return region, places, region.u8[places]
 
@@ -122,7 +122,9 @@ class GlobalShadow:
             yield region, addresses[inside] - low
             addresses = addresses[~inside]
 
-    def contested(self, agent: Agent, addresses: np.ndarray, nbytes: int) -> list[Contents] | None:
+    def contested(
+        self, agent: Agent, addresses: np.ndarray, nbytes: int
+    ) -> list[ShadowContents] | None:
         """What lies at the addresses, by allocation; None if no other warp has written there, or
         if it may be another one's than the shadow says.
         """

@@ -29,7 +29,7 @@ from b200.chip.describe import mnemonic
 from b200.registry import active, lanes_text
 
 if TYPE_CHECKING:
-    from b200.checker.memory.global_conflicts import Access, Write
+    from b200.checker.memory.global_conflicts import AccessMade, Write
     from b200.checker.memory.shared_memory import SharedRules
     from b200.checker.observer import Observer
 
@@ -112,7 +112,7 @@ def unacquired(
         )
 
 
-def of_global(observer: Observer, old: Write, access: Access, row: np.ndarray) -> None:
+def of_global(observer: Observer, old: Write, access: AccessMade, row: np.ndarray) -> None:
     """Report a write of other lanes that the access is behind by one lane's release. row: what the
     warp that makes it knows of the cluster of `old`.
     """

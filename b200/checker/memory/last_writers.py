@@ -1,7 +1,7 @@
 """Who stored what: for each 2 bytes of global memory, the CTA and warp that wrote them last.
 
 The shapes of the launch's MMAs are kept here, too. All this is kept only on request
-(`Machine.keep_stores`). A report uses it to tell what a kernel left out, and which part of its
+(`Checker.keep_stores`). A report uses it to tell what a kernel left out, and which part of its
 result each CTA and each warp has written.
 """
 
@@ -20,7 +20,7 @@ from b200.chip.copies.tma_box import Window
 UNIT = 2  # bytes of an entry
 
 
-class Writer(NamedTuple):
+class StoringWarp(NamedTuple):
     """A warp that stores. cta: its CTA's index in the grid. warp: its number in the CTA; for a copy
     out of shared memory, the warp that issued the copy.
     """
@@ -29,7 +29,7 @@ class Writer(NamedTuple):
     warp: int
 
 
-class Stores:
+class LaunchStores:
     """The stores and the MMA shapes of a launch.
 
     writers: number -> Writer; number 0 is nobody. copied: some stores came from shared memory (TMA,
@@ -38,10 +38,10 @@ class Stores:
     """
 
     def __init__(self) -> None:
-        self.writers: list[Writer | None] = [None]
+        self.writers: list[StoringWarp | None] = [None]
         self.copied = False
         self.mmas: Counter[tuple[int, int, int]] = Counter()
-        self._numbers: dict[Writer, int] = {}
+        self._numbers: dict[StoringWarp, int] = {}
         self._shadows: dict[int, np.ndarray] = {}  # base of an allocation -> number of each UNIT
 
     def written(self, address: int, nbytes: int) -> np.ndarray:
@@ -92,7 +92,7 @@ class Stores:
         self.mmas[m // ctas, n, ctas] += 1
 
     def _number(self, agent: Agent) -> int:
-        writer = Writer(tuple(agent.cta.index), agent.index)
+        writer = StoringWarp(tuple(agent.cta.index), agent.index)
         if writer not in self._numbers:
             self._numbers[writer] = len(self.writers)
             self.writers.append(writer)

@@ -38,7 +38,7 @@ def shadow_lanes(mask: int, uniform: bool, write: bool) -> np.ndarray:
     return np.array(active(mask), np.uint8)
 
 
-class Part(NamedTuple):
+class SpacePart(NamedTuple):
     """Lanes of an access whose addresses lie in one state space. where: "shared" or "global", None
     for a space that is not checked. at: their addresses in that space, as lane_addresses has them.
     """
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     at: np.ndarray
 
 
-def parts_of(space: str, mask: int, address: LaneValues) -> list[Part]:
+def parts_of(space: str, mask: int, address: LaneValues) -> list[SpacePart]:
     """An access by each address's space: one part, unless generic addresses differ in it."""
     if not isinstance(address, np.ndarray):
         return _parts_of_one(space, mask, address)
@@ -56,16 +56,16 @@ def parts_of(space: str, mask: int, address: LaneValues) -> list[Part]:
 
 
 @lru_cache(maxsize=4096)
-def _parts_of_one(space: str, mask: int, address: int) -> list[Part]:
+def _parts_of_one(space: str, mask: int, address: int) -> list[SpacePart]:
     """Of an access by lanes that have one address: in most loops the same ones again and again."""
     return _parts_at(space, mask, lane_addresses(mask, address))
 
 
-def _parts_at(space: str, mask: int, at: np.ndarray) -> list[Part]:
+def _parts_at(space: str, mask: int, at: np.ndarray) -> list[SpacePart]:
     if space != "generic":
         if space.startswith("shared"):
-            return [Part("shared", mask, at & SHARED_BITS)]
-        return [Part("global" if space == "global" else None, mask, at)]
+            return [SpacePart("shared", mask, at & SHARED_BITS)]
+        return [SpacePart("global" if space == "global" else None, mask, at)]
     windows = at >> WINDOW_BITS
     first = int(windows[0])
     if at.size == 1 or (windows == first).all():
@@ -79,10 +79,10 @@ def _parts_at(space: str, mask: int, at: np.ndarray) -> list[Part]:
     return found
 
 
-def _of_window(window: int, mask: int, at: np.ndarray) -> Part:
+def _of_window(window: int, mask: int, at: np.ndarray) -> SpacePart:
     if window == SHARED_WINDOW >> WINDOW_BITS:
-        return Part("shared", mask, at & WINDOW_MASK)
-    return Part("global" if window == 0 else None, mask, at)
+        return SpacePart("shared", mask, at & WINDOW_MASK)
+    return SpacePart("global" if window == 0 else None, mask, at)
 
 
 def by_region(
@@ -105,7 +105,7 @@ def own_lanes(mask: int, at: np.ndarray) -> int:
     return 0 if at.size == 1 and mask & mask - 1 else mask
 
 
-class Pattern:
+class WordPattern:
     """The words that accesses of `nbytes` each touch. The accesses are given as distances in bytes
     from the lowest one.
 
@@ -145,7 +145,7 @@ def _part_words(distances: bytes, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
     return part, np.unique(at[part][:, None] + np.arange(nbytes))
 
 
-_PATTERNS: dict[tuple, Pattern] = {}
+_PATTERNS: dict[tuple, WordPattern] = {}
 _LANES: dict[tuple, np.ndarray] = {}
 
 
@@ -166,7 +166,7 @@ def lane_words(
         if len(_PATTERNS) >= 4096:
             _PATTERNS.clear()
             _LANES.clear()
-        pattern = _PATTERNS[key] = Pattern(at - low, nbytes, low & 3)
+        pattern = _PATTERNS[key] = WordPattern(at - low, nbytes, low & 3)
     if lanes.size > 1:
         key = id(pattern), lanes.tobytes()
         by = _LANES.get(key)

@@ -55,7 +55,7 @@ class Signal:
     learned: Learned
     lanes: int = 0
     earlier: tuple[Signal, ...] = ()
-    readers: list[Pending] = field(default_factory=list)
+    readers: list[SignalRead] = field(default_factory=list)
     write: Write | None = None
     _knowledge: dict[int, Knowledge] = field(default_factory=dict)  # by distance
 
@@ -110,7 +110,7 @@ class Learned:
     """
 
     arrivals: dict[int, deque[Arrival]] = field(default_factory=dict)
-    pending: list[Pending] = field(default_factory=list)
+    pending: list[SignalRead] = field(default_factory=list)
     seen: set[tuple] = field(default_factory=set)  # signals received or acquired already
 
     def add(self, agent: Agent, parts: list[Knowledge]) -> None:
@@ -133,7 +133,7 @@ class Learned:
                 yield next(found, {})
 
 
-class Pending(NamedTuple):
+class SignalRead(NamedTuple):
     """A signal that some lanes of a warp have read at an address, in a turn of the warp."""
 
     agent: Agent

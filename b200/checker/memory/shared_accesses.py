@@ -42,7 +42,7 @@ def shared_access(
     agent.touched |= own
     agent.in_step = warp.mask
     text = text or f"{'writes' if write else 'reads'} shared memory"
-    access = _Access(observer, agent, ins, nbytes, write, kind, text, own)
+    access = _AccessIn(observer, agent, ins, nbytes, write, kind, text, own)
     ctas = warp.cta.cluster.ctas
     if len(ctas) == 1:
         return access.of(warp.cta, at, lanes)
@@ -60,7 +60,7 @@ def _some(lanes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return lanes[chosen] if lanes.size == chosen.size else lanes
 
 
-class _Access(NamedTuple):
+class _AccessIn(NamedTuple):
     """What an access is in each of the CTAs whose memory it touches; as in shared_access."""
 
     observer: Observer

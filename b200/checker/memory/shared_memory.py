@@ -46,7 +46,7 @@ class SharedRules:
         state = observer.state(cta)
         self.cta, self.state, self.report = cta, state, observer.report
         self.shadow, self.products = shadow, observer.products
-        self.strict = False
+        self.strict = observer.strict
         self.atomics, self.sums = Atomics(state, STRONG), Atomics(state, REDUCES)
         # number -> swizzled TMA load whose tile does not begin where the swizzle's pattern does
         self.out_of_phase: dict[int, Record] = {}

@@ -50,7 +50,7 @@ REPLACEMENTS = (0x0000, 0x4B4B)  # values of a unit. 0x4B4B: f16 14.6, f32 and b
 LEFT_OUT = "whether a result depends on unwritten memory that the launch reads was not looked at"
 
 
-class Read(NamedTuple):
+class UnwrittenRead(NamedTuple):
     """The first read of an allocation by an instruction. units: the unwritten ones it has read."""
 
     agent: Agent
@@ -70,7 +70,7 @@ class Unwritten:
 
     def __init__(self, observer: Observer, memory: GlobalMemory, whole: dict[int, Region]):
         self.observer, self.memory, self.whole = observer, memory, whole
-        self.reads: dict[tuple[int, int], Read] = {}
+        self.reads: dict[tuple[int, int], UnwrittenRead] = {}
         self.units: dict[int, np.ndarray] = {}
         self.before: dict[int, tuple[Region, np.ndarray]] = {}
         self.readers: dict[int, tuple[Region, Instr]] = {}
@@ -186,7 +186,7 @@ class Unwritten:
             if region.base not in self.units:
                 self.units[region.base] = np.zeros(holes.size, bool)
             self.units[region.base][units] = True
-            self.reads.setdefault((id(ins), region.base), Read(agent, ins, region, units))
+            self.reads.setdefault((id(ins), region.base), UnwrittenRead(agent, ins, region, units))
 
     # --- does it reach a result -----------------------------------------------------------------
     def reaches(self, again: Callable[[int], object], shared: bool = False) -> str:
@@ -257,7 +257,7 @@ class Unwritten:
         for read in self.reads.values():
             self._tell(read, reached)
 
-    def _tell(self, read: Read, reached: str | None):
+    def _tell(self, read: UnwrittenRead, reached: str | None):
         diagnosis = f"{mnemonic(read.ins)} reads global memory that nobody has written"
         if reached == "":
             diagnosis += ", on which no result of the launch depends"

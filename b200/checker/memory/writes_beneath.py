@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from b200 import sparse
-from b200.checker.memory.global_conflicts import MORAL, REDUCTION, Access, GlobalConflicts
+from b200.checker.memory.global_conflicts import MORAL, REDUCTION, AccessMade, GlobalConflicts
 from b200.checker.memory.shadow import distinct
 
-Units = np.ndarray | slice
+UnitChoice = np.ndarray | slice
 COVERS = (*MORAL, REDUCTION)  # kinds that do not conflict among themselves
 
 
@@ -30,13 +30,13 @@ class Beneath:
         self.weak: dict[int, np.ndarray] = {}
         self.sums: dict[int, np.ndarray] = {}
 
-    def check(self, units: Units, access: Access) -> None:
+    def check(self, units: UnitChoice, access: AccessMade) -> None:
         """Check an access of some units of an allocation."""
         shadow = (self.weak if access.kind in COVERS else self.sums).get(access.region.base)
         if shadow is not None and (below := shadow[units]).any():
             self.conflicts.check(below, access)
 
-    def cover(self, units: Units, access: Access, latest: np.ndarray) -> None:
+    def cover(self, units: UnitChoice, access: AccessMade, latest: np.ndarray) -> None:
         """An access comes over some units; a strong write or a reduction, and what lies beneath
         stays. latest: the allocation's shadow.
         """

@@ -19,11 +19,11 @@ from b200.checker.barriers.signals import Signals
 from b200.checker.launches import lifetime
 from b200.checker.memory import reductions, shared_unwritten
 from b200.checker.memory.global_conflicts import COPY, REDUCTION
-from b200.checker.memory.global_reads import Read
+from b200.checker.memory.global_reads import GlobalRead
 from b200.checker.memory.parts import lane_words
 from b200.checker.memory.shadow import ALL_LANES, EVERY, GRANULE, SHUFFLED
 from b200.checker.operations import repeats
-from b200.checker.streams import NEVER, Stream
+from b200.checker.streams import NEVER, WarpStream
 from b200.chip import operations as ops
 from b200.chip.copies import tma_box
 from b200.chip.copies.tensormap import SPANS
@@ -87,7 +87,7 @@ class CopyOperations:
         box=None,
         source: str = "",
         inside: float = 0.0,
-        reads: Callable[[Read], None] | None = None,
+        reads: Callable[[GlobalRead], None] | None = None,
     ):
         """Record writes of `nbytes` into shared memory at `places`, each of which completes these
         on an mbarrier.
@@ -125,7 +125,7 @@ class CopyOperations:
                 barrier.copies[id(ins)] = ins, nbytes
             records.append((record, barrier))
             if reads is not None and barrier is not None and ins is not None:
-                read = Read(agent, ins)
+                read = GlobalRead(agent, ins)
                 read.component, read.step = component, NEVER
                 reads(read)
                 records.append((read, barrier))
@@ -279,12 +279,17 @@ class CopyOperations:
             index, *_ = lane_words(copy.destinations[again] & OFFSET_MASK, copy.size, ALL_LANES)
             observer.shared(agent.cta).shadow.lane[index] = EVERY
         if copy.nbytes:
-            read = Read(agent, ins)
+            read = GlobalRead(agent, ins)
             read.component, read.step = stream.component, stream.issued
             observer.globals.reads.add_copy(read, copy.sources, copy.nbytes)
 
     def _copied_in(
-        self, agent: Agent, copy: ops.CpAsync, stream: Stream, places: np.ndarray, by: np.ndarray
+        self,
+        agent: Agent,
+        copy: ops.CpAsync,
+        stream: WarpStream,
+        places: np.ndarray,
+        by: np.ndarray,
     ) -> None:
         """Copies to these shared addresses, none of them twice. by: the lane of each."""
         observer, ins = self.observer, self.observer.ins

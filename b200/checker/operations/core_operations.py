@@ -144,7 +144,6 @@ class CoreOperations:
         observer = self.observer
         rules = observer.shared(cta)
         low, high = (origin + tile.low) // CHUNK, (origin + tile.high) // CHUNK - 1
-        rules.strict = observer.strict
         rules.async_read(
             record,
             tile.chunks + origin // CHUNK,

@@ -137,7 +137,7 @@ class Repeats:
         return ""
 
 
-def _too_many_bytes(cluster: ClusterState, places: tuple[ops.Place, ...]) -> bool:
+def _too_many_bytes(cluster: ClusterState, places: tuple[ops.StorePlace, ...]) -> bool:
     """Whether copies bring more bytes to one of the places' mbarriers than were announced."""
     for place in places:
         mbarrier = place.signal.mbarriers.get(place.mbarrier)

@@ -32,7 +32,7 @@ from b200.errors import EmulatorError
 USUAL = (0x7FFF, 0x7FC0, 0x7E00, 0x7F7F, 0xFFFF, 0xFFC0, 0xFE00)
 
 
-class Float(NamedTuple):
+class NanFormat(NamedTuple):
     """NaN of a type: patterns whose bits in `magnitude` are above `largest`."""
 
     dtype: type
@@ -43,12 +43,12 @@ class Float(NamedTuple):
 _NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 TYPES = {
     **{
-        f"torch.{name}": Float(FLOATS[of].bits_dtype, FLOATS[of].sign - 1, FLOATS[of].infinity)
+        f"torch.{name}": NanFormat(FLOATS[of].bits_dtype, FLOATS[of].sign - 1, FLOATS[of].infinity)
         for of, name in _NAMES.items()
     },
-    "torch.float8_e4m3fn": Float(np.uint8, 0x7F, 0x7E),
-    "torch.float8_e5m2": Float(np.uint8, 0x7F, 0x7C),
-    "torch.float8_e8m0fnu": Float(np.uint8, 0xFF, 0xFE),
+    "torch.float8_e4m3fn": NanFormat(np.uint8, 0x7F, 0x7E),
+    "torch.float8_e5m2": NanFormat(np.uint8, 0x7F, 0x7C),
+    "torch.float8_e8m0fnu": NanFormat(np.uint8, 0xFF, 0xFE),
 }
 
 
@@ -59,7 +59,7 @@ class Nans(NamedTuple):
 
     name: str
     region: Region
-    kind: Float
+    kind: NanFormat
     elements: np.ndarray
     where: np.ndarray
 
@@ -131,7 +131,7 @@ def _nans(region: Region, data: np.ndarray) -> Iterator[Nans]:
             yield Nans(name, region, kind, elements, where)
 
 
-def _elements(data: np.ndarray, tensor: Any, region: Region, kind: Float) -> np.ndarray:
+def _elements(data: np.ndarray, tensor: Any, region: Region, kind: NanFormat) -> np.ndarray:
     """A tensor's elements in the bytes of its allocation."""
     size = tensor.element_size()
     strides = [size * step for step in tensor.stride()]
@@ -140,11 +140,11 @@ def _elements(data: np.ndarray, tensor: Any, region: Region, kind: Float) -> np.
     return np.lib.stride_tricks.as_strided(whole, tuple(tensor.shape), strides)
 
 
-def _is_nan(elements: np.ndarray, kind: Float) -> np.ndarray:
+def _is_nan(elements: np.ndarray, kind: NanFormat) -> np.ndarray:
     return elements & kind.dtype(kind.magnitude) > kind.dtype(kind.largest)
 
 
-def _is_pattern(data: np.ndarray, tensor: Any, region: Region, kind: Float) -> np.ndarray:
+def _is_pattern(data: np.ndarray, tensor: Any, region: Region, kind: NanFormat) -> np.ndarray:
     """Which elements of a tensor nobody has written."""
     holes = find(data)
     if holes is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
     from b200.chip.tensor.mma import DecodedMma
 
-Operand = SharedOperand | TensorOperand
+MmaOperand = SharedOperand | TensorOperand
 
 
 def multiplied(
@@ -49,19 +49,21 @@ def multiplied(
         held.pop(key, None)
 
 
-def _same(one: Operand, other: Operand) -> bool:
+def _same(one: MmaOperand, other: MmaOperand) -> bool:
     """Whether two operands are the same place, read in the same way."""
     if isinstance(one, SharedOperand) and isinstance(other, SharedOperand):
         return (one.matrix, one.mn_major, one.fmt) == (other.matrix, other.mn_major, other.fmt)
     return one == other
 
 
-def _changed(observer: Observer, operand: Operand, members: tuple[CTA, ...], fill: Record) -> bool:
+def _changed(
+    observer: Observer, operand: MmaOperand, members: tuple[CTA, ...], fill: Record
+) -> bool:
     """Whether something has been written to an operand since the MMA that filled the buffer."""
     return any(_latest(observer, operand, cta) > fill.number for cta in members)
 
 
-def _latest(observer: Observer, operand: Operand, cta: CTA) -> int:
+def _latest(observer: Observer, operand: MmaOperand, cta: CTA) -> int:
     """The number of the latest write to an operand."""
     if isinstance(operand, SharedOperand):
         shadow, start = observer.shared(cta).shadow, operand.matrix.start

@@ -159,7 +159,7 @@ def registers_read(warp: CheckedFragment, loads: tuple) -> None:
             agent.learn(record.component, record.step)
 
 
-State = dict[str, frozenset]  # register -> ids of the loads that may still fill it
+LoadsInFlight = dict[str, frozenset]  # register -> ids of the loads that may still fill it
 
 
 def first_reads(blocks: list[Block]) -> dict[int, tuple[Instr, ...]]:
@@ -176,7 +176,7 @@ def first_reads(blocks: list[Block]) -> dict[int, tuple[Instr, ...]]:
     if any(isinstance(op.ins.effect, FencesTensor) for op in ops):
         return {}
     found: dict[int, frozenset] = {}
-    states: list[State] = [{} for _ in blocks]
+    states: list[LoadsInFlight] = [{} for _ in blocks]
     work = [b.index for b in blocks if any(map(_is_load, b.ops))]
     while work:
         index = work.pop()
@@ -191,7 +191,7 @@ def _is_load(op: Op) -> bool:
     return isinstance(op.ins.effect, TensorLoads)
 
 
-def _merge(state: State, other: State) -> bool:
+def _merge(state: LoadsInFlight, other: LoadsInFlight) -> bool:
     """Add the loads that another path leaves open to `state`. Returns whether any is new."""
     changed = False
     for register, loads in other.items():
@@ -201,7 +201,7 @@ def _merge(state: State, other: State) -> bool:
     return changed
 
 
-def _through(block: Block, before: State, found: dict[int, frozenset]) -> State:
+def _through(block: Block, before: LoadsInFlight, found: dict[int, frozenset]) -> LoadsInFlight:
     """The state after a block. A move passes an open register on and is no read of it."""
     state = dict(before)
     for op in block.ops:

@@ -19,7 +19,14 @@ from b200.checker.memory.shadow import distinct
 from b200.checker.tensor import pairs
 from b200.checker.tensor.partly_written import Partly
 from b200.checker.tensor.queue_order import listed, ordered
-from b200.checker.tensor.tensor_shadow import ALL, LOAD_READERS, ROWS, Halves, Lanes, TensorShadow
+from b200.checker.tensor.tensor_shadow import (
+    ALL,
+    LOAD_READERS,
+    ROWS,
+    Halves,
+    LaneChoice,
+    TensorShadow,
+)
 from b200.checker.vector_clocks import HB, TENSOR
 from b200.chip.describe import mnemonic
 from b200.chip.state import CTA
@@ -50,7 +57,7 @@ class TensorRules:
         columns: slice,
         partly: bool = False,
         keep: bool = True,
-        lanes: Lanes = None,
+        lanes: LaneChoice = None,
     ) -> None:
         """Check a read. partly: report uninitialised memory only if nothing of the range was
         written. keep: note the read in the shadow.
@@ -71,7 +78,7 @@ class TensorRules:
         else:
             self.shadow.core[halves, columns] = new.number
 
-    def accumulate(self, new: Record, halves: Halves, columns: slice, lanes: Lanes) -> None:
+    def accumulate(self, new: Record, halves: Halves, columns: slice, lanes: LaneChoice) -> None:
         """Check an MMA that adds to its accumulator."""
         self.read(new, halves, columns, keep=False, lanes=lanes)
         loaded = self.shadow.loaded[:, halves, columns]
@@ -94,7 +101,7 @@ class TensorRules:
             severity=NOTE,
         )
 
-    def write(self, new: Record, halves: Halves, columns: slice, lanes: Lanes = None) -> None:
+    def write(self, new: Record, halves: Halves, columns: slice, lanes: LaneChoice = None) -> None:
         if self._gone(new, columns):
             return
         shadow = self.shadow

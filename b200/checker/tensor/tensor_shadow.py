@@ -20,7 +20,7 @@ LOAD_READERS = 4  # warpgroups told apart as readers
 ALL = slice(0, HALVES)
 LOWER_HALVES = slice(0, HALVES, 2)  # lanes 0 to 15 of each quarter
 Halves = slice | np.ndarray
-Lanes = np.ndarray | None  # bool [half quarters, 16]: the lanes of an access; None for all
+LaneChoice = np.ndarray | None  # bool [half quarters, 16]: the lanes of an access; None for all
 
 
 def halves_of(row: int, height: int) -> slice:
@@ -28,7 +28,7 @@ def halves_of(row: int, height: int) -> slice:
     return slice(row // HEIGHT, -(-(row + height) // HEIGHT))
 
 
-def only(lanes: np.ndarray, halves: Halves = ALL) -> tuple[Halves, Lanes]:
+def only(lanes: np.ndarray, halves: Halves = ALL) -> tuple[Halves, LaneChoice]:
     """The half quarters among `halves` of lanes (bool [128]), and which of their lanes."""
     by_half = lanes.reshape(HALVES, HEIGHT)
     among = np.arange(HALVES)[halves]
@@ -37,7 +37,7 @@ def only(lanes: np.ndarray, halves: Halves = ALL) -> tuple[Halves, Lanes]:
     return touched, None if by_half.all() else by_half
 
 
-def of(lanes: range) -> tuple[Halves, Lanes]:
+def of(lanes: range) -> tuple[Halves, LaneChoice]:
     """The half quarters that some lanes lie in, and which lanes of these that is: None for all."""
     if len(lanes) == TMEM_LANES:
         return ALL, None
@@ -46,7 +46,7 @@ def of(lanes: range) -> tuple[Halves, Lanes]:
     return only(chosen)
 
 
-def place_of_sum(mma: DecodedMma, i: int) -> tuple[Halves, slice, Lanes]:
+def place_of_sum(mma: DecodedMma, i: int) -> tuple[Halves, slice, LaneChoice]:
     """The half quarters, columns and lanes of D that an MMA writes in the i-th of its CTAs."""
     row, column = split(mma.acc.taddr)
     halves: Halves = slice(row // HEIGHT, HALVES, 2) if mma.acc.half else ALL
@@ -73,7 +73,7 @@ class TensorShadow:
         self.freed = np.zeros(TMEM_COLUMNS, np.int32)
         self.lanes: np.ndarray | None = None
 
-    def writers(self, halves: Halves, columns: slice, lanes: Lanes = None) -> np.ndarray:
+    def writers(self, halves: Halves, columns: slice, lanes: LaneChoice = None) -> np.ndarray:
         """The latest writer of each cell; of each lane, where single ones have been written."""
         cells = self.written[halves, columns]
         if self.lanes is None:
@@ -91,7 +91,7 @@ class TensorShadow:
             writers = writers.repeat(HEIGHT, axis=0)
         return writers.reshape(-1, writers.shape[-1]) == 0
 
-    def wrote(self, number: int, halves: Halves, columns: slice, lanes: Lanes = None) -> None:
+    def wrote(self, number: int, halves: Halves, columns: slice, lanes: LaneChoice = None) -> None:
         """Record `number` has written cells, or some lanes of them."""
         if lanes is None:
             self.written[halves, columns] = number

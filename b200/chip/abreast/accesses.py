@@ -27,7 +27,7 @@ SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class AccessPlace:
     """Where the lanes of an access go. space: "global", "shared" or "local". region: the allocation
     in global memory. items: the memory as an array of elements. index: of the first element of each
     active lane. at: the active lanes' addresses in that space, int64. nbytes: of a lane.
@@ -41,7 +41,7 @@ class Place:
     nbytes: int
 
 
-Seen = Callable[..., None]  # of (warp, mask, Place, the instruction's other arguments)
+AccessSeen = Callable[..., None]  # of (warp, mask, AccessPlace, the instruction's other arguments)
 
 
 @lru_cache(maxsize=1024)
@@ -50,7 +50,9 @@ def chosen_lanes(mask: int, width: int) -> np.ndarray | None:
     return None if mask == (1 << width) - 1 else np.flatnonzero(as_bools(mask, width))
 
 
-def place_of(warp: AbreastFragment, space: str, address, chosen, nbytes: int, size: int) -> Place:
+def place_of(
+    warp: AbreastFragment, space: str, address, chosen, nbytes: int, size: int
+) -> AccessPlace:
     """The place of an access of `nbytes` a lane, as items of `size` bytes. Raises NotAbreast where
     it is not aligned, and where it is not inside one allocation; Fault where it is in none.
     """
@@ -80,11 +82,11 @@ def place_of(warp: AbreastFragment, space: str, address, chosen, nbytes: int, si
         region = machine.memory.region(low, high - low)
         if region.behind or region.base % size:
             raise NotAbreast("an access that is not inside one allocation")
-        return Place(
+        return AccessPlace(
             space, region, typed_items(region, size), (at - region.base) // size, at, nbytes
         )
     index = (at + (offset if chosen is None else offset[chosen])) // size
-    return Place(space, region, typed_items(memory, size), index, at, nbytes)
+    return AccessPlace(space, region, typed_items(memory, size), index, at, nbytes)
 
 
 def _size_of(ins: Instr) -> tuple[str, int]:
@@ -99,7 +101,7 @@ def _elements(index: np.ndarray, n: int) -> np.ndarray:
     return index[None, :] + np.arange(n)[:, None] if n > 1 else index[None, :]
 
 
-def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
+def load(ins: Instr, narrow: Run, seen: AccessSeen | None) -> Run:
     """narrow: the run function of one CTA, which loads what all lanes share."""
     effect = ins.effect
     assert isinstance(effect, Loads)
@@ -118,7 +120,9 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         warp.machine.ledger.reads(region)
         if seen is not None:
             at = np.array([address], np.int64)
-            seen(warp, mask, Place(space, region, region.u8, at - region.base, at, nbytes), ())
+            seen(
+                warp, mask, AccessPlace(space, region, region.u8, at - region.base, at, nbytes), ()
+            )
         return narrow(warp, mask, address)
 
     def own(warp: AbreastFragment, mask: int, address: int):
@@ -129,7 +133,9 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
         items, first = machine.smem_items[size], address // size
         if seen is not None:
             index = machine.smem_begins[size] + first
-            seen(warp, mask, Place(space, None, items, index, np.array([address]), nbytes), ())
+            seen(
+                warp, mask, AccessPlace(space, None, items, index, np.array([address]), nbytes), ()
+            )
         return results(np.repeat(items[:, first : first + n].T, 32, 1))
 
     def results(found: np.ndarray):
@@ -157,7 +163,7 @@ def load(ins: Instr, narrow: Run, seen: Seen | None) -> Run:
     return run
 
 
-def store(ins: Instr, seen: Seen | None) -> Run:
+def store(ins: Instr, seen: AccessSeen | None) -> Run:
     effect = ins.effect
     assert isinstance(effect, Stores)
     space = SPACES.get(effect.space, effect.space)

@@ -14,7 +14,7 @@ import numpy as np
 
 from b200 import effects as e
 from b200.chip.abreast import accesses, updates
-from b200.chip.abreast.accesses import Seen
+from b200.chip.abreast.accesses import AccessSeen
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.updates import part_of
 from b200.chip.alu.warp import shuffle_sources
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
     from b200.program.module import Reg
 
-Form = Callable[[Op, Seen | None], Run]
+AbreastForm = Callable[[Op, AccessSeen | None], Run]
 
 
-def form_of(op: Op, seen: Seen | None = None) -> Run:
-    """The run function of an instruction in CTAs abreast. seen: called with (warp, mask, Place,
-    other arguments) before a load or a store. Raises NotAbreast if there is none.
+def form_of(op: Op, seen: AccessSeen | None = None) -> Run:
+    """The run function of an instruction in CTAs abreast. seen: called with (warp, mask,
+    AccessPlace, other arguments) before a load or a store. Raises NotAbreast if there is none.
     """
     make = FORMS.get(type(op.ins.effect))
     if make is None:
@@ -55,7 +55,7 @@ def flat_kinds(op: Op) -> list:
 # --- forms ----------------------------------------------------------------------------------------
 
 
-def each(op: Op, seen: Seen | None = None) -> Run:
+def each(op: Op, seen: AccessSeen | None = None) -> Run:
     """Each CTA by itself."""
     ins, entry, narrow, kinds = op.ins, op.entry, op.made, flat_kinds(op)
     assert entry is not None
@@ -112,7 +112,7 @@ def _joined(reg: Reg, parts: list[tuple[int, Any]], width: int):
     return out
 
 
-def _load(op: Op, seen: Seen | None) -> Run:
+def _load(op: Op, seen: AccessSeen | None) -> Run:
     effect = op.ins.effect
     assert isinstance(effect, e.Loads)
     if effect.space == "param":
@@ -131,7 +131,7 @@ def _parameters(op: Op) -> Run:
     return run
 
 
-def _barrier(op: Op, seen: Seen | None) -> Run:
+def _barrier(op: Op, seen: AccessSeen | None) -> Run:
     """Whole warps of all CTAs that still have them come to the barrier of the CTA that stands for
     all.
     """
@@ -149,7 +149,7 @@ def _barrier(op: Op, seen: Seen | None) -> Run:
     return run
 
 
-def _exchange(op: Op, seen: Seen | None) -> Run:
+def _exchange(op: Op, seen: AccessSeen | None) -> Run:
     if op.ins.mods[0] == "shfl":
         return _shuffle(op)
     if op.ins.mods[:2] == ("vote", "sync") and op.ins.mods[2] in ("ballot", "any", "all"):
@@ -206,12 +206,12 @@ def _vote(op: Op) -> Run:
     return run
 
 
-def _nothing(op: Op, seen: Seen | None) -> Run:
+def _nothing(op: Op, seen: AccessSeen | None) -> Run:
     """What has no effect in a machine in which one instruction is carried out after the other."""
     return op.made
 
 
-FORMS: dict[type[e.Effect], Form] = {
+FORMS: dict[type[e.Effect], AbreastForm] = {
     e.Loads: _load,
     e.Stores: lambda op, seen: accesses.store(op.ins, seen),
     e.Updates: lambda op, seen: updates.update(op, flat_kinds(op), each(op), seen),

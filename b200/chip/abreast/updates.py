@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from b200.chip.abreast.accesses import SPACES, Place, Seen, chosen_lanes, place_of
+from b200.chip.abreast.accesses import SPACES, AccessPlace, AccessSeen, chosen_lanes, place_of
 from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
 from b200.effects import Updates
@@ -88,7 +88,7 @@ def part_of(kind: Any, value: Any, i: int) -> Any:
     return value >> 32 * i & FULL if kind == "pred" and value is not None else value
 
 
-def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
+def update(op: Op, kinds: list, alone: Run, seen: AccessSeen | None) -> Run:
     """kinds: of the arguments of its run function. alone: carries the update out in each CTA by
     itself. seen: is told what lanes give, as other arguments, unless the update is kept to the end.
     """
@@ -139,7 +139,7 @@ def update(op: Op, kinds: list, alone: Run, seen: Seen | None) -> Run:
     return run
 
 
-def _wide(effect: Updates, kind: str) -> Callable[[Place, Any], bool] | None:
+def _wide(effect: Updates, kind: str) -> Callable[[AccessPlace, Any], bool] | None:
     """Carries out updates that commute: f(place, value of each lane) -> whether that changes
     anything. None for all others.
     """
@@ -150,7 +150,7 @@ def _wide(effect: Updates, kind: str) -> Callable[[Place, Any], bool] | None:
     dtype = np.dtype(f"i{effect.nbytes}") if kind[0] == "s" else np.dtype(plain)
     ones = (1 << effect.bits) - 1
 
-    def change(place: Place, value) -> bool:
+    def change(place: AccessPlace, value) -> bool:
         items, index = place.items.view(dtype), place.index
         before = items[index]
         if isinstance(value, np.ndarray):

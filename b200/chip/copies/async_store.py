@@ -23,13 +23,13 @@ from b200.registry import DTYPES, LaneValues, Run, active, lanes, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
-    from b200.chip.operations import Place
+    from b200.chip.operations import StorePlace
 
 SCALARS = {f"{k}{n}": n // 8 for k in "busf" for n in (32, 64)}
 VECTORS = {"v2": 2, "v4": 4}
 
 
-class Lanes:
+class StorePlaces:
     """The places where the lanes of an instruction write `nbytes` each, by CTA and mbarrier."""
 
     def __init__(self, ins: Instr, nbytes: int):
@@ -63,7 +63,7 @@ def _to_places(
     """A run function that issues an operation for each place. size: of an element. each: bytes of a
     lane. put(shared memory, offsets, data [lanes, elements]): its effect, but for the mbarrier's.
     """
-    groups = Lanes(ins, each)
+    groups = StorePlaces(ins, each)
 
     def run(
         warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, mbar: LaneValues
@@ -71,7 +71,9 @@ def _to_places(
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data = _columns(value, size)[chosen]
 
-            def apply(place: Place = place, offsets: np.ndarray = offsets, data: np.ndarray = data):
+            def apply(
+                place: StorePlace = place, offsets: np.ndarray = offsets, data: np.ndarray = data
+            ):
                 put(place.cta.smem, offsets, data)
                 complete(place, each * offsets.size, warp, ins)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from b200.chip.memory.addressing import issuer, resolver
-from b200.chip.operations import Place
+from b200.chip.operations import StorePlace
 from b200.chip.sync.mbarrier import mbarrier_at
 from b200.errors import Fault
 from b200.program.module import Instr
@@ -36,7 +36,7 @@ class Landing:
 
     def __call__(
         self, warp: Fragment, dst: int, nbytes: int, mbar: int, cta_mask: int | None = None
-    ) -> tuple[Place, ...]:
+    ) -> tuple[StorePlace, ...]:
         """The places of a copy of `nbytes` to `dst`. Raises Fault if operands conflict."""
         cta, at = self.dst(warp, dst, nbytes, self.align)
         signal, barrier = self.mbar(warp, mbar, 8, 8)
@@ -48,7 +48,7 @@ class Landing:
                 f"they must be in the same {'CTA pair' if self.pair else 'CTA'}"
             )
         mbarrier_at(signal, barrier)
-        return (Place(cta, at, signal, barrier),)
+        return (StorePlace(cta, at, signal, barrier),)
 
     def _multicast(self, warp: Fragment, at: int, nbytes: int, signal: CTA, barrier: int, cta_mask):
         ctas = warp.cta.cluster.ctas
@@ -59,11 +59,11 @@ class Landing:
             cta = ctas[rank]
             signalled = cta.pair[signal.rank & 1] if self.pair else cta
             mbarrier_at(signalled, barrier)
-            places.append(Place(cta, cta.check(at, nbytes, self.align), signalled, barrier))
+            places.append(StorePlace(cta, cta.check(at, nbytes, self.align), signalled, barrier))
         return tuple(places)
 
 
-def complete(place: Place, nbytes: int, warp: Fragment, ins: Instr) -> None:
+def complete(place: StorePlace, nbytes: int, warp: Fragment, ins: Instr) -> None:
     """Count a copy's bytes, which have landed at `place`, on its mbarrier."""
     who = issuer(warp, ins, "async copy")
     mbarrier_at(place.signal, place.mbarrier).complete_tx(nbytes, who)

@@ -44,7 +44,12 @@ class TensorBoxes:
     __slots__ = tuple("address tensormap region boxes whole rows smem_bytes tx_bytes".split())
 
     def __init__(
-        self, warp: Fragment, form: Form, address: int, coords: tuple, stores: bool = False
+        self,
+        warp: Fragment,
+        form: TensorCopyForm,
+        address: int,
+        coords: tuple,
+        stores: bool = False,
     ):
         self.address = address
         t = self.tensormap = tensormap_at(warp, address)
@@ -85,7 +90,7 @@ class TensorBoxes:
             tma_box.store(self.tensormap, self.region, box, part, combine)
 
 
-class Form:
+class TensorCopyForm:
     """The modifiers of a tensor copy."""
 
     def __init__(self, ins: Instr):
@@ -118,7 +123,7 @@ def tensor_load(ins: Instr) -> Run:
     .mbarrier::complete_tx::bytes{.multicast::cluster}{.cta_group::G}{.L2::cache_hint}
     [dst], [tensormap, {c0, ...}], [mbar]{, cta_mask}{, cache_policy}
     """
-    form = Form(ins)
+    form = TensorCopyForm(ins)
     find = Landing(ins, SMEM_ALIGN, ins.mods[5])
 
     def run(warp: Fragment, lane: int, dst: int, address: int, coords: tuple, mbar: int, *rest):
@@ -162,7 +167,7 @@ def tensor_store(ins: Instr) -> Run:
     A store is idempotent: lanes that issue the same one are served by one copy. Each active lane
     reduces.
     """
-    form = Form(ins)
+    form = TensorCopyForm(ins)
 
     def run(warp: Fragment, mask: int, address: int, coords: tuple, src: int, *rest):
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
@@ -173,7 +178,13 @@ def tensor_store(ins: Instr) -> Run:
 
 
 def _issue_store(
-    warp: Fragment, lanes: int, ins: Instr, form: Form, address: int, coords: tuple, src: int
+    warp: Fragment,
+    lanes: int,
+    ins: Instr,
+    form: TensorCopyForm,
+    address: int,
+    coords: tuple,
+    src: int,
 ):
     access = TensorBoxes(warp, form, address, coords, stores=True)
     t = access.tensormap
@@ -208,7 +219,7 @@ def tensor_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.tensor.DIM.L2.global{.tile|.tile::gather4}{.L2::cache_hint}
     [tensormap, {c0, ...}]{, cache_policy}: only its operands are checked.
     """
-    form = Form(ins)
+    form = TensorCopyForm(ins)
 
     def run(warp: Fragment, lane: int, address, coords, *rest):
         access = TensorBoxes(warp, form, address, coords)

@@ -27,7 +27,7 @@ _LANE = np.arange(32)[:, None]
 
 
 @dataclass(frozen=True)
-class Form:
+class MatrixLayout:
     """The layout of matrices in registers.
 
     rows: of a matrix; the first `rows * count` lanes hold their addresses. registers: of a matrix,
@@ -55,10 +55,10 @@ class Form:
         return found
 
 
-def _form(rows: int, registers: int, row: Callable, byte: Callable) -> Form:
+def _form(rows: int, registers: int, row: Callable, byte: Callable) -> MatrixLayout:
     at = np.arange(4 * registers)[None, :]
     places = (np.broadcast_to(of(_LANE, at), (32, 4 * registers)) for of in (row, byte))
-    return Form(rows, registers, *places)
+    return MatrixLayout(rows, registers, *places)
 
 
 # A lane's bytes are the four that begin at 4 * (lane % 4) in row lane // 4.
@@ -74,7 +74,7 @@ NARROW = _form(8, 1, lambda t, j: 2 * (t % 4) + j % 2, lambda t, j: t // 4 + 8 *
 _SHAPES = {"m8n8": PLAIN, "m16n16": WIDE, "m8n16": PLAIN, "m16n8": NARROW}
 
 
-def _choose(ins: Instr) -> tuple[Form, int]:
+def _choose(ins: Instr) -> tuple[MatrixLayout, int]:
     """(form, number of matrices)."""
     shape, count = ins.one(*_SHAPES), int(ins.one("x1", "x2", "x4")[1:])
     return TRANSPOSED if shape == "m8n8" and ins.has("trans") else _SHAPES[shape], count

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from b200.chip.memory.addressing import issuer, resolver
-from b200.chip.operations import Place, TryCancel
+from b200.chip.operations import StorePlace, TryCancel
 from b200.chip.sync.mbarrier import mbarrier_at
 from b200.effects import ReadsRequest, RequestsWork
 from b200.program.module import Instr
@@ -48,7 +48,7 @@ def try_cancel(ins: Instr) -> Run:
                 each.smem.mem[at : at + RESPONSE] = response
                 mbarrier_at(each, barrier).complete_tx(RESPONSE, who)
 
-        places = tuple(Place(each, at, each, barrier) for each in ctas)
+        places = tuple(StorePlace(each, at, each, barrier) for each in ctas)
         warp.machine.issue(TryCancel(RESPONSE, places), warp, apply)
 
     return run

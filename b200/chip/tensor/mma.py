@@ -43,7 +43,7 @@ SF_ADDRESS = 0x3FFFFFFF  # bits 30-31 of a scale-factor address repeat the id of
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class MmaForm:
     """The static part of a tcgen05.mma: what the opcode and the operand list say.
 
     vector: K elements of a scale factor, 0 without block scaling; masked: has a
@@ -60,9 +60,9 @@ class Form:
     shift_a: bool
 
 
-def _form(ins: Instr) -> Form:
+def _form(ins: Instr) -> MmaForm:
     kind = next(m[6:] for m in ins.mods if m.startswith("kind::"))
-    return Form(
+    return MmaForm(
         opcode=ins.opcode,
         kind=kind,
         cta_group=group_of(ins),
@@ -183,14 +183,14 @@ class DecodedMma:
 
     def _operand(
         self, values: np.ndarray, fmt: str, cta: CTA, sf: ScaleFactors | None
-    ) -> tensor_core.Operand:
+    ) -> tensor_core.AlignedOperand:
         if sf is None:
-            return tensor_core.Operand(values, tensor_core.LEAST[fmt])
+            return tensor_core.AlignedOperand(values, tensor_core.LEAST[fmt])
         return tensor_core.with_ue8m0(values, fmt, sf.read(cta)[:, 0])
 
 
 @lru_cache(maxsize=1 << 14)
-def _decoded(form: Form, args: tuple) -> DecodedMma:
+def _decoded(form: MmaForm, args: tuple) -> DecodedMma:
     """Decode the operands of a tcgen05.mma: loops come back to the same ones."""
     d_taddr, a, b, idesc, *rest = args
     d = decode(idesc, form.kind, form.cta_group, form.ws, form.vector)
@@ -218,7 +218,7 @@ def _decoded(form: Form, args: tuple) -> DecodedMma:
     )
 
 
-def _tensor_a(form: Form, d: InstructionDescriptor, taddr: int) -> TensorOperand:
+def _tensor_a(form: MmaForm, d: InstructionDescriptor, taddr: int) -> TensorOperand:
     if d.a_mn_major:
         raise Fault(
             f"{form.opcode}: A in tensor memory is K-major, but bit 15 (transpose A) is set"
@@ -231,7 +231,7 @@ def _tensor_a(form: Form, d: InstructionDescriptor, taddr: int) -> TensorOperand
     return TensorOperand(taddr, rows, half, copies, d.kind.bits, d.a_type)
 
 
-def _scale_operands(form: Form, d: InstructionDescriptor, sfa: int, sfb: int) -> dict:
+def _scale_operands(form: MmaForm, d: InstructionDescriptor, sfa: int, sfb: int) -> dict:
     count = d.kind.k // form.vector
     two_by_two = form.cta_group == 2 and d.m == 128
     columns = []
@@ -260,7 +260,7 @@ def _disabled(words: tuple[int, ...], cta_group: int) -> tuple[np.ndarray, ...]:
     return tuple(bits.reshape(cta_group, TMEM_LANES))
 
 
-def _scale_d(value: int, form: Form) -> int:
+def _scale_d(value: int, form: MmaForm) -> int:
     if form.kind not in ("f16", "tf32") or not 0 <= value <= 15:
         raise Fault(
             f"{form.opcode}: scale-input-d is {value}, must be 0..15, kinds f16 and tf32 only"

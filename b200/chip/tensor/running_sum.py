@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from b200.chip.tensor import int8_product, tensor_core
-from b200.chip.tensor.step_operands import STEPS, Decoded, K, Operand
+from b200.chip.tensor.step_operands import STEPS, Decoded, K, StepOperand
 from b200.chip.tensor.tensor_core import KEEP_24_BITS, scale_table
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class RunningSum:
         self.end = self.first + self.acc.columns // self.acc.parts
         assert mma.sfa is not None and mma.sfb is not None
         rows = self.acc.rows * len(members)
-        self.a = Operand(rows, mma.sfa, len(members), self.sf_type, self.negate)
-        self.b = Operand(mma.d.n, mma.sfb, 1, self.sf_type, negate=False)
+        self.a = StepOperand(rows, mma.sfa, len(members), self.sf_type, self.negate)
+        self.b = StepOperand(mma.d.n, mma.sfb, 1, self.sf_type, negate=False)
         self.count = 0
         self.total: np.ndarray | None = None
         self.lowest, self.bound = tensor_core.NO_BIT, 0.0

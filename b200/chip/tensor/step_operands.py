@@ -128,7 +128,7 @@ class _Kept:
 _kept = _Kept()
 
 
-class Operand:
+class StepOperand:
     """Copies of A or B of the steps under way.
 
     codes: packed e2m1, uint8 [STEPS, rows, 32]; copies: of the scale factors, a list for each CTA

@@ -192,7 +192,7 @@ def _block_scaled_fp4_exact(va, sa, vb, sb, cells, table, sfa, sfb) -> np.ndarra
 
 
 @dataclass(frozen=True)
-class Operand:
+class AlignedOperand:
     """A or B of a kind whose products are aligned one by one.
 
     values: float64 [rows, K]; least: least normal exponent of the format; scale: exponents of the
@@ -218,13 +218,19 @@ class Operand:
         found = fused_sum.exponents(self.values, self.least)
         return found if self.scale is None else found + self.scale[:, None]
 
-    def finite(self) -> Operand:
+    def finite(self) -> AlignedOperand:
         """The operand with zero for infinity and NaN."""
-        return Operand(np.where(np.isfinite(self.values), self.values, 0.0), self.least, self.scale)
+        return AlignedOperand(
+            np.where(np.isfinite(self.values), self.values, 0.0), self.least, self.scale
+        )
 
 
 def multiply(
-    a: Operand, b: Operand, cells: np.ndarray | None, d_type: str = "f32", scale_d: int = 0
+    a: AlignedOperand,
+    b: AlignedOperand,
+    cells: np.ndarray | None,
+    d_type: str = "f32",
+    scale_d: int = 0,
 ) -> np.ndarray:
     """One K-step of kind::f16, tf32, f8f6f4 or mxf8f6f4; returns cells, uint32 [M, N], which the
     next call overwrites.
@@ -263,14 +269,14 @@ def _accumulator(
 
 
 def _multiply_exact(
-    a: Operand, b: Operand, va: np.ndarray, vb: np.ndarray, c: np.ndarray, d_type: str
+    a: AlignedOperand, b: AlignedOperand, va: np.ndarray, vb: np.ndarray, c: np.ndarray, d_type: str
 ) -> np.ndarray:
     ec = fused_sum.exponents(c, LEAST[d_type])
     terms = fused_sum.products(va, vb)
     return fused_sum.fused_sum(terms, a.exponents(), b.exponents(), c, ec, 25)
 
 
-def _multiply_special(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndarray:
+def _multiply_special(a: AlignedOperand, b: AlignedOperand, va, vb, c, d_type: str) -> np.ndarray:
     """Some input is infinite or NaN: what IEEE gives for the elements it reaches."""
     with np.errstate(invalid="ignore"):
         ieee = va @ vb.T + c
@@ -281,8 +287,8 @@ def _multiply_special(a: Operand, b: Operand, va, vb, c, d_type: str) -> np.ndar
 
 
 def _products_nothing_lost(
-    a: Operand,
-    b: Operand,
+    a: AlignedOperand,
+    b: AlignedOperand,
     va: np.ndarray,
     vb: np.ndarray,
     cells: np.ndarray | None,
@@ -328,8 +334,8 @@ def multiply_integers(
     return (total & 0xFFFFFFFF).astype(np.uint32)
 
 
-def with_ue8m0(values: np.ndarray, fmt: str, codes: np.ndarray) -> Operand:
+def with_ue8m0(values: np.ndarray, fmt: str, codes: np.ndarray) -> AlignedOperand:
     """An operand of kind::mxf8f6f4: values [rows, K], one ue8m0 code for each row."""
     if (codes == 0xFF).any():
         values = np.where((codes == 0xFF)[:, None], np.nan, values)
-    return Operand(values, LEAST[fmt], codes.astype(np.int32) - 127)
+    return AlignedOperand(values, LEAST[fmt], codes.astype(np.int32) - 127)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SIZES = (32, 64, 128, 256, 512)
 
 
-class Pool(Waitable):
+class TmemPool(Waitable):
     """The warps that wait for tensor memory of a CTA, or of a pair (then the even CTA's pool).
 
     last: columns of the CTA's latest allocation. requests: CTA rank -> columns asked for by a warp
@@ -59,9 +59,9 @@ class Pool(Waitable):
         return f"tensor-memory allocation: asked for {asked}; allocated: {_allocated(self.cta)}"
 
 
-def pool_of(cta: CTA) -> Pool:
+def pool_of(cta: CTA) -> TmemPool:
     if cta.tmem_pool is None:
-        cta.tmem_pool = Pool(cta)
+        cta.tmem_pool = TmemPool(cta)
     return cta.tmem_pool
 
 

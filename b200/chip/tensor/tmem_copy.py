@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shape:
+class CopyShape:
     """The shape of a copy: rows x nbytes of the source, and the partitions that they go to.
     `targets[i]` lists the partitions that get rows 32 * i to 32 * i + 31."""
 
@@ -45,12 +45,12 @@ class Shape:
 
 
 SHAPES = {
-    ("128x256b", None): Shape(128, 32, ((0,), (1,), (2,), (3,))),
-    ("128x128b", None): Shape(128, 16, ((0,), (1,), (2,), (3,))),
-    ("64x128b", "warpx2::02_13"): Shape(64, 16, ((0, 2), (1, 3))),
-    ("64x128b", "warpx2::01_23"): Shape(64, 16, ((0, 1), (2, 3))),
-    ("32x128b", "warpx4"): Shape(32, 16, ((0, 1, 2, 3),)),
-    ("4x256b", None): Shape(4, 32),
+    ("128x256b", None): CopyShape(128, 32, ((0,), (1,), (2,), (3,))),
+    ("128x128b", None): CopyShape(128, 16, ((0,), (1,), (2,), (3,))),
+    ("64x128b", "warpx2::02_13"): CopyShape(64, 16, ((0, 2), (1, 3))),
+    ("64x128b", "warpx2::01_23"): CopyShape(64, 16, ((0, 1), (2, 3))),
+    ("32x128b", "warpx4"): CopyShape(32, 16, ((0, 1, 2, 3),)),
+    ("4x256b", None): CopyShape(4, 32),
 }
 FORMATS = {
     "b8x16.b4x16_p64": lambda source: unpack_fp4(source) << 2,
@@ -58,14 +58,14 @@ FORMATS = {
 }
 
 
-def _form(ins: Instr) -> tuple[Shape, str | None]:
+def _form(ins: Instr) -> tuple[CopyShape, str | None]:
     shape = next(m for m in ins.mods if m in {s for s, _ in SHAPES})
     multicast = next((m for m in ins.mods if m.startswith("warpx")), None)
     source_format = next((f for f in FORMATS if f".{f}" in ins.opcode), None)
     return SHAPES[shape, multicast], source_format
 
 
-def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray) -> None:
+def store(cta: CTA, shape: CopyShape, row: int, column: int, source: np.ndarray) -> None:
     """Write source rows, uint8 [rows, nbytes], to tensor memory."""
     words = source.view(np.uint32)
     width = words.shape[1]
@@ -83,7 +83,7 @@ def store(cta: CTA, shape: Shape, row: int, column: int, source: np.ndarray) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class CopySource:
     """The source of a copy: a tile, which is `chunks` of shared memory in each CTA."""
 
     matrix: descriptors.MatrixDescriptor
@@ -99,11 +99,11 @@ class Source:
 
 
 @lru_cache(maxsize=1 << 14)
-def _source(descriptor: int, rows: int, nbytes: int) -> Source:
+def _source(descriptor: int, rows: int, nbytes: int) -> CopySource:
     """Loops come back to the same descriptors."""
     matrix = descriptors.decode_matrix(descriptor, "tcgen05.cp source")
     tile = descriptors.k_major(matrix, rows, nbytes)
-    return Source(matrix, tile, descriptors.chunks_of(matrix, tile))
+    return CopySource(matrix, tile, descriptors.chunks_of(matrix, tile))
 
 
 @lane("tcgen05.cp", states=lambda ins: CopiesToTensor(pair=group_of(ins) == 2))

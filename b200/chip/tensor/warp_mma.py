@@ -3,7 +3,7 @@
 mma.sync, the matrix product, has the dense m16n8 shapes of f16, bf16, tf32, e4m3, e5m2 and 8-bit
 integers. In bytes all types have the same layout: a register holds four neighbouring bytes of a row
 of A or a column of B. An instruction is one fused sum, as one tcgen05.mma of the type
-(tensor_core.py), but for e4m3 and e5m2 and for the m8n8k4 of f64.
+(tensor_core.py), but for e4m3 and e5m2 and for f64.
 
 e4m3 and e5m2: not one fused sum, but two and an addition. The chip has no FP8 instruction for a
 warp. ptxas 13.0 unpacks the bytes to f16 (F2FP.UNPACK_B), and takes the f16 product (HMMA) of the
@@ -12,11 +12,14 @@ rounded to nearest (FADD, or HADD2 where D is f16). The same steps give the word
 (tests/data/b200_mma_words.txt).
 
 f64 (PTX ISA 9.7.14.5.1): a fused multiply-add for each k, k = 0 first. Each is rounded to nearest,
-as PTX has it. The order is documented nowhere: another one could change the last bits of a sum.
+as PTX has it. The order within four of them is documented nowhere: another one could change the
+last bits of a sum. m16n8k4, k8 and k16 are chains of products of 8 x 8 x 4, the first four of K
+first: ptxas 13.0 writes such a DMMA for each half of the rows and each four of K.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +29,7 @@ from b200 import formats
 from b200.chip.alu.exact64 import directed64
 from b200.chip.alu.rounding import FLOATS, encode
 from b200.chip.memory.matrix import PLAIN, ROW_BYTES, TRANSPOSED
-from b200.chip.tensor.tensor_core import LEAST, Operand, multiply, multiply_integers
+from b200.chip.tensor.tensor_core import LEAST, AlignedOperand, multiply, multiply_integers
 from b200.chip.tensor.tmem_alloc import whole_warp
 from b200.effects import MultipliesInWarp, Transposes
 from b200.errors import Unsupported
@@ -48,7 +51,7 @@ _fma = directed64("fma", "rn")
 
 
 @dataclass(frozen=True)
-class Form:
+class WarpMmaShape:
     """One shape and its types. row_bytes: bytes of a row of A, 16 or 32."""
 
     d: str
@@ -58,14 +61,14 @@ class Form:
     saturate: bool
 
 
-def _form(ins: Instr) -> Form:
+def _form(ins: Instr) -> WarpMmaShape:
     d, a, b, _ = ins.types
     row_bytes = int(ins.mods[3].removeprefix("m16n8k")) * _ELEMENT_BYTES[a]
     sums = 2 if d == "f16" else 4
     given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
     if given != (need := [sums, row_bytes // 8, row_bytes // 16, sums]):
         raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must have {need}")
-    return Form(d, a, b, row_bytes, ins.has("satfinite"))
+    return WarpMmaShape(d, a, b, row_bytes, ins.has("satfinite"))
 
 
 def _gather(registers: tuple, rows_of_register: int, row_bytes: int) -> np.ndarray:
@@ -118,7 +121,10 @@ def _multiply_fp8(a: np.ndarray, b: np.ndarray, cells: np.ndarray, d_type: str) 
     product: np.ndarray | None = None
     for half in _HALVES:
         columns = np.isin(np.arange(a.shape[1]) % _REGISTER, half)
-        first, second = Operand(a[:, columns], LEAST["f16"]), Operand(b[:, columns], LEAST["f16"])
+        first, second = (
+            AlignedOperand(a[:, columns], LEAST["f16"]),
+            AlignedOperand(b[:, columns], LEAST["f16"]),
+        )
         product = multiply(first, second, product, d_type).copy()
     assert product is not None
     form = FLOATS[d_type]
@@ -147,7 +153,7 @@ def mma_sync(ins: Instr) -> Run:
         elif form.a in _FP8:
             result = _multiply_fp8(va, vb, cells, form.d)
         else:
-            first, second = Operand(va, LEAST[form.a]), Operand(vb, LEAST[form.b])
+            first, second = AlignedOperand(va, LEAST[form.a]), AlignedOperand(vb, LEAST[form.b])
             result = multiply(first, second, cells, form.d)
         return _registers(result, form.d)
 
@@ -155,18 +161,27 @@ def mma_sync(ins: Instr) -> Run:
 
 
 def _double_mma(ins: Instr) -> Run:
-    """mma.sync.aligned.m8n8k4.row.col{.rn}.f64.f64.f64.f64 d, a, b, c"""
+    """mma.sync.aligned.mMn8kK.row.col{.rn}.f64.f64.f64.f64 d, a, b, c: M is 8 or 16 (9.7.14.5.4 to
+    9.7.14.5.8). Registers of A: of a half of the rows and four of K each, the halves first.
+    """
+    m, _, k = map(int, re.findall(r"\d+", ins.mods[3]))
+    halves, steps = m // 8, k // 4
     given = [len(o.items) if isinstance(o, Vec) else 1 for o in ins.operands]
-    if given != [2, 1, 1, 2]:
-        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must be 2, 1, 1, 2")
+    if given != (need := [2 * halves, halves * steps, steps, 2 * halves]):
+        raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must have {need}")
 
     def run(warp: Fragment, mask: int, a: LaneValues | tuple, b: LaneValues | tuple, c: tuple):
         whole_warp(mask, ins.opcode)
-        (a,), (b,) = (x if isinstance(x, tuple) else (x,) for x in (a, b))
-        rows, columns = lanes(a, np.uint64).reshape(8, 4), lanes(b, np.uint64).reshape(8, 4)
-        return tuple(
-            _dot(rows[_ROW], columns[2 * _PART + i], lanes(c[i], np.uint64)) for i in range(2)
+        of_a, of_b = (
+            [lanes(each, np.uint64).reshape(8, 4) for each in (x if isinstance(x, tuple) else (x,))]
+            for x in (a, b)
         )
+        sums = [lanes(each, np.uint64) for each in c]
+        for step, columns in enumerate(of_b):
+            for i in range(2 * halves):
+                rows = of_a[halves * step + i // 2]
+                sums[i] = _dot(rows[_ROW], columns[2 * _PART + i % 2], sums[i])
+        return tuple(sums)
 
     return run
 

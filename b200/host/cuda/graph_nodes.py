@@ -35,7 +35,7 @@ class HostWork:
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """kind: its number in cudaGraphNodeType. work: what it does. after: nodes that come before.
     child: the handle of the graph that it owns and carries out, 0 for none.
     """
@@ -46,7 +46,7 @@ class Node:
     child: int = 0
 
 
-Graph = dict[int, Node]
+Graph = dict[int, GraphNode]
 
 
 def in_order(graph: Graph) -> Graph:

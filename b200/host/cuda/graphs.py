@@ -63,7 +63,7 @@ class Graphs:
     def put(self, graph: int, after: Sequence[int], kind: int, *work: Work, child: int = 0) -> int:
         nodes, handle = self.graph(graph), self.modules.handle()
         g.check_known(nodes, after)
-        nodes[handle] = g.Node(kind, work, frozenset(after), child)
+        nodes[handle] = g.GraphNode(kind, work, frozenset(after), child)
         self._owner[handle] = graph
         return handle
 
@@ -149,7 +149,7 @@ class Graphs:
             self._forget(handle, node)
         del self._graphs[graph]
 
-    def _forget(self, handle: int, node: g.Node) -> None:
+    def _forget(self, handle: int, node: g.GraphNode) -> None:
         """A node is destroyed, and the graph that it owns."""
         self._owner.pop(handle, None)
         self._arguments.pop(handle, None)

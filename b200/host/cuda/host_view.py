@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from b200.checker.launches.dependent_launch import units
-from b200.checker.launches.other_queues import Access, Act
+from b200.checker.launches.other_queues import Act, ActAccess
 from b200.errors import EmulatorError
 from b200.host.cuda.host_lines import HostLines
 from b200.host.queues import HOST
@@ -166,7 +166,7 @@ class HostView:
         act = Act("the host's own access", self._lines.line(frames))
         region = self._runtime.gpu.memory.region(view.first)
         at = units(address - view.first, 1)
-        self._runtime.works.by_host(act, [Access(region, at, writes)])
+        self._runtime.works.by_host(act, [ActAccess(region, at, writes)])
 
     def _refusal(self, address: int, writes: int, line: str) -> str:
         does = {1: "writes", 0: "reads"}.get(writes, "touches")

@@ -177,7 +177,7 @@ for _name in ("getitem", "iter", "eq", "ne", "hash", "contains", "repr"):
     setattr(Answer, f"__{_name}__", _looking(f"__{_name}__"))
 
 
-class _Module:
+class _CudaFunctions:
     """What the driver's functions, "cu...", and the runtime's, "cuda...", have in common. status:
     the number of an error as the module has it.
     """
@@ -309,7 +309,7 @@ class _Module:
         return dict(zip(names, functions, strict=True))
 
 
-class _Driver(_Module):
+class _Driver(_CudaFunctions):
     def __init__(self, driver: Any, state: _State):
         super().__init__(driver, "cu", state, lambda n: driver.CUresult(refusals.driver_code(n)))
 
@@ -348,7 +348,7 @@ class _Driver(_Module):
         return names
 
 
-class _CudaRuntime(_Module):
+class _CudaRuntime(_CudaFunctions):
     def __init__(self, cudart: Any, state: _State):
         super().__init__(cudart, "cuda", state, cudart.cudaError_t)
 

@@ -22,8 +22,6 @@ from b200.host.tensor_map import encode_tiled
 from b200.program.module import Kernel
 from b200.program.names import readable
 
-Dim3 = tuple[int, int, int]
-
 # CUlaunchAttributeID, cudaLaunchAttributeID
 _COOPERATIVE, _CLUSTER, _DEPENDENT = 2, 4, 6
 _WITHOUT_EFFECT = (0, 1, 3, 5, 8, 9, 10, 11, 14)

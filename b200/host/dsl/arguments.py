@@ -18,7 +18,7 @@ from b200.host.runtime import Runtime
 _ATTRIBUTE = "b200_compiled_for"
 
 
-class Form(NamedTuple):
+class DynamicShape(NamedTuple):
     """What of a tensor is dynamic, a 1 a dimension, and its sizes and strides."""
 
     sizes: tuple
@@ -27,15 +27,15 @@ class Form(NamedTuple):
     stride: tuple
 
 
-def form_of(value: Any) -> Form | None:
+def form_of(value: Any) -> DynamicShape | None:
     try:
         masks = tuple(value.dynamic_shapes_mask), tuple(value.dynamic_strides_mask)
-        return Form(*masks, tuple(value.shape), tuple(value.stride))
+        return DynamicShape(*masks, tuple(value.shape), tuple(value.stride))
     except (AttributeError, TypeError, RuntimeError, ValueError, NotImplementedError):
         return None
 
 
-def compare(name: str, compiled: Form, given: Form) -> Finding | None:
+def compare(name: str, compiled: DynamicShape, given: DynamicShape) -> Finding | None:
     if any(compiled.sizes) or any(compiled.strides):
         if (compiled.sizes, compiled.strides) == (given.sizes, given.strides):
             return None
@@ -67,7 +67,7 @@ def compare(name: str, compiled: Form, given: Form) -> Finding | None:
     return None
 
 
-def _forms(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict[str, Form]:
+def _forms(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict[str, DynamicShape]:
     try:
         bound = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:  # what does not fit the signature, the DSL refuses itself

@@ -166,13 +166,13 @@ def _look_around(frame: FrameType) -> tuple[int, Calls, list[FrameType]] | None:
 
 def _chain(frames: Sequence[FrameType], filename: str, line: int) -> calls.Chain:
     """The user functions of `frames`, innermost first, from the one at `line` on."""
-    found: list[calls.Call] = []
+    found: list[calls.CallSite] = []
     inner = 0  # line of the innermost block of the function that is looked for
     for frame in frames:
         code = frame.f_code
         if found or inner or (code.co_filename, frame.f_lineno) == (filename, line):
             inner = inner or frame.f_lineno
             if _kind_of(code.co_filename, code.co_name) is _Kind.USER:
-                found.append(calls.Call(code.co_filename, inner, code.co_name))
+                found.append(calls.CallSite(code.co_filename, inner, code.co_name))
                 inner = 0
     return tuple(found)

@@ -78,7 +78,7 @@ def _own(name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Properties:
+class DeviceProperties:
     """torch.cuda.get_device_properties of a B200."""
 
     name: str = hardware.NAME
@@ -167,7 +167,7 @@ def _functions(runtime: Runtime) -> dict[str, Any]:
         return True
 
     is_available.emulated = True  # type: ignore[attr-defined]
-    properties = Properties()
+    properties = DeviceProperties()
     nothing = about_device(None)
     device = {
         "is_available": is_available,

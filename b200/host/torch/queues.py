@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from b200.host.event_clock import Clock
+from b200.host.event_clock import EventClock
 from b200.host.queues import HOST, Queues
 from b200.host.runtime import Runtime
 from b200.host.torch.device_arguments import DEVICE, about_device, check_device
@@ -17,7 +17,7 @@ from b200.host.torch.work import NOT_PERMITTED, Watch, use
 
 
 def functions(runtime: Runtime) -> dict[str, Any]:
-    Stream.queues, Event.clock = runtime.queues, Clock(runtime)
+    Stream.queues, Event.clock = runtime.queues, EventClock(runtime)
     use(Watch(runtime.works, lambda: _Current.queue.cuda_stream))
 
     def current(device=None):
@@ -133,7 +133,7 @@ class StreamContext:
 
 
 class Event:
-    clock: Clock
+    clock: EventClock
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, **_):
         self.enable_timing = enable_timing
@@ -155,7 +155,7 @@ class Event:
         Stream.queues.waits(HOST, id(self))
 
     def elapsed_time(self, end_event) -> float:
-        """Milliseconds; see Clock."""
+        """Milliseconds; see EventClock."""
         for event in (self, end_event):
             if not event.enable_timing:
                 raise ValueError("Both events must be created with argument 'enable_timing=True'.")

@@ -26,7 +26,7 @@ _NO_CONTENTS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_
 _OTHER_MEMORY = ("resize_", "resize_as_", "set_", "detach_")  # change a tensor, not its values
 
 
-class Operation:
+class RecordedOperation:
     """One operation: what it reads and changes, and the tensors that take its new results."""
 
     def __init__(
@@ -67,7 +67,7 @@ def whole(name: str, function: Callable) -> Callable:
         given = [*filter(is_dense, tree_leaves((args, kwargs)))]
         again = functools.partial(function, *args, **kwargs)
         results = [*filter(is_dense, tree_leaves(result))]
-        mode.capture.take(Operation(name, again, given, [], results), None)
+        mode.capture.take(RecordedOperation(name, again, given, [], results), None)
         return result
 
     return call
@@ -102,7 +102,9 @@ class Recording(TorchDispatchMode):
         self.capture.kept += fresh
         if written or fresh and name not in _NO_CONTENTS:
             again = functools.partial(func, *args, **kwargs)
-            self.capture.take(Operation(f"torch.{name}", again, given, written, fresh), None)
+            self.capture.take(
+                RecordedOperation(f"torch.{name}", again, given, written, fresh), None
+            )
         return result
 
     def __enter__(self):

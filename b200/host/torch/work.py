@@ -19,7 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from b200.checker.launches.dependent_launch import UNIT
-from b200.checker.launches.other_queues import Access, Act
+from b200.checker.launches.other_queues import Act, ActAccess
 from b200.host.callers import caller
 from b200.host.captures import Capture
 from b200.host.queues import HOST
@@ -117,12 +117,12 @@ class Watch:
             raise RuntimeError(NOT_PERMITTED)
         self.works.runtime.queues.joins(HOST, self.current())
 
-    def _accesses(self, read: list, written: list) -> Iterator[Access]:
+    def _accesses(self, read: list, written: list) -> Iterator[ActAccess]:
         for tensors, write in ((read, False), (written, True)):
             for tensor in tensors:
                 yield from self._access(tensor, write)
 
-    def _access(self, tensor: torch.Tensor, write: bool) -> Iterator[Access]:
+    def _access(self, tensor: torch.Tensor, write: bool) -> Iterator[ActAccess]:
         with _AS_THEY_ARE():
             address, size = tensor.data_ptr(), tensor.element_size()
             shape, steps = tuple(tensor.shape), tensor.stride()

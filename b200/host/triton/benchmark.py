@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from b200.host.event_clock import Clock
+from b200.host.event_clock import EventClock
 from b200.host.imports import when_imported
 from b200.host.runtime import Runtime
 
@@ -99,7 +99,7 @@ def choose(runtime: Runtime, fn: Callable[[], Any], *args: Any, **kwargs: Any) -
         _choosing.pop()
 
 
-_clock = functools.cache(Clock)
+_clock = functools.cache(EventClock)
 
 
 @functools.cache

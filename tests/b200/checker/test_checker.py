@@ -9,7 +9,7 @@ import torch
 
 import b200
 from b200.checker.finding import LIMIT, Findings
-from b200.checker.memory.coverage import Loads, crosses
+from b200.checker.memory.coverage import MapLoads, crosses
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from tests.b200.host.test_driver import encode
@@ -138,7 +138,7 @@ def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
     tiles = [(x, y) for x in (0, 32) for y in range(0, 20, 4)]
     loader = agent(0, 0)
     for missing, elements in ((None, 0), (3, 128)):
-        loads = Loads(tensormap, (None, None))
+        loads = MapLoads(tensormap, (None, None))
         for i, tile in enumerate(tiles):
             if i != missing:
                 loads.add(loader, None, tile)
@@ -159,7 +159,7 @@ def test_boxes_outside_are_no_finding_where_all_of_the_tensor_is_loaded():
     ],
 )
 def test_rows_that_boxes_leave_out(starts, times, left_out):
-    loads = Loads(TensorMap(0, 2, (64, 128), (256,), (64, 16)), (None, None))
+    loads = MapLoads(TensorMap(0, 2, (64, 128), (256,), (64, 16)), (None, None))
     loader = agent(0, 0)
     for row in starts * times:
         loads.add(loader, None, (0, row))
@@ -168,7 +168,7 @@ def test_rows_that_boxes_leave_out(starts, times, left_out):
 
 def test_a_box_that_two_ctas_of_a_cluster_load():
     for second, alike in ((agent(0, 1), True), (agent(0, 0), False), (agent(1, 1), False)):
-        loads = Loads(TensorMap(0, 2, (64, 16), (256,), (32, 4)), (None, None))
+        loads = MapLoads(TensorMap(0, 2, (64, 16), (256,), (32, 4)), (None, None))
         loads.add(agent(0, 0), None, (0, 0))
         loads.add(second, None, (0, 0))
         assert (loads.alike is not None) is alike

@@ -15,7 +15,7 @@ from b200.checker.barriers.arrivals import Uses
 from b200.checker.following import Following, Traces
 from b200.checker.memory.between_lanes import differ
 from b200.checker.memory.lane_sync import LaneRelease, left_out
-from b200.checker.memory.last_writers import UNIT, Stores
+from b200.checker.memory.last_writers import UNIT, LaunchStores
 from b200.checker.memory.parts import own_lanes
 from b200.checker.memory.release_acquire import Learned, merged
 from b200.checker.steps import READS, UPDATES, WRITES
@@ -75,7 +75,7 @@ def test_lanes_of_one_execution_come_in_order(lanes, most):
 
 
 def test_who_wrote_each_part_of_what_is_asked_for():
-    stores = Stores()
+    stores = LaunchStores()
     stores._shadows = {1000: np.array([1, 2, 0, 4], np.uint32), 1008: np.array([5], np.uint32)}
     assert UNIT == 2
     assert stores.written(1000, 8).tolist() == [1, 2, 0, 4]
@@ -93,7 +93,7 @@ def test_who_stored_what_and_how():
     first, second, third = (
         SimpleNamespace(cta=SimpleNamespace(index=(i, 0, 0)), index=i) for i in range(3)
     )
-    stores, want = Stores(), np.zeros((16, 64), int)
+    stores, want = LaunchStores(), np.zeros((16, 64), int)
     stores.span(region, first, base + 128, 256)
     want[1:3] = 1
     box = TensorMap(base, 1, (64, 16), (128,), (8, 4), (1, 1))

@@ -15,6 +15,7 @@ from b200.chip.machine import Machine
 from b200.chip.sync.mbarrier import MBarrier
 from b200.clock.timed import Timed
 from b200.errors import EmulatorError
+from b200.explore import Explorer
 from b200.program.module import Kernel
 from tests.b200.chip.machine_support import STORE, output, report
 from tests.b200.ptx_support import kernel, run
@@ -435,3 +436,15 @@ def test_a_clock_and_a_checker_are_refused_by_name():
     """Each sees instructions in a way of its own: no machine has both."""
     with pytest.raises(ValueError, match="Timed, Checker do not go together"):
         Machine(GlobalMemory(lambda address: None), Timed(), (Checker(),))
+
+
+def test_who_records_stands_behind_the_checker_whose_instructions_it_sees():
+    """A machine takes the class that is of all of theirs, wherever it stands among them."""
+    checker = Checker()
+    explorer = Explorer(checker)
+    machine = Machine(GlobalMemory(lambda address: None), None, (checker, explorer))
+    assert machine.fragment_type is Explorer.fragment_type
+    assert machine.writer_type is Explorer.writer_type
+    for watchers in ((explorer, checker), (explorer,)):
+        with pytest.raises(ValueError, match="Explorer must stand behind its checker"):
+            Machine(GlobalMemory(lambda address: None), None, watchers)

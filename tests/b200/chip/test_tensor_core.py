@@ -184,7 +184,7 @@ def fractions(values: np.ndarray) -> list[list[Fraction]]:
 def check_products(a, a_fmt, b, b_fmt, cells, d_type="f32", scale_d=0, sfa=None, sfb=None):
     """Values [M, K], [N, K] against exact_mma; sfa, sfb: ue8m0 codes [M], [N]."""
     left, right = (
-        tc.Operand(v, tc.LEAST[f]) if s is None else tc.with_ue8m0(v, f, s)
+        tc.AlignedOperand(v, tc.LEAST[f]) if s is None else tc.with_ue8m0(v, f, s)
         for v, f, s in ((a, a_fmt, sfa), (b, b_fmt, sfb))
     )
     got = tc.multiply(left, right, cells, d_type, scale_d).copy()
@@ -234,7 +234,7 @@ def test_small_integers_take_the_fast_path(seed, fmt, largest):
     k = KS.get(fmt, 32)
     a, b = (rng.integers(-largest, largest + 1, (r, k)).astype(float) for r in (2, 3))
     c = rng.integers(-1000, 1000, (2, 3)).astype(np.float32).view(np.uint32)
-    left, right = tc.Operand(a, tc.LEAST[fmt]), tc.Operand(b, tc.LEAST[fmt])
+    left, right = tc.AlignedOperand(a, tc.LEAST[fmt]), tc.AlignedOperand(b, tc.LEAST[fmt])
     assert tc._products_nothing_lost(left, right, a, b, c, workspace(2, 3))
     check_products(a, fmt, b, fmt, c)
     exact = (a @ b.T + c.view(np.float32)).astype(np.float32)
@@ -289,7 +289,7 @@ def test_infinities_and_nan_follow_ieee():
     a[1, 3], a[2, 3], a[2, 4], b[1, 3] = np.inf, np.inf, -np.inf, 0.0
     c = np.zeros((4, 3), np.uint32)
     c[3, 0], c[3, 1] = 0xFF800000, 0x7FC00001
-    got = tc.multiply(tc.Operand(a, -14), tc.Operand(b, -14), c)
+    got = tc.multiply(tc.AlignedOperand(a, -14), tc.AlignedOperand(b, -14), c)
     assert got[1, 0] == 0x7F800000 and got[1, 1] == NAN and (got[2] == NAN).all()
     assert (
         got[3, 0] == 0xFF800000 and got[3, 1] == NAN and got[0, 0] == np.float32(16).view(np.uint32)

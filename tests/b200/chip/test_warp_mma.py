@@ -134,6 +134,48 @@ def test_sums_are_fused_and_truncated():
             assert int(got.view(np.uint32)[m, n]) == f32_towards_zero(exact)
 
 
+@pytest.mark.parametrize("m, k", [(8, 4), (16, 4), (16, 8), (16, 16)])
+def test_doubles_are_chains_of_fused_steps(m, k):
+    """Places by the formulas of PTX ISA 9.7.14.5 and 9.7.14.5.8; sums by exact fractions, rounded
+    at each k, as the products of 8 x 8 x 4 that ptxas makes of them.
+    """
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.normal(size=size) for size in ((m, k), (k, 8), (m, 8)))
+    group, member = np.arange(32) // 4, np.arange(32) % 4
+    counts = m // 8 * k // 4, k // 4, m // 4
+    places = (
+        [(group + 8 * (i % (m // 8)), member + 4 * (i // (m // 8))) for i in range(counts[0])],
+        [(member + 4 * i, group) for i in range(counts[1])],
+        [(group + 8 * (i // 2), 2 * member + i % 2) for i in range(counts[2])],
+    )
+    held = np.stack([x[at] for x, own in zip((a, b, c), places) for at in own])
+    data = torch.from_numpy(np.ascontiguousarray(held.T))
+    out = torch.zeros(32, counts[2], dtype=torch.float64)
+    names = [f"%rd{10 + i}" for i in range(sum(counts))]
+    first, second = counts[0], counts[0] + counts[1]
+    vectors = [", ".join(part) for part in (names[:first], names[first:second], names[second:])]
+    loads = [f"ld.global.u64 {name}, [%rd3 + {8 * i}];" for i, name in enumerate(names)]
+    stores = [f"st.global.u64 [%rd5 + {8 * i}], {name};" for i, name in enumerate(names[second:])]
+    body = f"""
+        mov.u32 %r1, %tid.x;
+        ld.param.u64 %rd1, [a]; mad.wide.u32 %rd3, %r1, {8 * sum(counts)}, %rd1;
+        ld.param.u64 %rd2, [b]; mad.wide.u32 %rd5, %r1, {8 * counts[2]}, %rd2;
+        {" ".join(loads)}
+        mma.sync.aligned.m{m}n8k{k}.row.col.f64.f64.f64.f64
+            {{{vectors[2]}}}, {{{vectors[0]}}}, {{{vectors[1]}}}, {{{vectors[2]}}};
+        {" ".join(stores)}"""
+    run(kernel(body, [".u64 a", ".u64 b"]), data, out)
+    wanted = c.copy()
+    for row, column in np.ndindex(m, 8):
+        for i in range(k):
+            exact = Fraction(a[row, i]) * Fraction(b[i, column]) + Fraction(wanted[row, column])
+            wanted[row, column] = float(exact)
+    got = np.empty((m, 8))
+    for i, at in enumerate(places[2]):
+        got[at] = out.numpy()[:, i]
+    assert (got == wanted).all()
+
+
 @pytest.mark.parametrize("satfinite, wanted", [(".satfinite", 2**31 - 1), ("", -(2**31))])
 def test_integer_overflow(satfinite, wanted):
     a, b = torch.ones(16, 16, dtype=torch.int8), torch.zeros(16, 8, dtype=torch.int8)

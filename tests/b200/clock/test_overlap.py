@@ -23,7 +23,7 @@ SMALL, HALF, WHOLE = 8 << 10, 100 << 10, 200 << 10  # bytes of shared memory of 
 
 def grid(ctas=SM_COUNT, size=1, smem=WHOLE, tmem=0, before=1.0, work=5.0, trigger=True, **changes):
     """CTAs that take `before` us to their wait, and `work` behind it."""
-    part = overlap.Part(before + work, before, before if trigger else None)
+    part = overlap.ClusterTimes(before + work, before, before if trigger else None)
     parts = (part,) * (ctas // size)
     made = overlap.Grid(parts, size, (smem, 128, 1, tmem), True, 0.1, 0.0)
     return dataclasses.replace(made, **changes)
@@ -70,7 +70,7 @@ def test_tensor_memory_for_two_is_room():
 
 def test_a_cta_that_ends_early_makes_room_early():
     """One CTA takes twice as long: the others' successors have started by then."""
-    long = overlap.Part(11.0, 1.0, 1.0)
+    long = overlap.ClusterTimes(11.0, 1.0, 1.0)
     asked = grid()
     uneven = dataclasses.replace(asked, parts=(long, *asked.parts[1:]))
     found = each([uneven])
@@ -90,7 +90,7 @@ def test_launches_of_several_waves():
 
 def test_a_pipe_that_is_asked_for_twice_is_shared():
     """Two launches' CTAs on each SM, which both work before the wait of the second."""
-    parts = (overlap.Part(10.0, 5.0, 0.0),) * SM_COUNT
+    parts = (overlap.ClusterTimes(10.0, 5.0, 0.0),) * SM_COUNT
     light, heavy = (each([grid(smem=HALF, parts=parts, demand=d)]) for d in (0.4, 1.0))
     assert light == pytest.approx(C.dependent_wait_us + 5, abs=DISPATCH)
     assert heavy > light + 3

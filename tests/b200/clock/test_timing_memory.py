@@ -8,7 +8,7 @@ from b200.clock import Constants
 from b200.clock.coalescer import Coalescer
 from b200.clock.costs import cost
 from b200.clock.devices import B200, H200
-from b200.clock.memory_system import Memory, Server
+from b200.clock.memory_system import MemorySystem, Server
 from b200.clock.rates import EITHER, PIPES, TABLE, rate
 from b200.program.module import Instr
 from tests.b200.clock.test_timing import timed
@@ -75,7 +75,7 @@ def test_sms_of_a_gpc_share_the_answer_to_what_is_under_way():
     """
     sms = B200.placement().sms
     for second, requests in ((sms[1], 1), (sms[-1], 2)):
-        chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+        chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
         arrivals = [
             chip.read(at, sm, Region, np.array([Region.base]), 4096, 400.0)
             for at, sm in ((0.0, sms[0]), (10.0, second))
@@ -100,7 +100,7 @@ def test_what_comes_from_dram_takes_the_l2():
     nbytes, begins = 4096, []
     for fill in (0.0, 2.0):
         c = Constants.make(l2_fill=fill)
-        chip = Memory(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+        chip = MemorySystem(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
         chip.warm(Resident)
         chip.read(0.0, one, Region, np.array([Region.base]), nbytes, 400.0)
         begins.append(chip.read(0.0, other, Resident, np.array([Resident.base]), nbytes, 400.0)[0])
@@ -108,7 +108,7 @@ def test_what_comes_from_dram_takes_the_l2():
 
 
 def test_what_has_arrived_is_asked_for_again():
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+    chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     sm = B200.placement().sms[0]
     _, last = chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0)
     chip.read(last + 1.0, sm, Region, np.array([Region.base]), 4096, 400.0)
@@ -149,7 +149,7 @@ def test_what_an_sm_asks_for_again_it_gets_again():
 
 def test_a_multicast_shares_no_answer():
     """H200: of a dual GEMM whose clusters multicast the L2 delivers 102 MB, without clusters 59."""
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+    chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     for sm in B200.placement().sms[:2]:
         chip.read(0.0, sm, Region, np.array([Region.base]), 4096, 400.0, fan_out=True)
     assert chip.l2_bytes == 8192 and chip.coalesced_bytes == 0
@@ -160,7 +160,7 @@ def test_beside_a_multicast_other_loads_share_their_answers():
     18.1, 8.2 and 15.8 us; modelled with little shared beside multicasts 12 to 23 % longer, with all
     of it within 5 %.
     """
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+    chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     one, other, third = B200.placement().sms[:3]
     rows = np.array([Region.base]), np.array([Region.base + 8192])
     chip.read(0.0, one, Region, rows[0], 4096, 400.0, fan_out=True)
@@ -188,7 +188,7 @@ def test_a_multicast_takes_the_port_longer():
     c = H200.constants("nominal", {"l2_bandwidth": 1e22})
     sm, took = H200.placement().sms[0], []
     for fan_out in (False, True):
-        chip = Memory(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
+        chip = MemorySystem(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
         at = np.array([Region.base])
         took.append(chip.read(0.0, sm, Region, at, 4096, 0.0, fan_out, rows=True)[1])
     assert 40.4 / (71.6 / 2) <= took[1] / took[0] <= 40.4 / (68.6 / 2)
@@ -199,7 +199,7 @@ def test_what_comes_from_dram_takes_both_partitions():
     from DRAM take as long whichever two these are (31 to 32 us for each of seven pairings, of GPCs
     of one partition or of both, as the latency of atomics tells).
     """
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+    chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     sm, nbytes = B200.placement().sms[0], 4096
     chip.read(0.0, sm, Region, np.array([Region.base]), nbytes, 400.0)
     near, far = chip.l2[sm.die].busy, chip.l2[1 - sm.die].busy
@@ -215,7 +215,7 @@ def test_what_lies_outside_of_a_tensor_is_asked_for():
     stage, stages = 2 * 128 * 128, 48
 
     def us(sms) -> float:
-        chip, last = Memory(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs), 0.0
+        chip, last = MemorySystem(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs), 0.0
         for _ in range(stages):
             for sm in sms:
                 last = max(last, chip.outside(0.0, sm, stage, c.tma_l2)[1])
@@ -231,7 +231,7 @@ def test_a_gpc_has_one_port():
     c = H200.constants("nominal", {"l2_bandwidth": 1e22})
 
     def last(sms) -> float:
-        chip = Memory(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
+        chip = MemorySystem(c, 1.98, dirty=False, cold=False, gpcs=H200.gpcs)
         places = Region.base + 4096 * np.arange(len(sms))
         reads = zip(sms, places, strict=True)
         return max(
@@ -249,7 +249,7 @@ def test_a_gpc_has_one_port():
 def test_short_rows_share_no_answer_and_take_64_bytes_of_the_port():
     """H200: rows of 64 B arrive at 41 B a clk whether 1 or 4 SMs load them, rows of 32 B at 23."""
     for row, port in ((128, 128), (64, 64), (32, 64)):
-        chip = Memory(H200.constants("nominal", {}), 1.98, False, True, gpcs=H200.gpcs)
+        chip = MemorySystem(H200.constants("nominal", {}), 1.98, False, True, gpcs=H200.gpcs)
         for sm in B200.placement().sms[:2]:
             starts = Region.base + row * np.arange(16)
             chip.read(0.0, sm, Region, starts, row, 400.0, rows=True)
@@ -261,7 +261,7 @@ def test_a_channel_that_stood_idle_opens_a_row_first():
     for a row that one of its banks has open.
     """
     c = Constants.make(dram_open=1000.0, dram_rows=2)
-    chip = Memory(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+    chip = MemorySystem(c, 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
     assert chip._turn(0, 7, 10.0, 5.0) == 10.0
     assert chip._turn(0, 8, 10.0, 5.0) == 10.0 + 5.0 + c.dram_open  # after the first and its row
     assert chip.channel_busy == 10.0 + c.dram_open
@@ -276,7 +276,7 @@ def test_two_sectors_of_a_line_are_filled_as_their_bytes():
     """
     taken = []
     for starts, nbytes in ((np.arange(0, 512, 32), 32), (np.array([0]), 512)):
-        chip = Memory(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
+        chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=True, gpcs=B200.gpcs)
         chip.read(0.0, B200.placement().sms[0], Region, Region.base + starts, nbytes, 400.0)
         taken.append((chip.l2[0].busy, chip.fabric[0].busy, chip.dram_bytes))
     assert taken[0] == taken[1]
@@ -284,7 +284,7 @@ def test_two_sectors_of_a_line_are_filled_as_their_bytes():
 
 def test_a_gpc_takes_in_less_than_its_sms_could():
     """H200: one SM takes in 116 B a clk, each of all that load the same 95."""
-    chip = Memory(Constants.make(), 1.965, dirty=False, cold=False, gpcs=(2,))
+    chip = MemorySystem(Constants.make(), 1.965, dirty=False, cold=False, gpcs=(2,))
     alone = chip.into_gpc(0, 0.0, 100.0, 11600)
     both = chip.into_gpc(0, 0.0, 100.0, 11600)
     assert alone == 100.0

@@ -35,7 +35,7 @@ def test_chains_of_calls_without_a_number_left_have_none(monkeypatch):
     monkeypatch.setattr(calls, "_chains", [()])
     monkeypatch.setattr(calls, "_numbers", {})
     monkeypatch.setattr(calls, "LAST", 2)
-    chains = [(calls.Call("k.py", line, "f"),) for line in range(4)]
+    chains = [(calls.CallSite("k.py", line, "f"),) for line in range(4)]
     numbers = [calls.number(chain) for chain in chains]
     assert numbers == [1, 2, 0, 0]
     assert [calls.number(chain) for chain in chains] == numbers

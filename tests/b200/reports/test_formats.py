@@ -15,7 +15,7 @@ from b200.checker.finding import KINDS, NOTE, PORTABILITY, Finding
 from b200.errors import EmulatorError
 from b200.reports import choice, document, outputs, records, rules, sarif
 from b200.reports.choice import Accepted, Choice
-from b200.reports.document import Run
+from b200.reports.document import ReportedRun
 from b200.reports.journal import Journal
 from tests import ROOT
 
@@ -93,8 +93,8 @@ def launch(*found: Finding, kernel: str = "gemm", number: int = 0, **more: objec
     return record | {"schedule": "usual", "findings": list(map(records.of_finding, found))} | more
 
 
-def run_of(*launches: dict) -> Run:
-    return Run("1.2", ["gemm.py"], 1, "exit status 1", "", list(launches))
+def run_of(*launches: dict) -> ReportedRun:
+    return ReportedRun("1.2", ["gemm.py"], 1, "exit status 1", "", list(launches))
 
 
 def test_equal_findings_of_launches_are_one():

@@ -9,7 +9,7 @@ import torch  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
 
 import b200  # noqa: E402
-from b200.host.dsl.arguments import Form, compare  # noqa: E402
+from b200.host.dsl.arguments import DynamicShape, compare  # noqa: E402
 from b200.host.features import DSL  # noqa: E402
 from tests.versions import needs_feature  # noqa: E402
 
@@ -102,8 +102,8 @@ def test_another_fixed_shape_is_a_note():
 
 
 def test_fewer_dynamic_strides_than_compiled():
-    compiled = Form((1, 1), (1, 0), (8, 8), (8, 1))
-    given = Form((1, 1), (0, 0), (8, 8), (8, 1))
+    compiled = DynamicShape((1, 1), (1, 0), (8, 8), (8, 1))
+    given = DynamicShape((1, 1), (0, 0), (8, 8), (8, 1))
     found = compare("a", compiled, given)
     assert found is not None and found.severity == "error"
     assert compare("a", compiled, compiled) is None

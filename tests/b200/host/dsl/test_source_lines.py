@@ -45,10 +45,10 @@ def line_of(function, offset: int) -> int:
 
 
 def test_a_chain_has_the_line_of_each_call_and_a_block_is_no_function():
-    inner = calls.Call(__file__, line_of(helper, 1), "helper")
-    last = calls.Call(__file__, line_of(kernel, 4), "kernel")
-    block = calls.Call(__file__, line_of(kernel, 2), "kernel")
-    each = calls.Call(__file__, line_of(kernel, 4), "<genexpr>")
+    inner = calls.CallSite(__file__, line_of(helper, 1), "helper")
+    last = calls.CallSite(__file__, line_of(kernel, 4), "kernel")
+    block = calls.CallSite(__file__, line_of(kernel, 2), "kernel")
+    each = calls.CallSite(__file__, line_of(kernel, 4), "<genexpr>")
     expected = [(inner, last), (inner, last), (inner, block), *[(inner, each, last)] * 2]
     for _ in range(2):  # looked up, then known
         assert kernel_wrapper(kernel) == expected
@@ -66,7 +66,7 @@ def test_functions_of_one_text_are_told_apart():
         scope = {"locate": locate, "line": line}
         exec(compile("\n" * first + text, "text.py", "exec"), scope)
         found = kernel_wrapper(scope["f"])
-        assert calls.chain("text.py", line, found) == (calls.Call("text.py", line, "f"),)
+        assert calls.chain("text.py", line, found) == (calls.CallSite("text.py", line, "f"),)
 
 
 def test_a_generator_goes_on_at_the_line_that_asks_it():

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from b200 import effects as e
 from b200.clock import costs
-from b200.clock.list_schedule import Latency, Node, least_registers, schedule
+from b200.clock.list_schedule import Latency, ScheduleNode, least_registers, schedule
 from b200.hardware import SM_REGISTERS, SM_THREADS
 from b200.program.analysis import Block, Op, is_broadcast
 from b200.program.module import CLOCKS, Addr, Kernel, Reg, Special
@@ -74,7 +74,7 @@ def _registers_of(threads: int, ctas: int) -> int:
     return min(MOST, SM_REGISTERS // (-(-threads // 32) * 32 * ctas) // STEP * STEP)
 
 
-class Order:
+class PtxasOrder:
     """Puts the instructions of a kernel's blocks into the order of ptxas.
 
     late: registers that may hold the result of a load under way. words: how many 32-bit registers
@@ -109,7 +109,9 @@ class Order:
         moving = (found for found in self._segments(block) if found[3])
         return max((least_registers(n, self.words, live) for _, n, live, _ in moving), default=0.0)
 
-    def _segments(self, block: Block) -> Iterator[tuple[list[Op], list[Node], set[str], bool]]:
+    def _segments(
+        self, block: Block
+    ) -> Iterator[tuple[list[Op], list[ScheduleNode], set[str], bool]]:
         """The instructions between those that nothing passes, and these by themselves, the last
         first; the registers that are live after them; and whether any of them moves.
         """
@@ -146,9 +148,9 @@ class Order:
             return ORDERED
         return LOAD if isinstance(effect, (e.Loads, e.MatrixLoads)) else STORE
 
-    def _nodes(self, ops: list[Op], kinds: list[int]) -> list[Node]:
+    def _nodes(self, ops: list[Op], kinds: list[int]) -> list[ScheduleNode]:
         nodes = [
-            Node(i, op, self._latency(op, kind))
+            ScheduleNode(i, op, self._latency(op, kind))
             for i, (op, kind) in enumerate(zip(ops, kinds, strict=True))
         ]
         _link_registers(nodes, self.late)
@@ -189,10 +191,10 @@ def _cut(kinds: list[int]) -> list[list[int]]:
 
 
 # --- what must come before what -------------------------------------------------------------------
-def _link_registers(nodes: list[Node], late: set[str]) -> None:
+def _link_registers(nodes: list[ScheduleNode], late: set[str]) -> None:
     """A result comes before its readers; readers and writers of a register before its next one."""
-    wrote: dict[str, Node] = {}
-    read: dict[str, list[Node]] = {}
+    wrote: dict[str, ScheduleNode] = {}
+    read: dict[str, list[ScheduleNode]] = {}
     for node in nodes:
         for register in node.op.srcs:
             if register.name in wrote:
@@ -209,7 +211,7 @@ def _link_registers(nodes: list[Node], late: set[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Touch:
+class AddressRange:
     """What a load or store touches: its space, and [first, end) from a register as it is in one of
     its versions; no register: any place. constant: nobody stores there while the kernel runs.
     """
@@ -220,7 +222,7 @@ class Touch:
     end: int
     constant: bool
 
-    def meets(self, store: Touch) -> bool:
+    def meets(self, store: AddressRange) -> bool:
         if self.constant:
             return False
         if self.space != store.space:
@@ -230,7 +232,7 @@ class Touch:
         return True
 
 
-def _touch(op: Op, versions: dict[str, int]) -> Touch:
+def _touch(op: Op, versions: dict[str, int]) -> AddressRange:
     ins = op.ins
     effect = ins.effect
     assert isinstance(effect, e.Access)
@@ -239,22 +241,22 @@ def _touch(op: Op, versions: dict[str, int]) -> Touch:
     constant = isinstance(effect, e.Loads) and effect.constant
     address = next((o for o in ins.operands if isinstance(o, Addr)), None)
     if address is None or not isinstance(address.base, Reg):
-        return Touch(space, None, 0, 0, constant)
+        return AddressRange(space, None, 0, 0, constant)
     name = address.base.name
     end = address.offset + (MATRIX_BYTES if matrix else effect.nbytes)
-    return Touch(space, (name, versions.get(name, 0)), address.offset, end, constant)
+    return AddressRange(space, (name, versions.get(name, 0)), address.offset, end, constant)
 
 
 @dataclass
 class _Since:
     """Loads and stores since the last ordered access, and that access."""
 
-    ordered: Node | None = None
-    loads: list[tuple[Node, Touch]] = field(default_factory=list)
-    stores: list[tuple[Node, Touch]] = field(default_factory=list)
+    ordered: ScheduleNode | None = None
+    loads: list[tuple[ScheduleNode, AddressRange]] = field(default_factory=list)
+    stores: list[tuple[ScheduleNode, AddressRange]] = field(default_factory=list)
 
 
-def _link_memory(nodes: list[Node], kinds: list[int]) -> None:
+def _link_memory(nodes: list[ScheduleNode], kinds: list[int]) -> None:
     """Accesses that may meet keep their order; ordered ones keep it among all."""
     versions: dict[str, int] = {}
     since = _Since()
@@ -265,7 +267,7 @@ def _link_memory(nodes: list[Node], kinds: list[int]) -> None:
             versions[register.name] = versions.get(register.name, 0) + 1
 
 
-def _follow(since: _Since, node: Node, kind: int, access: Touch) -> _Since:
+def _follow(since: _Since, node: ScheduleNode, kind: int, access: AddressRange) -> _Since:
     if since.ordered is not None:
         since.ordered.before(node)
     if kind == ORDERED:
