@@ -41,7 +41,7 @@ def _of_block(
     for successor in block.successors:
         live &= info.live_in[successor] if successor != EXIT else 0
     live &= ~_of_arms(block, blocks, info.ipdom, every_read) if live else 0
-    wanted = {name for name, i in info.id.items() if live >> i & 1}
+    wanted = set(info.named(live))
     read: set[str] = set()
     for op in reversed(block.ops):
         results = {register.name for register in op.dsts}

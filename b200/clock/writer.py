@@ -69,8 +69,7 @@ class TimedWriter(Writer):
         return TYPE_BITS[register.type] / 32
 
     def _live_out(self, block: Block) -> Iterator[str]:
-        live = self.info.live_out[block.index]
-        return (name for name, i in self.info.id.items() if live >> i & 1)
+        return self.info.named(self.info.live_out[block.index])
 
     # --- the schedule of a block ------------------------------------------------------------------
     def _groups(self, body: list[Op]) -> list[list[Op]]:

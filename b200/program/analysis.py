@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 from b200.program.flow import EXIT, post_dominators, reachable, where_arms_join
@@ -182,6 +183,12 @@ class Uniformity:
 
     def needs_merge(self, reg: Reg) -> bool:
         return bool(self.merged >> self.id[reg.name] & 1)
+
+    def named(self, bits: int) -> Iterator[str]:
+        """The names of the registers whose bits are set."""
+        count = len(self.id)
+        digits = f"{bits & (1 << count) - 1:0{count}b}"[::-1]
+        return compress(self.id, map("1".__eq__, digits))
 
     def _find_defs(self):
         seen = 0
