@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import submission
+from lab.kernel_cases import gemv
 from lab.survey import plans
 from lab.tuning import study as tuning
 from lab.tuning.shapes import random_shapes
@@ -124,6 +125,9 @@ def test_a_file_is_judged_by_the_pick_of_today(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
+    """A shape that takes a second a configuration; a random one takes ten."""
+    small = {"0 gemv": gemv(1024, 1024)}
+    monkeypatch.setattr(tuning, "random_shapes", lambda count, seed: small)
     losses(monkeypatch, tmp_path / "losses.jsonl", 1, "--first", "2")
     (line,) = (tmp_path / "losses.jsonl").read_text().splitlines()
     assert capsys.readouterr().out == line + "\n"
