@@ -25,6 +25,8 @@ COLLECTED_AT = (100_000, 50, 100)
 # A thread of torch's waits for its next work by looking for it all the time. Two in each of two
 # processes took a third of the CPU time where a test makes a reference.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+for _name in ONE_THREAD:  # now: another conftest.py may import torch; of what tests start, too
+    os.environ.setdefault(_name, "1")
 POPCORN_FD = 63  # the runner's pipe of a command: a file after this descriptor
 
 
@@ -50,8 +52,6 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     gc.set_threshold(*COLLECTED_AT)
-    for name in ONE_THREAD:
-        os.environ.setdefault(name, "1")  # of the programs that tests start, too
     if config.getoption("markexpr") != "cuda" and not os.environ.get(SEE_A_GPU):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

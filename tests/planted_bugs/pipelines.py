@@ -153,7 +153,6 @@ PLANTED = [
         "product",
         ("the scale factors of A are those of the K-step before", "A: weights", STEP),
         ("mma",),
-        slow=False,
     ),
     planted(
         "sfa_swapped",

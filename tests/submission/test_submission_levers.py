@@ -26,9 +26,17 @@ from submission import Config
 from tests.submission.submission_support import run, verify, waves_of
 
 SCHEDULES = (None, "early", "late", "random:1", "random:2")
+# Tiles of 128, 192 and 256 tokens, which other cases have, too, with another lever.
+AMONG_SWEEPS = {"wide pair", "192 tokens", "256 tokens", "K split"}
 
 
-@pytest.mark.parametrize("name", LEVER_CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in AMONG_SWEEPS else ())
+        for name in LEVER_CASES
+    ],
+)
 def test_lever(name):
     config, problem = LEVER_CASES[name]
     order = SCHEDULES[list(LEVER_CASES).index(name) % len(SCHEDULES)]

@@ -29,7 +29,7 @@ def grid(ctas=SM_COUNT, size=1, smem=WHOLE, tmem=0, before=1.0, work=5.0, trigge
     return dataclasses.replace(made, **changes)
 
 
-def each(grids: list, calls: int = 24) -> float:
+def each(grids: list, calls: int = 10) -> float:
     """Microseconds of a call, where many are in the queue: of the last half of them."""
     ended = overlap.Queue(grids * calls, B200.placement(), C, GHZ).run()[
         len(grids) - 1 :: len(grids)

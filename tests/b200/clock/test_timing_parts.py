@@ -96,6 +96,7 @@ def stream(threads: int) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_quarter_of_a_chip_takes_as_long_for_a_quarter_of_the_work():
     threads, ctas = 256, 6 * SM_COUNT
     data = torch.zeros(ctas * threads * 16, dtype=torch.uint8)

@@ -36,7 +36,7 @@ def kernel_us(pattern: str) -> float:
         ("lone halves", 5.01),
         pytest.param("sectors", 2.69, marks=pytest.mark.slow),
         pytest.param("rows", 2.20, marks=pytest.mark.slow),
-        ("lines", 2.15),
+        pytest.param("lines", 2.15, marks=pytest.mark.slow),
         ("red rows", 4.23),
         pytest.param("red lines", 4.37, marks=pytest.mark.slow),
     ],

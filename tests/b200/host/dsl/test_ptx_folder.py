@@ -50,6 +50,18 @@ for process in processes:
     process.join()
 print([process.exitcode for process in processes], os.listdir(tempfile.gettempdir()))
 """
+# `b200 run`, where the DSL has read that it shall keep the PTX: from CUTE_DSL_KEEP_PTX until 4.4,
+# from CUTE_DSL_KEEP since, when it is imported.
+KEEPING = """
+import runpy, sys
+from b200.host.dsl.engine import frontends
+
+_, folder, path = sys.argv
+for frontend in frontends():
+    frontend.envar.keep_ptx, frontend.envar.dump_dir = True, folder
+sys.argv = ["b200", "run", path]
+runpy.run_module("b200", run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -57,12 +69,12 @@ def run(tmp_path, fork_server):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
 
-    def call(script: str, anew: bool = False, **environment: str):
+    def call(script: str, *command: str):
         path = tmp_path / "script.py"
         path.write_text(COMPILES + script)
-        environment = {**os.environ, "TMPDIR": str(temporary), **environment}
-        command = "-m", "b200", "run", str(path)
-        done = fork_server.run(*command, cwd=ROOT, env=environment, anew=anew)
+        command = *(command or ("-m", "b200", "run")), str(path)
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        done = fork_server.run(*command, cwd=ROOT, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout, temporary
 
@@ -87,7 +99,6 @@ def test_what_killed_processes_left_goes_later(run, tmp_path):
 
 
 def test_a_program_that_keeps_its_ptx_gets_it(run, tmp_path):
-    asked = {"CUTE_DSL_KEEP_PTX": "1", "CUTE_DSL_KEEP": "ptx"}  # until 4.4, and since
-    run("child(7)", anew=True, **asked, CUTE_DSL_DUMP_DIR=str(tmp_path))
+    run("child(7)", "-c", KEEPING, str(tmp_path))
     texts = [path.read_text() for path in tmp_path.glob("*.ptx")]
     assert len(texts) == 1 and ".target sm_100a" in texts[0]
