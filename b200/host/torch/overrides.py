@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from b200.host.torch.device_arguments import DEVICE, on_gpu
+from b200.host.torch.modes import Mode
 from b200.host.torch.work import is_dense, storage_of
 
 NOT_CALLED = (
@@ -31,7 +31,7 @@ NOT_CALLED = (
 )
 
 
-class Overrides(TorchDispatchMode):
+class Overrides(Mode):
     """Calls the kernels of a program. mark: what makes a tensor one on the GPU; holds: whether one
     lies at an address.
     """

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from b200.host.captures import Capture
 from b200.host.torch.device_arguments import on_gpu
 from b200.host.torch.devices import allocations
+from b200.host.torch.modes import Mode
 from b200.host.torch.work import NOT_PERMITTED, is_dense, storage_of, watch
 
 _T = torch.Tensor
@@ -73,7 +73,7 @@ def whole(name: str, function: Callable) -> Callable:
     return call
 
 
-class Recording(TorchDispatchMode):
+class Recording(Mode):
     """Records the operations of its thread. capturing: whether the current queue is recorded.
     inside: whether an operation whose steps are not recorded is carried out.
     """
