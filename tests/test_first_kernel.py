@@ -95,7 +95,8 @@ def test_the_page_shows_both_kinds_and_both_mends():
     [pytest.param(name, marks=pytest.mark.slow if "steps/" in name else ()) for name in STEPS],
 )
 def test_each_step_is_right_in_another_order_and_on_all_codes(name, fork_server):
-    command = ["eval.py", "test", "gemm", "--case", "m: 256; n: 256; k: 2048; l: 1"]
+    """On more than one tile of rows, and on more k-tiles than any has stages, 8."""
+    command = ["eval.py", "test", "gemm", "--case", "m: 256; n: 128; k: 2304; l: 1"]
     command += ["--inputs", "full", "--schedule", "random:1", "--device", "emulator"]
     done = fork_server.run(*command, "--submission", f"docs/examples/{name}", limit=300)
     assert done.returncode == 0, done.stdout + done.stderr
