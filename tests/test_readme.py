@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.metadata
 import importlib.util
 import json
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
@@ -63,7 +60,7 @@ def program(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:start], words[start:]
 
 
-# Prints the --help of each program that stdin lists; one process, since imports take seconds.
+# Prints the --help of each program that stdin lists; one process, since they import the same.
 HELP = """
 import contextlib, io, json, runpy, sys
 texts = []
@@ -80,20 +77,16 @@ json.dump(texts, sys.stdout)
 """
 
 
-@functools.cache
-def usages() -> dict[tuple[str, ...], str]:
+@pytest.fixture(scope="module")
+def usages(fork_server, tmp_path_factory) -> dict[tuple[str, ...], str]:
     """Program -> its --help, of each that a command gives options to."""
     programs = {("eval.py",), ("eval.py", "qualify"), ("-m", "b200", "run")}
     for command in commands():
         called, options = asked(command)
         programs |= {called} if options else set()
-    done = subprocess.run(
-        [sys.executable, "-c", HELP],
-        cwd=ROOT,
-        input=json.dumps(list(programs)),
-        capture_output=True,
-        text=True,
-    )
+    asking = tmp_path_factory.mktemp("usages") / "programs.json"
+    asking.write_text(json.dumps(list(programs)))
+    done = fork_server.run("-c", HELP, files={0: asking})
     assert done.returncode == 0, done.stderr
     return dict(zip(programs, json.loads(done.stdout)))
 
@@ -139,14 +132,14 @@ def test_what_has_no_help_is_found():
     assert without_help(parser.format_help()) == ["nothing", "--silent SILENT"]
 
 
-def test_every_option_says_what_it_is_for():
-    found = {" ".join(called): without_help(text) for called, text in usages().items()}
+def test_every_option_says_what_it_is_for(usages):
+    found = {" ".join(called): without_help(text) for called, text in usages.items()}
     assert len(found) >= 20
     assert {called: silent for called, silent in found.items() if silent} == {}
 
 
 @pytest.mark.parametrize("command", commands())
-def test_command_exists(command):
+def test_command_exists(command, usages):
     called, options = asked(command)
     if called[1:2] == ("pip",):
         # find_spec("pip") would turn setuptools' distutils off in this process
@@ -154,11 +147,11 @@ def test_command_exists(command):
     elif called[0] == "-m":
         assert importlib.util.find_spec(called[1]) or called[1] in EXTRA, command
     elif called[0] in WRITTEN:
-        assert f"(default {called[0]})" in usages()[WRITTEN[called[0]]], command
+        assert f"(default {called[0]})" in usages[WRITTEN[called[0]]], command
     else:
         assert (ROOT / called[0]).is_file(), command
     for option in options:
-        assert re.search(rf"(?<![\w-]){option}(?![\w-])", usages()[called]), f"no {option}"
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", usages[called]), f"no {option}"
 
 
 def test_the_commands_of_the_first_screen_are_among_them():
@@ -173,12 +166,12 @@ def test_two_commands_do_all_the_set_up():
     assert sum(line.startswith("python -m pip install") for line in lines) == 2
 
 
-def test_options_of_the_readme_are_all_there():
+def test_options_of_the_readme_are_all_there(usages):
     """Every --option that README and the page of commands name is one of eval.py, of a command of
     its own, or of `b200`."""
     pages = "".join(path.read_text() for path in (ROOT / "README.md", COMMAND_PAGE))
     text = re.sub(r"python -m lab[^`\n]*", "", pages)
-    ours = [t for called, t in usages().items() if "eval.py" in called or "b200" in called]
+    ours = [t for called, t in usages.items() if "eval.py" in called or "b200" in called]
     known = "".join(ours)
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))):
         assert re.search(rf"{option}(?![\w-])", known), option

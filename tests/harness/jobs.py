@@ -10,9 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from harness.evaluator import devices
+from harness.evaluator import devices, pool
 from harness.evaluator.case.job import Job
-from harness.evaluator.pool import Pool
 
 SHAPE = {"m": 8, "n": 40, "k": 64, "l": 1, "seed": 1}
 BEGIN = """\
@@ -57,8 +56,9 @@ def main() -> None:
         path = folder / f"{name}.py"
         path.write_text(text)
         jobs.append(job(path, timeout))
+    pool.GRACE = 2.0  # some do not end by themselves
     devices.start_emulator()
-    outcomes = Pool("fork", workers=3).run(jobs)
+    outcomes = pool.Pool("fork", workers=3).run(jobs)
     json.dump([dataclasses.asdict(outcome) for outcome in outcomes], sys.stdout)
 
 

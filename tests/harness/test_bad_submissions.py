@@ -4,17 +4,13 @@ nothing is left behind: no process, no file.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
 from tests.b200.test_run import RACE
 
 TIMEOUT = 3.0  # seconds a case
@@ -95,7 +91,7 @@ CALLS = [
      "no result after 1.5 s; it was at loop_in_c.py:"),
     ("swallows", "while True:\n    try: time.sleep(1)\n    except BaseException: pass", "timeout",
      "no result after 1.5 s; it was at swallows.py:"),
-    ("prints", "while True: print('x' * 999)", "timeout", "no result after 1.5 s"),
+    ("prints", "while True: print('x' * 99999); time.sleep(0.001)", "timeout", "no result after 1.5 s"),
     ("prints_in_c", "while True: os.write(2, b'y' * 65536)", "timeout", "no result after 1.5 s"),
     ("kernel_loop", LOOP + "launch(LOOP)", "timeout",
      "no result after 1.5 s; it was at the kernel's kernel.py:7"),
@@ -131,7 +127,7 @@ FILES = [
     ("import_error", "import nosuchmodule", "error", "No module named 'nosuchmodule'"),
     ("import_raises", "1 / 0", "error", "ZeroDivisionError: division by zero (import_raises.py:1"),
     ("import_exits", "import sys; sys.exit(0)", "error", "SystemExit: 0"),
-    ("import_hangs", "while True: pass", "timeout", "it was at import_hangs.py:1 in <module>"),
+    ("import_hangs", "while True: __import__('time').sleep(0.01)", "timeout", "it was at import_hangs.py:1 in <module>"),
     ("import_pip", "import os; os.system('pip install x')", "error", "`pip install x` (import_pip"),
     ("zero_bytes", "x = 1\0", "error", "zero_bytes.py cannot be imported"),
     ("wrong_arguments", "def custom_kernel(): pass", "error", "takes 0 positional arguments"),
@@ -139,14 +135,12 @@ FILES = [
 EXPECTED = [(name, status, words) for name, _, status, words in CALLS + FILES]
 
 
-def children_of(marker: str) -> list[str]:
-    """Processes whose environment holds `marker`."""
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of the processes that work in this folder."""
     found = []
     for process in Path("/proc").iterdir():
         try:
-            if process.name.isdigit() and marker in (process / "environ").read_text(
-                errors="replace"
-            ):
+            if process.name.isdigit() and (process / "cwd").readlink() == folder:
                 found.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             pass
@@ -154,7 +148,7 @@ def children_of(marker: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, fork_server):
     """The outcome of each submission, by name; and that nothing is left."""
     folder, scratch = tmp_path_factory.mktemp("submissions"), tmp_path_factory.mktemp("scratch")
     submissions = [
@@ -162,25 +156,23 @@ def outcomes(tmp_path_factory):
         for rows, whole in ((CALLS, False), (FILES, True))
         for name, body, status, _ in rows
     ]
-    marker = f"{folder}-{os.getpid()}"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.harness.jobs"],
-        input=json.dumps({"folder": str(folder), "submissions": submissions}),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(scratch), "HARNESS_TEST": marker},
-        timeout=240,
+    asked = folder / "specification.json"
+    asked.write_text(json.dumps({"folder": str(folder), "submissions": submissions}))
+    done = fork_server.run(
+        *("-m", "tests.harness.jobs"),
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        files={0: asked},
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
+    assert processes_in(Path.cwd())  # this one, at least
     assert len(found) == len(EXPECTED)
     time.sleep(0.2)
     return {
         **dict(zip((name for name, _, _ in EXPECTED), found)),
-        # The DSL makes a cache in a folder named after the user when it is imported.
-        "files left": [path for path in scratch.iterdir() if path.name != getpass.getuser()],
-        "processes left": children_of(marker),
+        "files left": list(scratch.iterdir()),
+        "processes left": processes_in(folder),
         "said": done.stderr,
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,9 @@ def losses(monkeypatch, file, count, *more):
 
 
 def test_a_file_is_judged_by_the_pick_of_today(monkeypatch, tmp_path, capsys):
+    """In a thread: a process imports for two seconds, and the test of the sweeps has one."""
+    inside = lambda jobs, context: ThreadPoolExecutor(jobs)  # noqa: E731
+    monkeypatch.setattr(tuning.concurrent.futures, "ProcessPoolExecutor", inside)
     (name, problem), *_ = random_shapes(2).items()
     other = another(problem)
     times = {other: 3.0, tuning.told(submission.pick(problem)): 3.3}
@@ -140,10 +145,12 @@ def test_a_shape_is_added_to_the_file(monkeypatch, tmp_path, capsys):
     assert record["loss"] == record["us"] / record["best_us"] - 1 >= 0
 
 
-def test_the_best_is_among_the_candidates():
+def test_the_best_is_among_the_candidates(monkeypatch):
     """Those that a survey tries, of the shapes in docs/results/losses.jsonl: within 1 % of the best
     modelled time on 95 % of them. A candidate that was never modelled counts for nothing.
     """
+    once = functools.cache(submission.legal_configs)  # the pick asks for them, and the candidates
+    monkeypatch.setattr(submission, "legal_configs", once)
     records = [json.loads(line) for line in LOSSES.read_text().splitlines()]
     close = 0
     for record in records:

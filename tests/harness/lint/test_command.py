@@ -95,25 +95,13 @@ def test_the_last_step_names_the_board_only_where_it_is_one(forbidden):
         assert "180 s each" in out.getvalue()
 
 
-def test_leaderboard_ends_with_lint_and_its_status(tmp_path):
+def test_leaderboard_ends_with_lint_and_its_status(run_eval, tmp_path):
     """A right kernel with the forbidden word passes its case, and is refused."""
     path = tmp_path / "mine.py"
     path.write_text((ROOT / "docs/examples/gemm_mended.py").read_text() + "# no stream\n")
-    case = ["--case", "m: 128; n: 128; k: 256; l: 1", "--submission", str(path)]
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "eval.py"),
-            "leaderboard",
-            "gemm",
-            *case,
-            "--device",
-            "emulator",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 112 and "1 of 1 passed" in done.stdout
+    case = ("--case", "m: 128; n: 128; k: 256; l: 1", "--submission", str(path))
+    done = run_eval("leaderboard", "gemm", *case, "--device", "emulator")
+    assert done.status == 112 and "1 of 1 passed" in done.stdout
     assert "mine.py: refused, for 1 reason" in done.stdout
 
 
