@@ -79,6 +79,20 @@ def test_through_which_packages_a_test_goes(test, packages):
     assert dsl.by_version(ROOT / "tests" / name, function) == packages
 
 
+def test_ci_compares_the_versions_of_these_packages():
+    """By `comm`, which needs lines in order."""
+    command = [sys.executable, ".ci/versions.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == sorted(dsl.PACKAGES)
+
+
+def test_no_sweep_is_in_a_file_that_ci_does_not_find():
+    """It looks for the files of tests that have the mark in them."""
+    assert "grep -rl --include='test_*.py' 'mark\\.slow' tests" in (ROOT / ".ci/run").read_text()
+    others = {*(ROOT / "tests").rglob("*.py")} - {*(ROOT / "tests").rglob("test_*.py")}
+    assert others and not [path for path in others if ".mark.slow" in path.read_text()]
+
+
 def test_ci_is_told_the_files_and_names_those_of_torchs_headers():
     """With other versions it gives pytest files, and no marker finds a test in any other."""
     command = [sys.executable, "-m", "tests.dsl"]
