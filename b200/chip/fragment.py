@@ -73,7 +73,7 @@ class WarpState:
     ):
         self.cta, self.index, self.special = cta, index, special
         self.live = (1 << lanes) - 1
-        self.registers = registers.copy()  # arrays are replaced, never written to
+        self.register_file = registers.copy()  # arrays are replaced, never written to
         self.fragments: list[Fragment] = []
         self.gathering: list[Gathering] = []  # of parts that wait for the rest
         self.meetings: dict[tuple[object, int], Meeting] = {}  # that are to be carried out
@@ -123,7 +123,7 @@ class Fragment:
     __slots__ = tuple(
         """
         state machine cta index special params symbols rank_bits mask pc reconv join spin token
-        registers meeting waits_for queued time
+        register_file meeting waits_for queued time
         """.split()
     )
 
@@ -132,7 +132,7 @@ class Fragment:
         self.cta, self.index, self.special = state.cta, state.index, state.special
         self.params, self.symbols = machine.params, machine.symbols
         self.rank_bits = state.cta.rank << RANK_SHIFT
-        self.registers = state.registers
+        self.register_file = state.register_file
         self.reconv, self.join = EXIT, None
         self.spin: Spin = None  # see QUIET
         self.token: Any = None
@@ -169,7 +169,7 @@ class Fragment:
         else:
             sibling = type(self)(self.machine, self.state, others, after)
             sibling.join, sibling.reconv, sibling.time = join, self.reconv, self.time
-            sibling.registers = self.registers
+            sibling.register_file = self.register_file
             sibling.start(after)
         return target
 
@@ -278,7 +278,7 @@ class Fragment:
     def _send_on(self, join: Join, lanes: int) -> None:
         """Lanes that stand at a join go on, with registers of their own, and meet nobody later."""
         rest = type(self)(self.machine, self.state, lanes, join.pc)
-        rest.registers, rest.time = self.registers.copy(), join.time
+        rest.register_file, rest.time = self.register_file.copy(), join.time
         join.arrived &= ~lanes
         above: Join | None = join
         while above is not None:
@@ -289,7 +289,7 @@ class Fragment:
     @property
     def is_apart(self) -> bool:
         """Whether lanes of the warp have gone on from where they were to meet others."""
-        return any(f.registers is not self.registers for f in self.state.fragments)
+        return any(f.register_file is not self.register_file for f in self.state.fragments)
 
     def _reconsider(self) -> None:
         """Lanes have passed or exited: parts that wait for them look again."""
@@ -343,7 +343,7 @@ class Fragment:
         while join is not None:
             if join.waiting and join.waiting == join.arrived:
                 rest = type(self)(self.machine, self.state, join.waiting, join.pc)
-                rest.registers = self.registers
+                rest.register_file = self.register_file
                 rest.join, rest.reconv = join.parent, join.parent_pc
                 rest.time = max(join.time, self.time)
                 join.waiting = 0  # taken over

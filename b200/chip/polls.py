@@ -133,7 +133,7 @@ def one_round(
         machine.hits[pc] += 1
         sys.setprofile(profile)
         try:
-            after = blocks[pc](warp, warp.registers)
+            after = blocks[pc](warp, warp.register_file)
         except Blocked:  # it waits for lanes of its own warp
             if not follow:
                 raise

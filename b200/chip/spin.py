@@ -102,7 +102,7 @@ class Spinning:
 
     def look(self, warp: Fragment) -> int | None:
         """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
-        order, R, pc, before = self.machine.order, warp.registers, warp.pc, warp.spin
+        order, R, pc, before = self.machine.order, warp.register_file, warp.pc, warp.spin
         for _ in range(LOOK):
             key = warp.state, warp.mask
             loop = self.loops.get(key)

@@ -312,7 +312,7 @@ class Timed(InOrder):
     # --- a turn -----------------------------------------------------------------------------------
     def run_blocks(self, warp: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run blocks of a fragment until another fragment or an event is earlier."""
-        machine, R, heap = self.machine, warp.registers, self.heap
+        machine, R, heap = self.machine, warp.register_file, self.heap
         blocks, hits = machine.code.blocks, machine.hits
         seen = self.record.blocks[warp.index]
         pc = warp.pc
