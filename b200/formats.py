@@ -11,6 +11,7 @@ bf16, tf32, f32. A tf32 value is held in 32 bits, like fp32, whose low 13 bits d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,7 +43,7 @@ class Format:
     pad: int = 0
 
     @property
-    def dtype(self) -> type:
+    def dtype(self) -> type[np.uint8 | np.uint16 | np.uint32]:
         return np.uint8 if self.width <= 8 else np.uint16 if self.width <= 16 else np.uint32
 
     @property
@@ -102,7 +103,7 @@ def decode(bits: np.ndarray, fmt: str) -> np.ndarray:
         return word.view(np.float32).astype(np.float64)
 
 
-_ROUND = {
+_ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "rn": np.rint,
     "rz": np.trunc,
     "rp": np.ceil,

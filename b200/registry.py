@@ -37,9 +37,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from b200.effects import Effect, Jumps, Traps
 from b200.errors import Unsupported
@@ -48,8 +49,14 @@ from b200.isa import grammar
 FULL = 0xFFFFFFFF
 DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 # Operations of integers that commute, as instructions name them.
-UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum}
-UFUNCS |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+UFUNCS = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 Run = Callable[..., Any]  # what a factory of style lane or warp makes
 States = Effect | Callable[[Any], Effect]  # an effect, or what tells the effect of an instruction
@@ -86,8 +93,8 @@ class Pure:
 
     ins: tuple[str, ...]
     outs: tuple[str, ...]
-    vector: Callable | None
-    scalar: Callable | None = None
+    vector: Callable[..., Any] | None
+    scalar: Callable[..., Any] | None = None
     expr: str | None = None
     vexpr: str | None = None
     narrows: Narrowing | None = None
@@ -97,7 +104,7 @@ class Pure:
 class Entry:
     style: str
     prefix: tuple[str, ...]
-    factory: Callable
+    factory: Callable[..., Any]  # (ins) -> Pure, or a Run
     states: States
     out: int = 1
     may_block: bool = False
@@ -183,7 +190,7 @@ class Blocked(Exception):
     is executed again at once.
     """
 
-    def __init__(self, waitable):
+    def __init__(self, waitable: Waitable | None):
         self.waitable = waitable
 
 
@@ -191,6 +198,8 @@ class Blocked(Exception):
 # An instruction with an effect sets it to None; a failed wait leaves its own mark
 # (sync/mbarrier_instructions.py): for each wait that has failed since, how often, and its barriers.
 QUIET = (None, 0)
+FailedWaits: TypeAlias = "dict[tuple[object, ...], tuple[int, tuple[Waitable, ...]]]"
+Spin: TypeAlias = "tuple[None, int] | FailedWaits | None"
 
 
 class Clock:
@@ -199,6 +208,12 @@ class Clock:
     """
 
     now = 0.0
+
+
+class Wakes(Protocol):
+    """A fragment of a warp that waits."""
+
+    def wake(self) -> None: ...
 
 
 class Waitable:
@@ -211,7 +226,7 @@ class Waitable:
     __slots__ = ("waiters", "signal", "time")
 
     def __init__(self):
-        self.waiters: list = []
+        self.waiters: list[Wakes] = []
         self.signal = self.time = 0.0
 
     def describe(self) -> str:
@@ -236,13 +251,17 @@ class Waitable:
 LaneValues: TypeAlias = int | np.ndarray
 
 
-def lanes(x: LaneValues, dtype) -> np.ndarray:
+def lanes(x: LaneValues, dtype: DTypeLike) -> np.ndarray:
     """An argument as an array of 32 elements of `dtype`, an unsigned type. A negative immediate is
     its two's complement.
     """
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype else x.astype(dtype)
     return np.full(32, x & (1 << 8 * np.dtype(dtype).itemsize) - 1, dtype)
+
+
+def no_effect(warp: object, mask: int, *operands: Any) -> None:
+    """The run function of an instruction that has nothing to do here."""
 
 
 @lru_cache(maxsize=4096)

@@ -32,7 +32,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,14 +162,14 @@ def _last_words(gpu: Gpu, launched: bool, status: int, idle: str) -> Iterator[st
 
 
 @contextlib.contextmanager
-def telling_where(gpu: Gpu, silent: float = SILENT) -> Iterator[None]:
+def telling_where(gpu: Gpu, silent: float = SILENT) -> Generator[None]:
     """Say on stderr where a launch is that takes longer than `silent` seconds, and again after
     twice as long: a loop that never ends and has effects is no deadlock, and cannot be told from a
     long one.
     """
     over = threading.Event()
 
-    def watch():
+    def watch() -> None:
         seen, since, next_time = None, time.monotonic(), silent
         while not over.wait(silent / 4):
             now = id(getattr(getattr(gpu, "machine", None), "hits", None)), len(gpu.launches)

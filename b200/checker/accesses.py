@@ -51,9 +51,9 @@ class Record:
     epoch: int = 0
     turn: int = 0
     lanes: int = 0
-    places: dict[bytes, np.ndarray] = field(default_factory=dict)
-    readers: list[Record] = field(default_factory=list)
-    followers: list[Record] = field(default_factory=list)
+    places: dict[bytes, np.ndarray] = field(default_factory=dict[bytes, np.ndarray])
+    readers: list[Record] = field(default_factory=lambda: [])
+    followers: list[Record] = field(default_factory=lambda: [])
     sum: Any = None
     behind: int = 0
     empty: bool = False  # it read what nothing had written
@@ -125,9 +125,9 @@ class Barrier:
     uses: dict = field(default_factory=dict)
     answers: dict = field(default_factory=dict)
     looks: dict = field(default_factory=dict)
-    waited: set[int] = field(default_factory=set)
-    unheld: list[tuple] = field(default_factory=list)
-    states: dict[tuple, tuple] = field(default_factory=dict)
+    waited: set[int] = field(default_factory=set[int])
+    unheld: list[tuple] = field(default_factory=list[tuple])
+    states: dict[tuple, tuple] = field(default_factory=dict[tuple, tuple])
     expects: dict = field(default_factory=dict)  # instruction -> bytes it announced last
     copies: dict = field(default_factory=dict)  # instruction -> bytes it signalled last
     events: deque = field(default_factory=lambda: deque(maxlen=EVENTS))
@@ -220,7 +220,7 @@ class BarrierGeneration:
     """A generation of a CTA barrier, or a phase of the cluster's. `clock` joins those that came."""
 
     # (warp, its epoch, instruction, threads counted)
-    arrivals: list[tuple] = field(default_factory=list)
+    arrivals: list[tuple] = field(default_factory=list[tuple])
     clock: np.ndarray = field(default_factory=lambda: np.zeros((SHARED_ROWS, 32), np.int32))
     last: np.ndarray | None = None
 

@@ -147,21 +147,21 @@ class Agent:
         self.clock[ORDER, component] = max(self.clock[ORDER, component], step)
         self._changed()
 
-    def _widen(self, component: int):
+    def _widen(self, component: int) -> None:
         if component >= self.clock.shape[1]:
             wide = np.zeros((ROWS, component + 64), np.int32)
             wide[:, : self.clock.shape[1]] = self.clock
             self.clock = wide
 
-    def _changed(self):
+    def _changed(self) -> None:
         if self.snapshot is not None:
             self._next_epoch()
 
-    def _next_epoch(self):
+    def _next_epoch(self) -> None:
         self.epoch += 1
         self.snapshot = None
 
-    def _settle(self):
+    def _settle(self) -> None:
         """Nothing that a lane has done is left that a release does not hand over."""
         self.touched, self.base = 0, self.epoch
 
@@ -361,7 +361,7 @@ class Agent:
     def fence_async_global(self) -> None:
         self._raise(GLOBAL, HB)
 
-    def _raise(self, row: int, to: int):
+    def _raise(self, row: int, to: int) -> None:
         self.clock[(HB, ORDER), self.component] = self.epoch
         np.maximum(self.clock[row], self.clock[to], out=self.clock[row])
         self._next_epoch()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from b200.checker import words
 from b200.checker.abreast.follow import FollowAbreast, next_clusters
@@ -170,7 +171,7 @@ class Checker(Watcher):
         if observer.dependence is None:
             observer.forget()
 
-    def _reached(self, where: str, code: Translated, *arguments) -> str | None:
+    def _reached(self, where: str, code: Translated, *arguments: Any) -> str | None:
         """A result that depends on what nobody has written there (a key of NAMES; "": global
         memory), in words, "" if none does; None if that cannot be found out.
         """
@@ -179,14 +180,14 @@ class Checker(Watcher):
             return None
         return self.observer.unwritten.reaches(partial(again, where=where), shared=bool(where))
 
-    def _reached_or_unknown(self, where: str, *again) -> str | None:
+    def _reached_or_unknown(self, where: str, *again: Any) -> str | None:
         """The same; and the launch is not judged whole if that cannot be found out."""
         reached = self._reached(where, *again)
         if reached is None:
             self.observer.not_judged.append(UNKNOWN.format(NAMES[where]))
         return reached
 
-    def _judge_reads(self, *again):
+    def _judge_reads(self, *again: Any) -> None:
         """Judge reads of what has no value of the program's: shared and tensor memory that nobody
         has written, columns that are deallocated, bytes behind a tensor, values of lanes that have
         exited. A kernel may mask or drop what it reads there; if a result depends on it, the read
@@ -206,7 +207,7 @@ class Checker(Watcher):
                 if present[i] == where:
                     findings[i] = _judged(found, reached)
 
-    def _again(self, code: Translated, *arguments) -> Callable[..., object] | None:
+    def _again(self, code: Translated, *arguments: Any) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
         each byte of some memory (a key of NAMES) set to the function's argument. None if that is
         impossible, because what the launch before has written is missing.
@@ -319,7 +320,7 @@ class Checker(Watcher):
         self._start_again()
         return True
 
-    def _start_again(self):
+    def _start_again(self) -> None:
         """Start the cluster that follows again, checked. Nothing of its first run is left."""
         machine = self.machine
         following, follower = self.observer.following, self._follower

@@ -41,9 +41,9 @@ class Reach:
     """
 
     op: Op
-    branches: set[int] = field(default_factory=set)
-    inside: set[int] = field(default_factory=set)
-    looks: set[int] = field(default_factory=set)
+    branches: set[int] = field(default_factory=set[int])
+    inside: set[int] = field(default_factory=set[int])
+    looks: set[int] = field(default_factory=set[int])
 
 
 class Dependents:

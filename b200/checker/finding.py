@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 LIMIT = 100  # findings kept of one launch
 SHOWN = 6  # findings printed, unless all are asked for
@@ -102,7 +103,7 @@ class Findings(list):
         self.sort(key=lambda finding: SEVERITIES.index(finding.severity))
         self.keys = dict.fromkeys(self.keys, LIMIT)
 
-    def new(self, *key) -> bool:
+    def new(self, *key: Any) -> bool:
         """Whether to report a finding with this key: the first one, and not beyond LIMIT."""
         if key in self.keys:
             return False

@@ -154,8 +154,8 @@ class Traces:
     seen: Seen = field(default_factory=Seen)
     in_place: bool = False
     apart: bool = False
-    met: set[tuple] = field(default_factory=set)
-    remarks: dict[TrailNode, list[Remark]] = field(default_factory=dict)
+    met: set[tuple] = field(default_factory=set[tuple])
+    remarks: dict[TrailNode, list[Remark]] = field(default_factory=dict[TrailNode, list[Remark]])
 
 
 class Following:

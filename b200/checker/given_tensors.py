@@ -76,7 +76,9 @@ class Given:
         elif last > high:
             self._tell(agent, region, ins, does, "behind", f"{last - high} bytes after its end")
 
-    def _tell(self, agent: Agent, region: Region, ins: Instr, does: str, where: str, far: str):
+    def _tell(
+        self, agent: Agent, region: Region, ins: Instr, does: str, where: str, far: str
+    ) -> None:
         self.observer.found(
             "global",
             f"{mnemonic(ins)} {does} {where} the tensor that it was given, inside its allocation",

@@ -6,7 +6,7 @@ the checker never executes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,17 +47,17 @@ class CheckedWriter(Writer):
     def _stays(self, op: Op) -> bool:
         return id(op.ins) in self.first_reads or super()._stays(op)
 
-    def _kind(self, op: Op):
+    def _kind(self, op: Op) -> Hashable | None:
         return None if id(op.ins) in self.first_reads else super()._kind(op)
 
-    def _vector(self, group: list, args: list, mask: str):
+    def _vector(self, group: list[Op], args: list[str], mask: str) -> str:
         made = group[0].made
         if made.narrows is None:
             return super()._vector(group, args, mask)
         function = self._constant(watched([op.ins for op in group], made))
-        return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
+        return f"{function}(w, {mask}, {', '.join(args)})"
 
-    def _op(self, op: Op):
+    def _op(self, op: Op) -> None:
         if (loads := self.first_reads.get(id(op.ins))) is not None:
             told = self._constant(tensor_accesses.registers_read)
             which = self._constant(loads)
@@ -91,7 +91,7 @@ def _stepping(ins: Instr, run: Run, make: Callable):
         return named(ins, observed)
     every = look is every_operand
 
-    def step(warp: CheckedFragment, who: int, *args):
+    def step(warp: CheckedFragment, who: int, *args: Any):
         observer = warp.observer
         observer.ins, trail = ins, observer.trail
         if trail is not None:
@@ -137,7 +137,7 @@ def _has_steps(ins: Instr) -> bool:
     return unseen or look_of(make, ins) is not None
 
 
-def _noted(ins: Instr, run: Run, one: bool, warp: CheckedFragment, who: int, *args) -> Any:
+def _noted(ins: Instr, run: Run, one: bool, warp: CheckedFragment, who: int, *args: Any) -> Any:
     """Execute an instruction that issues an asynchronous operation. `issue` sees what the operation
     does; here the observer is told which instruction issues it, and which lane, if it is one.
     """

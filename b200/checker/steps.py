@@ -155,7 +155,7 @@ def all_operands(ins: Instr) -> Looking:
 def named(ins: Instr, run: Run) -> Run:
     """A run function, with the observer told which instruction is executed."""
 
-    def told(warp: CheckedFragment, who: int, *args):
+    def told(warp: CheckedFragment, who: int, *args: Any):
         warp.observer.ins = ins
         return run(warp, who, *args)
 
@@ -206,7 +206,7 @@ def _tma_load(trail: Trail, warp: CheckedFragment, load: ops.TmaLoad) -> Look:
     )
 
 
-def _told_of_box(observer: Observer, agent: Agent, access: TensorBoxes, ins: Instr):
+def _told_of_box(observer: Observer, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
     observer.coverage.loaded(agent, access, ins)
     observer.unwritten.box(agent, access, ins)
 

@@ -44,7 +44,7 @@ class WarpStream:
     issued: int = 0
     lanes: int = 0
     multiplied: int = 0
-    marks: list[int] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list[int])
     waits: deque[tuple[int, int, Instr, int]] = field(default_factory=lambda: deque(maxlen=16))
     told: deque[Told] = field(default_factory=lambda: deque(maxlen=16))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.agent import Agent
@@ -23,7 +24,7 @@ def line(ins) -> str:
     return str(ins.loc)
 
 
-def calls(*instructions) -> list[str]:
+def calls(*instructions: Any) -> list[str]:
     """For each instruction that is inside a helper function, a line that says who called it."""
     found = dict.fromkeys(
         f"{line(ins)} is {called}"

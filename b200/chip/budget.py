@@ -37,8 +37,8 @@ class Budget:
     ctas_per_sm: int = 1  # .minnctapersm
     tensor_columns: int = 0
     mbarriers: int = 0
-    named: set[int] = field(default_factory=set)
-    reallocations: list[str] = field(default_factory=list)
+    named: set[int] = field(default_factory=set[int])
+    reallocations: list[str] = field(default_factory=list[str])
     registers: int | None = None
 
     @classmethod

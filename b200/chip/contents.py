@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,9 @@ class Contents:
     """
 
     def __init__(self, regions: Iterable[Region]):
-        self._saved = []
+        self._saved: list[tuple[Any, np.ndarray, np.ndarray]] = []
         for region in regions:
-            owner = region.owner() if region.owner is not None else region
+            owner: Any = region.owner() if region.owner is not None else region
             if owner is not None:
                 self._saved.append((owner, region.u8, region.u8.copy()))
 

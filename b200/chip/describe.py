@@ -31,10 +31,10 @@ def count(code: Translated, hits: list[int]) -> dict[str, int]:
 
 
 # The most words of a mnemonic, where it is not one.
-_WORDS: dict[str, int] = dict.fromkeys(
-    ("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom"), 2
-)
-_WORDS |= dict.fromkeys(("cp", "mbarrier", "barrier", "bar", "fence"), 4)
+_WORDS: dict[str, int] = {
+    **dict.fromkeys(("st", "ld", "tcgen05", "elect", "shfl", "vote", "red", "atom"), 2),
+    **dict.fromkeys(("cp", "mbarrier", "barrier", "bar", "fence"), 4),
+}
 
 
 def mnemonic(ins: Instr) -> str:
@@ -99,12 +99,12 @@ def at_work(machine: Machine) -> list[str]:
     """The places of those warps of the running launch that wait for nothing: one line for each
     place, the place with most warps first; empty if there are no such warps.
     """
-    places: dict[str, list] = {}
+    places: dict[str, list[Fragment]] = {}
     for warp in machine.fragments():
         if warp.state.live and warp.waits_for is None:
             ins = machine.code.structure[warp.pc].ops[0].ins
             places.setdefault(place(ins), []).append(warp)
-    lines = []
+    lines: list[str] = []
     for where, fragments in sorted(places.items(), key=lambda item: -len(item[1])):
         others = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
         lines.append(f"{where} ({who(fragments[0])}{others})")
@@ -123,7 +123,7 @@ def fault(machine: Machine, launch: Launch, fragment: Fragment, error: BaseExcep
     )
 
 
-def internal(machine: Machine, launch: Launch, fragment, error: BaseException) -> str:
+def internal(machine: Machine, launch: Launch, fragment: Fragment, error: BaseException) -> str:
     """The report of a failure of the emulator itself: it says where, so that it can be mended."""
     trace = "".join(traceback.format_exception(error)[-3:])
     return (
@@ -153,7 +153,7 @@ def deadlock(machine: Machine, launch: Launch) -> str:
     """The report of a deadlock: the likely causes; then an entry for each different wait, with the
     fragments in it; then the latest events at the barriers.
     """
-    groups: dict[tuple, list] = {}
+    groups: dict[tuple[str, str, str], list[Fragment]] = {}
     for warp in machine.fragments():
         ins, waits_for = instruction(machine, warp), warp.waits_for
         text = waits_for.describe() if waits_for is not None else "lanes of its own warp"

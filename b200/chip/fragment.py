@@ -21,9 +21,10 @@ from b200.chip.state import CTA, Cluster
 from b200.errors import Fault
 from b200.hardware import RANK_SHIFT
 from b200.program.analysis import EXIT
-from b200.program.meeting import MeetingPlace
+from b200.program.meeting import Arguments, MeetingPlace
 from b200.program.module import Instr
-from b200.registry import Blocked, Clock, Run, Waitable
+from b200.program.translated import Registers
+from b200.registry import Blocked, Clock, Run, Spin, Waitable
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
@@ -67,13 +68,15 @@ class WarpState:
     takes the warp's next copy, when the warp's latest lanes exited.
     """
 
-    def __init__(self, cta: CTA, index: int, lanes: int, registers: list, special: dict):
+    def __init__(
+        self, cta: CTA, index: int, lanes: int, registers: Registers, special: dict[str, Any]
+    ):
         self.cta, self.index, self.special = cta, index, special
         self.live = (1 << lanes) - 1
-        self.R = registers.copy()  # arrays are replaced, never written to
+        self.register_file = registers.copy()  # arrays are replaced, never written to
         self.fragments: list[Fragment] = []
         self.gathering: list[Gathering] = []  # of parts that wait for the rest
-        self.meetings: dict[tuple, Meeting] = {}  # that are to be carried out
+        self.meetings: dict[tuple[object, int], Meeting] = {}  # that are to be carried out
         self.exits: list[tuple[int, Instr]] = []  # lanes that are gone, and where they left
         self.cluster_arrived = 0  # lanes between barrier.cluster.arrive and .wait
         self.cluster_phase = 0
@@ -120,7 +123,7 @@ class Fragment:
     __slots__ = tuple(
         """
         state machine cta index special params symbols rank_bits mask pc reconv join spin token
-        R meeting waits_for queued time
+        register_file meeting waits_for queued time
         """.split()
     )
 
@@ -129,9 +132,9 @@ class Fragment:
         self.cta, self.index, self.special = state.cta, state.index, state.special
         self.params, self.symbols = machine.params, machine.symbols
         self.rank_bits = state.cta.rank << RANK_SHIFT
-        self.R = state.R
+        self.register_file = state.register_file
         self.reconv, self.join = EXIT, None
-        self.spin: tuple | dict | None = None  # see QUIET
+        self.spin: Spin = None  # see QUIET
         self.token: Any = None
         self.meeting: Meeting | None = None
         self.waits_for: Waitable | None = None
@@ -166,7 +169,7 @@ class Fragment:
         else:
             sibling = type(self)(self.machine, self.state, others, after)
             sibling.join, sibling.reconv, sibling.time = join, self.reconv, self.time
-            sibling.R = self.R
+            sibling.register_file = self.register_file
             sibling.start(after)
         return target
 
@@ -203,7 +206,7 @@ class Fragment:
         raise Blocked(state.gathering[-1])
 
     # --- instructions with .sync ------------------------------------------------------------------
-    def meet(self, place: MeetingPlace, mask: int, args: tuple, run: Run) -> Any:
+    def meet(self, place: MeetingPlace, mask: int, args: Arguments, run: Run) -> Any:
         """Execute an instruction together with the other lanes that it names. Raises Blocked while
         some of them are missing. Returns its results, those of other lanes included.
         """
@@ -229,7 +232,7 @@ class Fragment:
         self.meeting = None
         return meeting.result
 
-    def _come(self, place: MeetingPlace, members: int, args: tuple) -> Meeting:
+    def _come(self, place: MeetingPlace, members: int, args: Arguments) -> Meeting:
         """Join the others that wait at such an instruction."""
         meetings, key = self.state.meetings, (place.key, members)
         meeting = meetings.get(key)
@@ -272,10 +275,10 @@ class Fragment:
                 found |= here
         return found
 
-    def _send_on(self, join: Join, lanes: int):
+    def _send_on(self, join: Join, lanes: int) -> None:
         """Lanes that stand at a join go on, with registers of their own, and meet nobody later."""
         rest = type(self)(self.machine, self.state, lanes, join.pc)
-        rest.R, rest.time = self.R.copy(), join.time
+        rest.register_file, rest.time = self.register_file.copy(), join.time
         join.arrived &= ~lanes
         above: Join | None = join
         while above is not None:
@@ -286,9 +289,9 @@ class Fragment:
     @property
     def is_apart(self) -> bool:
         """Whether lanes of the warp have gone on from where they were to meet others."""
-        return any(f.R is not self.R for f in self.state.fragments)
+        return any(f.register_file is not self.register_file for f in self.state.fragments)
 
-    def _reconsider(self):
+    def _reconsider(self) -> None:
         """Lanes have passed or exited: parts that wait for them look again."""
         gathering, self.state.gathering = self.state.gathering, []
         for place in (*gathering, *self.state.meetings.values()):
@@ -330,7 +333,7 @@ class Fragment:
                 return join
         raise AssertionError("a fragment meets others at a join")
 
-    def _leave(self, lanes: int):
+    def _leave(self, lanes: int) -> None:
         """Lanes have exited: nobody waits for them any more."""
         join = self.join
         left = self.machine.code.structure[self.pc if join is None else join.at]
@@ -340,7 +343,7 @@ class Fragment:
         while join is not None:
             if join.waiting and join.waiting == join.arrived:
                 rest = type(self)(self.machine, self.state, join.waiting, join.pc)
-                rest.R = self.R
+                rest.register_file = self.register_file
                 rest.join, rest.reconv = join.parent, join.parent_pc
                 rest.time = max(join.time, self.time)
                 join.waiting = 0  # taken over

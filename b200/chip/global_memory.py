@@ -6,6 +6,7 @@ import bisect
 import ctypes
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Region:
         name: str,
         behind: bool = False,
         within: bool = False,
-        owner: weakref.ref | None = None,
+        owner: weakref.ref[Any] | None = None,
         constant: bool = False,
         shared: bool = False,
     ):
@@ -76,6 +77,9 @@ class Region:
         return at
 
 
+FindMore = Callable[["GlobalMemory", int], object]  # registers what it knows near an address
+
+
 class GlobalMemory:
     """Host memory as global memory: an address is legal if it lies in a registered allocation.
 
@@ -85,22 +89,22 @@ class GlobalMemory:
     one that knows what no tensor holds, and need not look far. heap: what kernels allocate.
     """
 
-    def __init__(self, find_more: Callable | None = None):
+    def __init__(self, find_more: FindMore | None = None):
         self._bases: list[int] = []
         self._regions: list[Region] = []
-        self._find_first: list[Callable] = []
-        self._find_all = (find_more,) if find_more is not None else ()
+        self._find_first: list[FindMore] = []
+        self._find_all: tuple[FindMore, ...] = (find_more,) if find_more is not None else ()
         self.heap = Heap()
-        self._find_one: list = [self.heap.find]  # each looks for one address alone
+        self._find_one: list[FindMore] = [self.heap.find]  # each looks for one address alone
         self._said: list[Callable[[int], str]] = [self.heap.freed_at]
         self.behind = 0xFF  # a byte behind an allocation, or of the heap where it was freed
         self._gaps: list[tuple[int, int]] = []  # where find_more found nothing in this launch
 
-    def also_search(self, find_more: Callable) -> None:
+    def also_search(self, find_more: FindMore) -> None:
         """Also call find_more(memory, address), after the functions that are called already."""
         self._find_one.append(find_more)
 
-    def search_first(self, find_more: Callable) -> None:
+    def search_first(self, find_more: FindMore) -> None:
         """Call find_more(memory, address) before all other functions."""
         self._find_first.append(find_more)
 
@@ -113,7 +117,7 @@ class GlobalMemory:
         address: int,
         nbytes: int,
         name: str,
-        owner: weakref.ref | None = None,
+        owner: weakref.ref[Any] | None = None,
         constant: bool = False,
         shared: bool = False,
         data: np.ndarray | None = None,
@@ -130,7 +134,7 @@ class GlobalMemory:
             data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
         self._insert(Region(address, data, name, owner=owner, constant=constant, shared=shared))
 
-    def _insert(self, region: Region):
+    def _insert(self, region: Region) -> None:
         end = region.base + region.size
         kept = [r for r in self._regions if r.base + r.size <= region.base or r.base >= end]
         self._become(sorted([*kept, region], key=lambda r: r.base))
@@ -202,7 +206,7 @@ class GlobalMemory:
         self.behind = byte
         self._become([r for r in self._regions if not r.behind])
 
-    def retain(self, keep: Callable) -> None:
+    def retain(self, keep: Callable[[Region], bool]) -> None:
         """Drop the allocations for which keep(region) is false. A search finds what has been
         allocated since.
         """

@@ -13,8 +13,8 @@ import gc
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,8 +35,13 @@ from b200.program.translated import Translated
 
 ONE_LAUNCH = threading.RLock()  # a program's threads launch one after the other
 # What prints, allocates, or depends on other grids.
-_NOT_REPEATABLE = ("call.vprintf", "call.malloc", "call.free", "griddepcontrol")
-_NOT_REPEATABLE += ("call.b200_child_grid",)
+_NOT_REPEATABLE = (
+    "call.vprintf",
+    "call.malloc",
+    "call.free",
+    "call.b200_child_grid",
+    "griddepcontrol",
+)
 
 
 class Gpu:
@@ -176,7 +181,7 @@ class Gpu:
 
 
 @contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
+def _no_collector() -> Generator[None]:
     """In here no garbage is collected. Of a launch's objects nearly all live to its end or die of
     themselves, and the collector would take 3 to 15 % of its time to look at them again and again.
     """
@@ -236,15 +241,20 @@ def pack(kernel: Kernel, args: Sequence[Any]) -> bytes:
     return bytes(data)
 
 
-def _bytes(index: int, parameter: Variable, value: Any) -> bytes:
+def _plain(given: Any, size: int) -> Any:
+    """An argument as a number or as its bytes."""
+    if isinstance(given, np.ndarray):
+        return given.ctypes.data
+    if isinstance(given, np.generic):
+        number = cast("np.generic[Any]", given)
+        return number.tobytes() if number.itemsize == size else number.item()
+    return given.data_ptr() if hasattr(given, "data_ptr") else given
+
+
+def _bytes(index: int, parameter: Variable, given: Any) -> bytes:
     """One argument in a parameter's size; ints wrap as in C."""
     size = parameter.size
-    if isinstance(value, np.ndarray):
-        value = value.ctypes.data
-    elif isinstance(value, np.generic):
-        value = value.tobytes() if value.itemsize == size else value.item()
-    elif hasattr(value, "data_ptr"):
-        value = value.data_ptr()
+    value = _plain(given, size)
     if isinstance(value, float) and size in (4, 8):
         return struct.pack("<f" if size == 4 else "<d", value)
     if isinstance(value, int) and size <= 16:

@@ -7,7 +7,7 @@ It reads the machine's state, and the history of the mbarriers where the machine
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +42,7 @@ def explain(machine: Machine) -> tuple[list[str], list[str]]:
     """Lines of a deadlock report: (likely causes, timeline of each barrier that is waited on)."""
     waits = _waits(machine)
     held = holders(machine, waits)
-    alike: dict = {}  # waits of several CTAs that have one cause
+    alike: dict[object, list[Waitable]] = {}  # waits of several CTAs that have one cause
     for waitable, fragments in sorted(waits.items(), key=lambda x: (held[x[0]], rank(x[0]))):
         alike.setdefault(_likeness(machine, waitable, fragments), []).append(waitable)
     groups = list(alike.values())[:SHOWN]
@@ -68,16 +68,16 @@ def headline(machine: Machine) -> str:
     return f"; {sure[0]}{others}" if sure else ""
 
 
-def _waits(machine: Machine) -> dict:
+def _waits(machine: Machine) -> dict[Waitable, list[Fragment]]:
     """What is waited for, with the fragments that do."""
-    waits: dict = {}
+    waits: dict[Waitable, list[Fragment]] = {}
     for warp in machine.fragments():
         if warp.waits_for is not None:
             waits.setdefault(warp.waits_for, []).append(warp)
     return waits
 
 
-def _of_several(cause: Cause, group: list) -> Cause:
+def _of_several(cause: Cause, group: list[Waitable]) -> Cause:
     """The cause with how many others hang alike."""
     more = len(group) - 1
     if not more:
@@ -92,7 +92,7 @@ def _lines(causes: list[Cause]) -> list[str]:
     reasons: dict[str, list[Cause]] = {}
     for cause in causes:
         reasons.setdefault(cause.why, []).append(cause)
-    lines = []
+    lines: list[str] = []
     for why, (first, *others) in reasons.items():
         lead = "or" if lines else "likely cause"
         lines.append(f"  {lead}: {first.what}{f': {why}' if why else ''}")
@@ -246,13 +246,13 @@ def writes(ins: Instr, space: str) -> bool:
     return target.split("::")[0] == space
 
 
-def _could_write(machine: Machine, poll: Poll, writers) -> list[str]:
+def _could_write(machine: Machine, poll: Poll, writers: Sequence[tuple[int, Instr]]) -> list[str]:
     """Other warps that are left and may come to one of some instructions, and what keeps them."""
-    found = {}
+    found: dict[str, list[Fragment]] = {}
     for f in machine.fragments():
         if f.waits_for is poll:
             continue
-        inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset()
+        inside = f.waits_for.visited if isinstance(f.waits_for, Poll) else frozenset[int]()
         reach = reachable(machine.code.structure, f.pc)
         ins = next((i for b, i in writers if b in reach and b not in inside), None)
         if ins is None:
@@ -268,17 +268,21 @@ def _kept(machine: Machine, warp: Fragment) -> str:
         return f"polls {warp.waits_for.place or 'nothing'} at {where(machine, warp)}"
     if warp.waits_for is None:
         return f"waits for lanes of its own warp at {where(machine, warp)}"
-    known = {MBarrier: "an mbarrier", NamedBarrier: "a barrier", ClusterBarrier: "its cluster"}
+    known: dict[type[Waitable], str] = {
+        MBarrier: "an mbarrier",
+        NamedBarrier: "a barrier",
+        ClusterBarrier: "its cluster",
+    }
     what = known.get(type(warp.waits_for), "something")
     return f"waits for {what} at {where(machine, warp)}"
 
 
-def _several(fragments) -> str:
+def _several(fragments: Sequence[Fragment]) -> str:
     more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
     return f"warp {fragments[0].index} of CTA {fragments[0].cta.index}{more}"
 
 
-def _registers(machine: Machine, pool: RegisterPool, fragments) -> Cause:
+def _registers(machine: Machine, pool: RegisterPool, fragments: Sequence[Fragment]) -> Cause:
     warps = sorted({f.index for f in fragments})
     wanted = ", ".join(str(n) for n in sorted({pool.wanted[w] for w in warps}))
     missing = sum(32 * (pool.wanted[w] - pool.of(w)) for w in warps)
@@ -296,7 +300,7 @@ def _registers(machine: Machine, pool: RegisterPool, fragments) -> Cause:
     )
 
 
-def _cluster(machine: Machine, barrier, fragments) -> Cause:
+def _cluster(machine: Machine, barrier: ClusterBarrier, fragments: Sequence[Fragment]) -> Cause:
     away = [
         f"not arrived: warp {w.index} of CTA {w.cta.index} is at {where(machine, w.fragments[0])}"
         for w in not_arrived(barrier)

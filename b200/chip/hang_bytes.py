@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from b200.chip.sync.barrier_record import BarrierHistory
 from b200.chip.sync.mbarrier import MBarrier
+from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.chip.machine import Machine
@@ -59,7 +61,7 @@ def _of_peers(machine: Machine, b: MBarrier, history: BarrierHistory) -> list[st
     return found
 
 
-def _sums(steps) -> str:
+def _sums(steps: Sequence[tuple[Instr, int]]) -> str:
     """ "16384 + 2048 bytes at FILE:3": bytes in the order in which they came, by the line."""
     found: dict[str, list[str]] = {}
     for ins, nbytes in steps[-4:]:

@@ -27,7 +27,7 @@ def holders(machine: Any, waits: Mapping[Any, Sequence[Any]]) -> dict[Any, int]:
     by_cluster: dict[Any, list[Any]] = {}
     for thing, fragments in waits.items():
         by_cluster.setdefault(fragments[0].cta.cluster, []).append(thing)
-    found = {}
+    found: dict[Any, int] = {}
     for things in by_cluster.values():
         direct = {thing: _holders(program, thing, things, waits) for thing in things}
         behind = {thing: _all_behind(thing, direct) for thing in things}
@@ -70,7 +70,12 @@ class _Program:
 
     def __init__(self, blocks: list[Block]):
         kinds = [{_kind(op.ins) for op in block.ops} - {""} for block in blocks]
-        self.ahead = cache(lambda pc: set().union(*(kinds[b] for b in reachable(blocks, pc))))
+
+        @cache
+        def ahead(pc: int) -> set[str]:
+            return set[str]().union(*(kinds[b] for b in reachable(blocks, pc)))
+
+        self.ahead = ahead
 
     def signalled(self, barrier: MBarrier) -> set[str]:
         """Kinds of signals that an mbarrier has had, as far as it is known; else all."""

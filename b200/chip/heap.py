@@ -7,7 +7,7 @@ Global Memory Allocation and Operations").
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,7 +89,7 @@ class Heap:
         self._before, self._given = dict(self._blocks), []
 
     @contextlib.contextmanager
-    def again(self, memory: GlobalMemory) -> Iterator[None]:
+    def again(self, memory: GlobalMemory) -> Generator[None]:
         """Within it the launch is carried out once more: it finds what was allocated before it, and
         what it allocates lies where it lay, with the contents that the caller has left there.
         """
@@ -102,7 +102,9 @@ class Heap:
             self._become(memory, *kept[:2])
             self._given, self._again = kept[2], iter(())
 
-    def _become(self, memory: GlobalMemory, blocks: dict, freed: dict):
+    def _become(
+        self, memory: GlobalMemory, blocks: dict[int, np.ndarray], freed: dict[int, np.ndarray]
+    ) -> None:
         gone = self._blocks.keys() - blocks.keys()
         self._blocks, self._freed = dict(blocks), freed
         memory.retain(lambda region: region.base not in gone)

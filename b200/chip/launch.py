@@ -13,7 +13,7 @@ from b200.chip.budget import Budget
 from b200.chip.state import CTA, Cluster
 from b200.errors import EmulatorError
 from b200.program.names import readable
-from b200.registry import FULL
+from b200.registry import FULL, LaneValues
 
 Dim3 = tuple[int, int, int]
 
@@ -77,15 +77,15 @@ class Launch:
     cluster: Dim3
     smem_bytes: int
     seconds: float = 0.0
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict[str, int])
     budget: Budget = field(default_factory=Budget)
     findings: list[Any] | None = None
     stores: Any = None
     time: Any = None
     orders: Any = None
-    incomplete: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list[str])
     followed: int = 0
-    of_compiler: list[Any] = field(default_factory=list)
+    of_compiler: list[Any] = field(default_factory=list[Any])
     ptx: str = field(default="", repr=False)
     footprint: Any = field(default=None, repr=False)
 
@@ -94,7 +94,7 @@ def check_limits(launch: Launch, param_bytes: int) -> None:
     """Refuse a launch that a B200 refuses: raises EmulatorError that names every limit exceeded."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    problems = []
+    problems: list[str] = []
     if not 1 <= threads <= hardware.MAX_THREADS:
         problems.append(f"{threads} threads a CTA, at most {hardware.MAX_THREADS} are possible")
     if launch.smem_bytes > hardware.SMEM_OPT_IN:
@@ -165,17 +165,17 @@ def special_registers(launch: Launch, cluster: Cluster, cta: CTA, workspace: int
     return out
 
 
-_THREADS: dict[tuple, dict] = {}
+_THREADS: dict[tuple[int, ...], dict[str, LaneValues]] = {}
 
 
-def thread_registers(block: tuple, warp: int) -> dict:
+def thread_registers(block: tuple[int, ...], warp: int) -> dict[str, LaneValues]:
     """Special registers of a warp's threads: tid varies between lanes."""
     key = (*block, warp)
     if key not in _THREADS:
         lane = np.arange(32, dtype=np.uint32)
         linear = lane + np.uint32(32 * warp)
-        bit = np.uint32(1) << lane
-        below = bit - np.uint32(1)
+        bit: np.ndarray = np.uint32(1) << lane
+        below: np.ndarray = bit - np.uint32(1)
         _THREADS[key] = {
             "tid.x": linear % np.uint32(block[0]),
             "tid.y": linear // np.uint32(block[0]) % np.uint32(block[1]),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]  see _Threads
 
 from b200.chip import describe
-from b200.chip import instruction_set as _instruction_set  # noqa: F401  registers every unit
+from b200.chip import instruction_set as _units  # noqa: F401  # pyright: ignore[reportUnusedImport]  it registers
 from b200.chip.budget import Budget
 from b200.chip.child_grids import ChildGrids
 from b200.chip.fragment import ClusterBarrier, Fragment, WarpState
@@ -65,6 +66,12 @@ def _of_all(asked: Iterable[type[T] | None], looks: Sequence[object]) -> type[T]
         why = f"no one of {', '.join(each.__name__ for each in types)} is all of them"
         raise ValueError(f"{together} do not go together in a machine: {why}")
     return None
+
+
+class _Threads(Protocol):
+    """threadpoolctl's controller, which has no types."""
+
+    def limit(self, *, limits: int, user_api: str) -> AbstractContextManager[object]: ...
 
 
 class Machine:
@@ -286,6 +293,6 @@ class Machine:
 
 
 @functools.cache
-def _blas() -> ThreadpoolController:
+def _blas() -> _Threads:
     """The products of one MMA are too small to share: threads would only wait for each other."""
     return ThreadpoolController()

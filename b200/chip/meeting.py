@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from b200.errors import Fault
 from b200.program.analysis import reachable
-from b200.program.meeting import MeetingPlace, may_poll
+from b200.program.meeting import Arguments, MeetingPlace, may_poll
 from b200.registry import Run, Waitable, lanes_text
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Meeting(Waitable):
         super().__init__()
         self.state, self.place = state, place
         self.key = self.members = members
-        self.parts: list[tuple[Fragment, int, tuple]] = []
+        self.parts: list[tuple[Fragment, int, Arguments]] = []
         self.arrived = self.let_go = 0
         self.done = False
         self.result: Any = None
 
-    def come(self, warp: Fragment, mask: int, args: tuple) -> None:
+    def come(self, warp: Fragment, mask: int, args: Arguments) -> None:
         self.parts.append((warp, mask, args))
         self.arrived |= mask
         self.members |= mask

@@ -255,7 +255,7 @@ class InOrder:
 
     def run_some(self, warp: Fragment, pc: int, count: int) -> int | None:
         """`count` blocks of run_blocks."""
-        blocks, hits, R = self.machine.code.blocks, self.machine.hits, warp.R
+        blocks, hits, R = self.machine.code.blocks, self.machine.hits, warp.register_file
         self.left = left = bytearray(count)
         for _ in left:
             warp.pc = pc

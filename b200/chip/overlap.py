@@ -11,8 +11,8 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from b200.chip.contents import Contents
 from b200.chip.launch import Arguments, Launch
@@ -22,6 +22,10 @@ from b200.effects import OrdersGrids
 from b200.program.translate import translate
 from b200.program.translated import Translated
 from b200.registry import Blocked, Waitable
+
+if TYPE_CHECKING:
+    from b200.chip.placement import Placement
+    from b200.chip.state import Cluster
 
 
 class Before(NamedTuple):
@@ -82,7 +86,7 @@ class Overlapping(InOrder):
         if self.pending is not None:
             raise Blocked(self.gate)
 
-    def start_next(self, waiting, launch: Launch, placement) -> bool:
+    def start_next(self, waiting: Iterator[Cluster], launch: Launch, placement: Placement) -> bool:
         """The launch before happens when nothing of this one can start or go on without it."""
         if super().start_next(waiting, launch, placement):
             return True

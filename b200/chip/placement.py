@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 from b200 import occupancy
@@ -117,7 +118,7 @@ class Placement:
         cpcs = [deque(_cpcs(sms // TPC)) for sms in gpcs]
         for n, (gpc, count) in enumerate(_groups(gpcs, strays)):
             cpc_of_next = cpcs[gpc].pop if n < strays else cpcs[gpc].popleft
-            members = []
+            members: list[Any] = []
             for _ in range(count // TPC):
                 place = gpc, gpc * CPCS + cpc_of_next(), gpc % 2
                 first = len(self.sms) + len(members)
@@ -147,10 +148,10 @@ class Placement:
             sm.resident += ctas
 
     @staticmethod
-    def _fits(sm: Seat, need: tuple) -> bool:
+    def _fits(sm: Seat, need: tuple[int, int]) -> bool:
         return sm.room[0] >= need[0] and sm.room[1] >= need[1] and sm.room[2] >= 1
 
-    def _alone(self, launch: Launch, need: tuple) -> list[Any] | None:
+    def _alone(self, launch: Launch, need: tuple[int, int]) -> list[Any] | None:
         """The SM of a CTA without a cluster."""
         if self._first is None:
             self._first = iter(self._spread(prod(launch.grid)))
@@ -163,19 +164,20 @@ class Placement:
         """The SMs of the first CTAs of a launch, at most one each, in their order."""
         tpcs = [len(group) // TPC for group in self.groups]
         strays, whole = tpcs[: self._strays], tpcs[self._strays :]
-        counts = []
+        counts: list[list[int]] = []
         for room in (strays, strays, whole, whole):
             counts.append(_share(ctas, room))
             ctas -= sum(counts[-1])
-        found, (first, second) = [], (counts[0] + counts[2], counts[1] + counts[3])
+        found: list[Any] = []
+        first, second = (counts[0] + counts[2], counts[1] + counts[3])
         for group, ones, twos in zip(self.groups, first, second, strict=True):
             for tpc in range(ones):
                 found += group[TPC * tpc : TPC * tpc + (2 if tpc < twos else 1)]
         return found
 
-    def _choose(self, n: int, need: tuple) -> list[Any] | None:
+    def _choose(self, n: int, need: tuple[int, int]) -> list[Any] | None:
         """The n least loaded SMs of a group, by turns."""
-        candidates = []
+        candidates: list[tuple[int, int, list[Any]]] = []
         for i in range(len(self.groups)):
             group = self.groups[(self._turn + i) % len(self.groups)]
             free = [sm for sm in group if self._fits(sm, need)]
@@ -184,7 +186,7 @@ class Placement:
                 candidates.append((sum(sm.resident for sm in free[:n]), i, free[:n]))
         if not candidates:
             return None
-        _, i, chosen = min(candidates, key=lambda c: c[:2])
+        _, i, chosen = min(candidates, key=itemgetter(0, 1))
         self._turn = (self._turn + i + 1) % len(self.groups)
         return chosen
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 Names = dict[str, str]  # register -> variable of the generated functions
 ROUND = 4096  # blocks of a loop, at most
-SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-SIGNS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+SIGNS = {
+    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+    **{"lo": "<", "ls": "<=", "hi": ">", "hs": ">="},
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class PolledRead:
     seen: tuple[Any, ...]
 
     @property
-    def what(self) -> tuple:
+    def what(self) -> tuple[object, ...]:
         return id(self.ins), self.seen
 
 
@@ -114,11 +117,12 @@ def one_round(
     Returns the steps and the fragment at that time. That is None if the fragment has ended; with
     `follow` it is then another fragment of its warp that can run.
     """
-    start, steps = (warp.pc, warp.mask), []
+    start = warp.pc, warp.mask
+    steps: list[LoopStep] = []
     filename = f"<{machine.code.kernel.name}>"
     done: dict[str, Any] = {}
 
-    def profile(frame, event, _arg):
+    def profile(frame: FrameType, event: str, _arg: object) -> None:
         if event == "return" and frame.f_code.co_filename == filename:
             done.clear()
             done.update(frame.f_locals)
@@ -129,7 +133,7 @@ def one_round(
         machine.hits[pc] += 1
         sys.setprofile(profile)
         try:
-            after = blocks[pc](warp, warp.R)
+            after = blocks[pc](warp, warp.register_file)
         except Blocked:  # it waits for lanes of its own warp
             if not follow:
                 raise
@@ -154,7 +158,7 @@ def one_round(
 def reads_of(machine: Machine, warp: Fragment, steps: list[LoopStep]) -> list[PolledRead]:
     """The reads of a fragment in one round of its loop."""
     names = _names(machine)
-    found = []
+    found: list[PolledRead] = []
     for step in steps:
         for op in machine.code.structure[step.pc].ops:
             if (read := _read(names, step, op, warp, _lowest(step.mask))) is not None:
@@ -164,7 +168,7 @@ def reads_of(machine: Machine, warp: Fragment, steps: list[LoopStep]) -> list[Po
 
 def name_polls(machine: Machine) -> None:
     """Make each polling fragment wait for a Poll; fragments that poll alike share one object."""
-    alike: dict[tuple, Poll] = {}
+    alike: dict[tuple[Instr, str], Poll] = {}
     for f in list(machine.order.queue):
         if f in f.state.fragments and f.waits_for is None:
             poll, f = _poll_of(machine, f)
@@ -185,8 +189,10 @@ def _poll_of(machine: Machine, warp: Fragment) -> tuple[Poll, Fragment]:
 
 def condition_of(machine: Machine, warp: Fragment, steps: list[LoopStep]) -> Condition:
     """The condition of a loop, from the steps of one round."""
-    names, tainted = _names(machine), {}
-    read, lane = None, None
+    names = _names(machine)
+    tainted: dict[str, tuple[Op, LoopStep]] = {}
+    read: PolledRead | None = None
+    lane: int | None = None
     compared: Compared | None = None
     clocks: set[str] = set()
     for step in steps * 2:  # a value may come to its comparison in the next round

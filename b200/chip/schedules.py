@@ -63,7 +63,7 @@ class Scheduled(InOrder):
         super().__init__()
         self.schedule = schedule
         # queue -> effects under way, the oldest first
-        self.waiting_effects: dict[object, deque] = {}
+        self.waiting_effects: dict[object, deque[tuple[str, Fragment, Action]]] = {}
         self.random = random.Random(schedule.seed)
         self.picks = 0
 
@@ -96,7 +96,7 @@ class Scheduled(InOrder):
         granted = kind == "early" or kind == "random" and self.random.random() < 0.5
         return self.machine.take_next() if granted else None
 
-    def _complete(self, queue):
+    def _complete(self, queue: object) -> None:
         """The oldest effect of a queue happens."""
         effects = self.waiting_effects[queue]
         name, warp, apply = effects.popleft()

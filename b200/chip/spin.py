@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from b200.chip.polls import condition_of, one_round, reads_of
-from b200.registry import FULL, QUIET, as_bools
+from b200.program.translated import Registers
+from b200.registry import FULL, QUIET, Spin, as_bools
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment, WarpState
@@ -34,7 +35,7 @@ LOOK = 64  # blocks that it is looked at
 LONG = 1 << 15
 
 
-def quiet(warp: Fragment, before: tuple | dict | None) -> bool:
+def quiet(warp: Fragment, before: Spin) -> bool:
     """Whether a fragment has neither changed anything nor looked at an mbarrier in vain since its
     `spin` was `before`. A mark that a failed wait has left long ago is no step.
     """
@@ -46,11 +47,11 @@ class Loop:
 
     __slots__ = ("pc", "registers", "steps", "limit")
 
-    def __init__(self, pc: int, registers: list):
+    def __init__(self, pc: int, registers: Registers):
         self.limit = LOOK // 2
         self.take(pc, registers)
 
-    def take(self, pc: int, registers: list) -> None:
+    def take(self, pc: int, registers: Registers) -> None:
         self.pc, self.registers, self.steps = pc, registers.copy(), 0
 
 
@@ -68,7 +69,7 @@ class Spinning:
         self.loops: dict[tuple[WarpState, int], Loop] = {}
         self.standing: dict[WarpState, int] = {}
         self.blocks: dict[WarpState, int] = {}
-        self.reads: dict[WarpState, list[tuple]] = {}
+        self.reads: dict[WarpState, list[tuple[object, ...]]] = {}
         self.joins: Counter[WarpState] = Counter()
         self.stood: set[WarpState] = set()
         registers = machine.code.kernel.registers.values()
@@ -101,7 +102,7 @@ class Spinning:
 
     def look(self, warp: Fragment) -> int | None:
         """Execute some blocks of a fragment, as InOrder.run_blocks does; find out if it stands."""
-        order, R, pc, before = self.machine.order, warp.R, warp.pc, warp.spin
+        order, R, pc, before = self.machine.order, warp.register_file, warp.pc, warp.spin
         for _ in range(LOOK):
             key = warp.state, warp.mask
             loop = self.loops.get(key)
@@ -138,7 +139,7 @@ class Spinning:
                 self.standing[warp.state] = self.standing.get(warp.state, 0) | warp.mask
         return warp.pc if goes_on is not None else None
 
-    def _same(self, registers: list, before: list, mask: int) -> bool:
+    def _same(self, registers: Registers, before: Registers, mask: int) -> bool:
         """Whether the lanes of a mask have the same values."""
         for predicate, a, b in zip(self.predicates, registers, before):
             if a is b:

@@ -66,7 +66,7 @@ class CTA:
         self.sums: list[RunningSum] = []  # that are not in tensor memory yet
         self.tmem_allocations: dict[int, int] = {}  # first column -> number of columns
         self.tmem_freed: dict[int, int] = {}  # likewise, until somebody allocates there
-        self.legal: set = set()  # places and operands found to be inside of these
+        self.legal: set[object] = set()  # places and operands found to be inside of these
         self.tmem_permit = True
         self.tmem_peak = 0
         self.unwritten_tmem = 0xFF  # a byte of a fresh column

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import operator
 import os
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, repeat
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -38,7 +39,8 @@ def _tensors(objects: list[Any]) -> list[Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return []
-    kinds, work = set(), [torch.Tensor]
+    kinds: set[type] = set()
+    work: list[type] = [torch.Tensor]
     while work:
         kinds.add(kind := work.pop())
         work.extend(k for k in kind.__subclasses__() if k not in kinds)
@@ -65,7 +67,9 @@ def _frames() -> list[FrameType]:
     """The functions that run, but for ours: the program's own, then those of installed packages,
     both innermost first.
     """
-    found, frame = [], sys._getframe(1)
+    found: list[FrameType] = []
+    frame = inspect.currentframe()
+    frame = frame.f_back if frame is not None else None
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             found.append(frame)
@@ -83,7 +87,7 @@ class _Frozen:
 
     def __init__(self) -> None:
         self._mark: list[Any] | None = None
-        self._found: list[weakref.ref] = []
+        self._found: list[weakref.ref[Any]] = []
 
     def is_marked(self, objects: list[Any]) -> bool:
         """Whether the mark is among them."""
@@ -142,8 +146,9 @@ class LiveTensors:
         Raises TypeError for an array that a kernel could not read, or must not write: of objects,
         or read-only.
         """
-        for index, array in enumerate(arguments):
-            if isinstance(array, np.ndarray):
+        for index, given in enumerate(arguments):
+            if isinstance(given, np.ndarray):
+                array = cast(np.ndarray, given)
                 if array.dtype.hasobject or not array.flags.writeable:
                     what = "of objects" if array.dtype.hasobject else "read-only: pass a copy"
                     raise TypeError(f"argument {index}: the array is {what}")
@@ -154,11 +159,11 @@ class LiveTensors:
 
     @staticmethod
     def _is_held(region: Region) -> bool:
-        tensor = region.owner() if region.owner is not None else None
+        tensor: Any = region.owner() if region.owner is not None else None
         if tensor is None:
             return False
         if isinstance(tensor, np.ndarray):
-            low, high = byte_bounds(tensor)
+            low, high = byte_bounds(cast(np.ndarray, tensor))
             return (region.base, region.size) == (low, high - low)
         if _is_gone(tensor):
             return False
@@ -175,7 +180,7 @@ class LiveTensors:
         if torch is None:
             return
 
-        def holds(value) -> bool:
+        def holds(value: Any) -> bool:
             if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
                 return False
             return value.layout == torch.strided and base <= _address(value) < base + nbytes
@@ -185,9 +190,10 @@ class LiveTensors:
                 variables = list(frame.f_locals.items())
                 yield from ((name, value) for name, value in variables if holds(value))
                 for name, value in variables:
-                    if isinstance(value, (list, tuple)) and len(value) <= LONGEST:
-                        items = enumerate(value)
-                        yield from ((f"{name}[{i}]", item) for i, item in items if holds(item))
+                    items = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+                    if len(items) <= LONGEST:
+                        numbered = enumerate(items)
+                        yield from ((f"{name}[{i}]", item) for i, item in numbered if holds(item))
 
     @staticmethod
     def variable(base: int, nbytes: int) -> str:
@@ -199,7 +205,7 @@ class LiveTensors:
         """Strides in bytes of each tensor that `held` finds, without dimensions of size 1 or
         stride 0.
         """
-        found = []
+        found: list[tuple[int, ...]] = []
         for _, tensor in LiveTensors.held(base, nbytes):
             pairs = zip(tensor.shape, tensor.stride())
             found.append(tuple(step * tensor.element_size() for n, step in pairs if n > 1 and step))
@@ -220,7 +226,7 @@ class LiveTensors:
                 return
         self._register_all(memory, _frozen.tensors(marked))
 
-    def _register_all(self, memory: GlobalMemory, tensors: list[Any]):
+    def _register_all(self, memory: GlobalMemory, tensors: list[Any]) -> None:
         if not tensors:
             return
         torch = sys.modules["torch"]
@@ -231,7 +237,7 @@ class LiveTensors:
                 if tensor.device.type == "cpu" and tensor.layout == torch.strided:
                     self._register(memory, tensor)
 
-    def _register(self, memory: GlobalMemory, tensor) -> None:
+    def _register(self, memory: GlobalMemory, tensor: Any) -> None:
         storage = tensor.untyped_storage()
         start, nbytes = _address(storage), storage.nbytes()
         known = memory.find(start, nbytes)

@@ -13,6 +13,7 @@ half of an f32; far out of bounds as an index. Which of these 252 it is depends 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 UNIT = 2  # bytes of an entry
 # Bytes of an allocation that is filled; a larger one is left as fresh pages, zero.
@@ -65,9 +66,9 @@ def find(data: np.ndarray) -> np.ndarray | None:
     return _in_a_row(found, min(found.size, 2 if small else 4)) if found.any() else None
 
 
-def _equal(data: np.ndarray, dtype: type) -> np.ndarray:
+def _equal(data: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """Where an allocation holds the pattern, an entry a whole word of `dtype`."""
-    tile = PATTERN.view(dtype)
+    tile: np.ndarray = PATTERN.view(dtype)
     words = data[: data.size // tile.itemsize * tile.itemsize].view(dtype)
     found = np.empty(words.size, bool)
     whole = words.size // tile.size * tile.size
@@ -79,7 +80,7 @@ def _equal(data: np.ndarray, dtype: type) -> np.ndarray:
 
 def _in_a_row(found: np.ndarray, count: int) -> np.ndarray | None:
     """Those of the places that have `count` neighbours or more, themselves included."""
-    starts = found[: found.size - count + 1].copy()
+    starts: np.ndarray = found[: found.size - count + 1].copy()
     for step in range(1, count):
         starts &= found[step : step + starts.size]
     if not starts.any():

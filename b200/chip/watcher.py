@@ -22,6 +22,7 @@ from b200.program.translated import Translated
 from b200.program.writer import Writer
 
 if TYPE_CHECKING:
+    from b200.chip.abreast.writer import AbreastWriter
     from b200.chip.machine import Machine
 
 
@@ -34,7 +35,7 @@ class Abreast:
     in_place: bases of the allocations that the clusters before have read and written.
     """
 
-    writer_type: type[Writer] | None = None
+    writer_type: type[AbreastWriter] | None = None
     in_place: frozenset[int] = frozenset()
 
     def begins(self, machine: Any) -> None:

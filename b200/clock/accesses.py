@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -77,6 +78,9 @@ def _busiest(words: np.ndarray) -> int:
     return int(np.bincount(np.unique(words) % BANKS, minlength=BANKS).max())
 
 
+Spans: TypeAlias = Sequence[tuple[np.ndarray, int]]  # where rows start, the bytes of each
+
+
 class Accesses:
     """Times the memory accesses of one launch. chip: the L2 and what is behind it; c: the clock's
     constants. last_store: when the latest store is done.
@@ -100,9 +104,9 @@ class Accesses:
         self,
         sm: SM,
         at: float,
-        spans: list,
+        spans: Spans,
         latency: float,
-        late=None,
+        late: float | None = None,
         fan_out: bool = False,
         rows: bool = False,
     ) -> tuple[float, float]:
@@ -172,7 +176,9 @@ class Accesses:
         warp.state.load_done = done
         self.record.landed(warp, done, len(sectors) * 32)
 
-    def _pass_on(self, warp: TimedFragment, sectors: np.ndarray, at: float, part: int, each: float):
+    def _pass_on(
+        self, warp: TimedFragment, sectors: np.ndarray, at: float, part: int, each: float
+    ) -> None:
         """Sectors, some of them written in part, go from a warp to the L2, which takes `each` times
         as long for one as for a store's; the warp waits for room.
         """

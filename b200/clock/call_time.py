@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from b200.clock import kind
 from b200.clock.constants import Constants
@@ -73,7 +74,14 @@ def gaps_us(records: Sequence[Timeline], calls: int, c: Constants) -> float:
     return (before + row) / calls - sum(record.time_us for record in records)
 
 
-def reported(launches: Sequence, calls: int) -> Reported:
+class TimedLaunch(Protocol):
+    """A launch (chip/launch.py) that the clock has timed."""
+
+    @property
+    def time(self) -> Timeline: ...
+
+
+def reported(launches: Sequence[TimedLaunch], calls: int) -> Reported:
     """The time of a call as a benchmark reports it that makes `calls` calls between two events.
     launches: the timed launches of one call.
     """

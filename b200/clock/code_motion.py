@@ -127,7 +127,8 @@ def _of_loop(
     blocks: Sequence[Block], meets: Sequence[int], first: int, last: int, inner: set[int]
 ) -> Iterator[Op]:
     """What is the same in each round, of the blocks that every round comes to once."""
-    every, index = [], first
+    every: list[int] = []
+    index = first
     while first <= index <= last:
         every += [index] if index not in inner else []
         index = meets[index]

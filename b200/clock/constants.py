@@ -12,7 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -71,7 +71,7 @@ def read_table(path: Path, names: Container[str] | None = None) -> tuple[Constan
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # of which TOMLDecodeError is one
         raise ValueError(f"{path} is not a file of constants: {error}") from None
-    found = []
+    found: list[Constant] = []
     for name, table in tables.items():
         known = names is None or name in names
         if wrong := _wrong(table) if known else f"{name!r} is no constant of a B200":
@@ -86,6 +86,7 @@ def _wrong(table: Any) -> str:
     """Why a table of the file is no constant, or ""."""
     if not isinstance(table, dict):
         return f"expected a table of {', '.join(sorted(KEYS))}, found {table!r}"
+    table = cast("dict[str, Any]", table)  # isinstance does not say what it is of
     if missing := KEYS - set(table):
         return f"missing {', '.join(sorted(missing))}"
     if unknown := set(table) - KEYS - OPTIONAL_KEYS:
@@ -104,10 +105,11 @@ def _wrong(table: Any) -> str:
 
 def _wrong_range(value: float, ends: Any) -> str:
     """Why a range is none for a value, or ""."""
-    if not isinstance(ends, list) or len(ends) != 2 or not all(map(_is_number, ends)):
+    numbers = cast("list[Any]", ends) if isinstance(ends, list) else []
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
         return f"range: expected [fast end, slow end], found {ends!r}"
-    if not min(ends) <= value <= max(ends):
-        return f"value: expected one in the range {ends[0]:g} to {ends[1]:g}, found {value:g}"
+    if not min(numbers) <= value <= max(numbers):
+        return f"value: expected one in the range {numbers[0]:g} to {numbers[1]:g}, found {value:g}"
     return ""
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONSTANTS_H200, RANGES = "clock/constants_h200.toml", "clock/published_errors.json"
@@ -97,7 +97,7 @@ def meaning(name: str, text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True)
 
 
-def _toml(text: str) -> dict:
+def _toml(text: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -109,7 +109,8 @@ def _without_sources(value: Any) -> Any:
     """A table without what is said of where its values are from."""
     if not isinstance(value, dict):
         return value
-    return {name: _without_sources(each) for name, each in value.items() if name != "source"}
+    table = cast("dict[str, Any]", value)  # of TOML: isinstance does not say what it is of
+    return {name: _without_sources(each) for name, each in table.items() if name != "source"}
 
 
 def _say(node: ast.AST, say: Callable[[str], None]) -> None:
@@ -121,7 +122,8 @@ def _say(node: ast.AST, say: Callable[[str], None]) -> None:
         if value is None or value == [] or name == "kind":
             continue
         say(f" {name}=")
-        for each in value if isinstance(value, list) else [value]:
+        many = cast("list[Any]", value) if isinstance(value, list) else [value]
+        for each in many:
             if isinstance(node, ast.JoinedStr) and getattr(each, "value", None) == "":
                 continue  # Python 3.12 ends some f-strings in an empty text
             if isinstance(each, ast.AST):

@@ -33,7 +33,8 @@ def write_trace(record: Timeline, path: Path) -> None:
     """Write Chrome trace events (JSON): one process for each traced CTA, one track for each warp
     and each unit, times in microseconds.
     """
-    names, events = roles(record), []
+    names = roles(record)
+    events: list[dict[str, object]] = []
 
     def name(what: str, said: str, cta: int, **track: int) -> None:
         events.append({"ph": "M", "name": what, "pid": cta, **track, "args": {"name": said}})
@@ -75,7 +76,7 @@ def write_picture(record: Timeline, path: Path, what: str = "") -> None:
     """
     strip = strip_of(record, what)
     figure = pictures.new(WIDTH, height(strip) + 1.3)
-    axes = figure.subplots()
+    axes: Any = figure.subplots()  # matplotlib leaves the types of its methods open
     hints = draw(axes, strip, strip.time_us)
     heading = pictures.set_title(axes, strip.title, path)
     axes.set_xlabel(TIME)

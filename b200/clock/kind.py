@@ -43,7 +43,7 @@ def of(record: Timeline) -> str:
 
 def executed(record: Timeline) -> list[Instr]:
     """The instructions of the blocks that a warp has been in."""
-    blocks = set().union(*record.blocks.values())
+    blocks = set[int]().union(*record.blocks.values())
     return [op.ins for block in blocks for op in record.code.structure[block].ops]
 
 
@@ -59,8 +59,8 @@ def _one_stage(record: Timeline) -> bool:
 
 
 def _waves(record: Timeline) -> bool:
-    ends = [end for *_, end in record.ctas if end is not None]
-    return any(start > min(ends) for *_, start, _ in record.ctas) if ends else False
+    ends = [cta.end for cta in record.ctas if cta.end is not None]
+    return any(cta.start > min(ends) for cta in record.ctas) if ends else False
 
 
 # What `createpolicy.fractional` makes of all accesses, which programs write as numbers, too.
@@ -69,12 +69,12 @@ ENCODED = {PRIORITIES[f"L2::{name}"]: name for name in ("evict_first", "evict_la
 
 def policies_of(record: Timeline) -> list[str]:
     """The policies of the instructions that a warp came to (b200/effects)."""
-    return sorted(set().union(*map(_policies, executed(record))))
+    return sorted(set[str]().union(*map(_policies, executed(record))))
 
 
 def _policies(ins: Instr) -> set[str]:
     """The policies that an instruction asks for, by its modifiers or by a number."""
     effect = ins.effect
-    found = set(effect.policies) if isinstance(effect, (Access, Hints)) else set()
+    found = set(effect.policies) if isinstance(effect, (Access, Hints)) else set[str]()
     values = (operand.value for operand in ins.operands if isinstance(operand, Imm))
     return found | {ENCODED[value] for value in values if value in ENCODED}

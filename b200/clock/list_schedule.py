@@ -43,7 +43,7 @@ class ScheduleNode:
     op: Op
     latency: Latency
     needs: int = 0
-    then: dict[int, bool] = field(default_factory=dict)
+    then: dict[int, bool] = field(default_factory=dict[int, bool])
     late: bool = False
     ahead: bool = False
 

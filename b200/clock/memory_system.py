@@ -72,7 +72,7 @@ class Server:
         while gaps and gaps[0][1] <= Server.now:
             gaps.pop(0)
         first = last = bisect_right(gaps, at, key=itemgetter(1))
-        kept = []
+        kept: list[tuple[float, float]] = []
         while last < len(gaps):
             begin, end = gaps[last]
             last += 1
@@ -156,7 +156,7 @@ class MemorySystem:
         self.fabric_clk = 2 * ghz * 1e9 / c.fabric_bandwidth
         self.channels = int(c.dram_channels)
         self.dram_clk = self.channels * ghz * 1e9 / c.dram_bandwidth
-        self.dram_latency = c.dram_extra_clk + c.dram_extra_ns * ghz
+        self.dram_latency: float = c.dram_extra_clk + c.dram_extra_ns * ghz
         self.grain = int(c.dram_grain).bit_length() - 1
         self.channel = [Server() for _ in range(self.channels)]
         self.rows = int(c.dram_rows)  # that a channel has open, the oldest first
@@ -223,7 +223,14 @@ class MemorySystem:
         return first, last
 
     def _answer(
-        self, at: float, sm: SM, held: Held, index: Index, latency: float, total: int, slower=1.0
+        self,
+        at: float,
+        sm: SM,
+        held: Held,
+        index: Index,
+        latency: float,
+        total: int,
+        slower: float = 1.0,
     ) -> tuple[float, float]:
         """What the L2 answers to a request for units: (first, last) arrival. total: bytes that the
         L2 delivers, and that pass the port of the SM's GPC, `slower` times as long as others.
@@ -247,7 +254,7 @@ class MemorySystem:
             late = max(late, other)
         return early, late
 
-    def outside(self, at: float, sm, nbytes: int, latency: float) -> tuple[float, float]:
+    def outside(self, at: float, sm: SM, nbytes: int, latency: float) -> tuple[float, float]:
         """Ask for `nbytes` of a box that lie outside of its tensor. Returns (first, last) arrival.
         The L2 answers such requests, too, but for no two SMs at once, and both partitions are busy
         for longer, so that other requests wait (rig sharing, outside; rig ingest, 64 alone).
@@ -299,7 +306,7 @@ class MemorySystem:
         """Fetch missing units; (first, last) time at which DRAM has delivered, less the L2's own
         latency.
         """
-        rows = ((index << UNIT_SHIFT) + held.place >> self.grain).tolist()
+        rows: list[int] = ((index << UNIT_SHIFT) + held.place >> self.grain).tolist()
         units: dict[int, tuple[int, int]] = {}  # by channel: how many, and the last one's row
         dies: dict[int, int] = {}  # of a row, a bit
         for row, count in Counter(rows).items():
@@ -310,7 +317,8 @@ class MemorySystem:
         clk = UNIT * self.dram_clk
         dirty = 1.0 if self.dirty is None else self.dirty.read(nbytes)
         self.dram_bytes += nbytes
-        turns, far_bytes = [], 0
+        turns: list[tuple[float, float, bool]] = []
+        far_bytes = 0
         for channel, (count, row) in sorted(units.items()):
             service = count * clk * dirty
             start = self._turn(channel, row, at, service)
@@ -387,7 +395,7 @@ class MemorySystem:
         service = (whole + part * self.c.store_part) * self.sector_clk * each
         return self.stores[die].serve(at, service) + service
 
-    def _store(self, at: float, region: Region, starts: np.ndarray, nbytes: int):
+    def _store(self, at: float, region: Region, starts: np.ndarray, nbytes: int) -> None:
         """Count what this store, and none before it, leaves to be written back."""
         stored = self._held(region).stored
         index = _units(region, starts, nbytes, SECTOR_SHIFT)
@@ -408,6 +416,6 @@ class MemorySystem:
         """The device address that a host address stands for."""
         return (self.held.get(region.base) or self._held(region)).place + address - region.base
 
-    def warm(self, region) -> None:
+    def warm(self, region: Region) -> None:
         """Mark an allocation as held by both partitions (an earlier pass has read it)."""
         self._held(region).lines[:] = 3

@@ -26,7 +26,7 @@ class Options:
     trace: int = 0
     dirty_l2: bool = False
     cold: bool = True
-    constants: dict[str, float] = field(default_factory=dict)
+    constants: dict[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self):
         if not self.clock_ghz:

@@ -24,7 +24,7 @@ import numpy as np
 
 from b200.chip.placement import Placement
 from b200.clock.constants import Constants
-from b200.clock.timeline import Timeline
+from b200.clock.timeline import CtaTime, Timeline
 from b200.hardware import SMEM_RESERVED, TMEM_COLUMNS
 
 TimedAct = Callable[[float], object]  # of the time
@@ -73,27 +73,27 @@ def grid_of(record: Timeline) -> Grid:
     clusters = [ctas[first : first + size] for first in range(0, len(ctas), size)]
     threads = whole_warps(int(np.prod(launch.block)))
     need = launch.smem_bytes + SMEM_RESERVED, threads, 1, record.tmem_columns
-    tail = record.us(record.end - max(cta[4] for cta in ctas))
+    tail = record.us(record.end - max(cta.until for cta in ctas))
     parts = tuple(_part(record, cluster) for cluster in clusters)
     return Grid(parts, size, need, record.dependent, _demand(record), tail)
 
 
-def _part(record: Timeline, ctas: Sequence[tuple]) -> ClusterTimes:
-    begin, numbers = min(cta[3] for cta in ctas), [cta[0] for cta in ctas]
+def _part(record: Timeline, ctas: Sequence[CtaTime]) -> ClusterTimes:
+    begin, numbers = min(cta.start for cta in ctas), [cta.number for cta in ctas]
 
     def last(times: dict[int, float]) -> float | None:
         found = [times[n] for n in numbers if n in times]
         return record.us(max(found) - begin) if len(found) == len(numbers) else None
 
-    end = record.us(max(cta[4] for cta in ctas) - begin)
+    end = record.us(max(cta.until for cta in ctas) - begin)
     return ClusterTimes(end, last(record.waited), last(record.triggered))
 
 
 def _demand(record: Timeline) -> float:
     """Warps of several CTAs come to different sub-cores, so all four count."""
     present: dict[int, float] = defaultdict(float)
-    for _, _, sm, start, end in record.ctas:
-        present[sm] += end - start
+    for cta in record.ctas:
+        present[cta.sm] += cta.until - cta.start
     used = [sm for sm in record.sms if present.get(sm.index)]
     pipes = [(sm.index, np.sum([core.busy for core in sm.cores], axis=0) / 4) for sm in used]
     return max((float(busy.max()) / present[index] for index, busy in pipes), default=0.0)
@@ -138,7 +138,7 @@ class Seats:
         self._change(sms, grid, -1)
         self.left.update(dict.fromkeys(sms, (at, launch)))
 
-    def _change(self, sms, grid: Grid, ctas: int) -> None:
+    def _change(self, sms: list[int] | np.ndarray, grid: Grid, ctas: int) -> None:
         self.resident[sms] += ctas
         self.room[sms] -= np.multiply(grid.need, ctas)
 
@@ -299,7 +299,7 @@ class Queue:
 
     def _beside(self, cluster: Resident) -> set[Resident]:
         """Those that share an SM which is asked for more than it has."""
-        return set().union(*(self.active[sm] for sm in cluster.sms if self.load[sm] > 1))
+        return set[Resident]().union(*(self.active[sm] for sm in cluster.sms if self.load[sm] > 1))
 
     def _pace(self, clusters: Iterable[Resident], now: float) -> None:
         for cluster in clusters:

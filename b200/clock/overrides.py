@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
 
 from b200.clock.constants import BY_NAME
 
 
 def read_overrides(pairs: Iterable[str]) -> dict[str, float]:
     """Name -> value, from `NAME=VALUE` texts. Raises ValueError that names what is wrong."""
-    found = {}
+    found: dict[str, float] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -25,12 +26,13 @@ def read_file(path: Path) -> dict[str, float]:
     names the file and what is wrong.
     """
     try:
-        found = json.loads(path.read_text())
+        found: Any = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a file of constants: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{path} is not a file of constants: expected an object of numbers")
-    return {name: _checked(name, value) for name, value in found.items()}
+    table = cast("dict[str, Any]", found)  # isinstance does not say what it is of
+    return {name: _checked(name, value) for name, value in table.items()}
 
 
 def _checked(name: str, value: object) -> float:

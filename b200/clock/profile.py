@@ -68,7 +68,8 @@ def phases(record: Timeline) -> list[tuple[str, float]]:
         ("first to last MMA done", record.last_mma),
         ("last MMA done to last store", record.last_store),
     ]
-    out, before = [], 0.0
+    out: list[tuple[str, float]] = []
+    before = 0.0
     for name, times in marks:
         at = record.median_us(times)
         if at is not None and at >= before:
@@ -115,10 +116,10 @@ def role_of(ins: Instr) -> str:
 def waits(record: Timeline) -> list[tuple[str, float, str, str]]:
     """(role, microseconds a warp, what the role waits for, source line), longest first."""
     names, ctas = roles(record), max(1, len(record.ctas))
-    warps = defaultdict(set)
+    warps: dict[str, set[int]] = defaultdict(set)
     for index, role in names.items():
         warps[role].add(index)
-    sums: dict[tuple, float] = defaultdict(float)
+    sums: dict[tuple[str, str, str], float] = defaultdict(float)
     for key, clk in record.stalls.items():
         index, (ins, what) = key[0], record.places[key]
         role = names.get(index, "other")

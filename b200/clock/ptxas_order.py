@@ -252,8 +252,12 @@ class _Since:
     """Loads and stores since the last ordered access, and that access."""
 
     ordered: ScheduleNode | None = None
-    loads: list[tuple[ScheduleNode, AddressRange]] = field(default_factory=list)
-    stores: list[tuple[ScheduleNode, AddressRange]] = field(default_factory=list)
+    loads: list[tuple[ScheduleNode, AddressRange]] = field(
+        default_factory=list[tuple["ScheduleNode", "AddressRange"]]
+    )
+    stores: list[tuple[ScheduleNode, AddressRange]] = field(
+        default_factory=list[tuple["ScheduleNode", "AddressRange"]]
+    )
 
 
 def _link_memory(nodes: list[ScheduleNode], kinds: list[int]) -> None:

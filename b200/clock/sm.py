@@ -59,7 +59,7 @@ class SM(Seat):
         self.pipe = TensorPipe()
         self.cores = tuple(SubCore() for _ in range(4))
         self.pages: set[int] = set()
-        self.descriptors: dict = {}  # when it has them
+        self.descriptors: dict[tuple[object, ...], float] = {}  # when it has them
         self.lines: dict[int, tuple[float, float]] = {}  # sectors of the L1: asked for, there
         self.unfenced = 0
         self.answered = self.fenced = 0.0

@@ -48,18 +48,18 @@ class Strip:
 
 def strip_of(record: Timeline, what: str = "") -> Strip:
     """The timeline of the first CTA. what: the problem, for the title."""
-    first = next(cta for cta in record.ctas if cta[0] == 0)
+    first = next(cta for cta in record.ctas if cta.number == 0)
     names = roles(record)
     warps = [Row(f"warp {w}, {role}", tuple(_warp(record, w, role))) for w, role in names.items()]
-    units = list(dict.fromkeys(unit for number, unit, *_ in record.units if number == 0))
-    rows = []
+    units = list(dict.fromkeys(busy.unit for busy in record.units if busy.cta == 0))
+    rows: list[Row] = []
     for unit in units:
         if unit == TENSOR_CORE and (tiles := tuple(_k_tiles(record))):
             rows.append(Row(K_TILES, tiles))
-        spans = [u[2:] for u in record.units if u[0] == 0 and u[1] == unit]
-        bars = (_bar(record, unit, start, end, f"{unit}: {said}") for start, end, said in spans)
+        spans = [u for u in record.units if u.cta == 0 and u.unit == unit]
+        bars = (_bar(record, unit, u.start, u.end, f"{unit}: {u.what}") for u in spans)
         rows.append(Row(unit, tuple(bars)))
-    return Strip(_title(record, first[1], what), record.time_us, (*warps, *rows))
+    return Strip(_title(record, first.place, what), record.time_us, (*warps, *rows))
 
 
 def to_json(strip: Strip) -> str:
@@ -93,10 +93,10 @@ def _bar(record: Timeline, kind: str, start: float, end: float, said: str) -> Ba
 
 def _warp(record: Timeline, warp: int, role: str) -> Iterator[Bar]:
     """What a warp does until it exits."""
-    first = next(cta for cta in record.ctas if cta[0] == 0)
-    until = record.exits.get((0, warp), first[4] or record.end)
+    first = next(cta for cta in record.ctas if cta.number == 0)
+    until = record.exits.get((0, warp), first.end or record.end)
     mine = [span for span in record.spans if span.cta == 0 and span.warp == warp]
-    for start, end in between([(span.start, span.end) for span in mine], first[3], until):
+    for start, end in between([(span.start, span.end) for span in mine], first.start, until):
         yield _bar(record, WORKS, start, end, f"warp {warp} ({role}) works")
     for span in mine:
         said = f"warp {warp} ({role}) waits for {span.barrier or span.what} at {span.line}"
@@ -116,15 +116,16 @@ def _k_tiles(record: Timeline) -> Iterator[Bar]:
     """The MMAs up to each tcgen05.commit, which are a k-tile where it gives a stage back."""
     begin, count = 0, 0
     for position in [at for number, at in record.commits if number == 0]:
-        spans = [u[2:4] for u in record.units[begin:position] if u[0] == 0 and u[1] == TENSOR_CORE]
+        units = record.units[begin:position]
+        spans = [u for u in units if u.cta == 0 and u.unit == TENSOR_CORE]
         if spans:
-            start, end = min(s for s, _ in spans), max(e for _, e in spans)
+            start, end = min(u.start for u in spans), max(u.end for u in spans)
             yield _bar(record, K_TILES, start, end, f"k-tile {count}")
             count += 1
         begin = position
 
 
-def _title(record: Timeline, cta: tuple, what: str) -> str:
+def _title(record: Timeline, cta: tuple[int, ...], what: str) -> str:
     launch = record.launch
     spread = ""
     if record.low_us < record.high_us:

@@ -9,7 +9,7 @@ accumulator which it has passed through shared memory must be timed with arithme
 from __future__ import annotations
 
 from b200.effects import TensorLoads
-from b200.program.analysis import Block, registers_of
+from b200.program.analysis import Block, Op, registers_of
 from b200.program.module import Addr, Instr
 
 
@@ -35,9 +35,9 @@ def depends_on_arithmetic(blocks: list[Block]) -> Instr | None:
     return None
 
 
-def _decides(op) -> set[str]:
+def _decides(op: Op) -> set[str]:
     """Registers of an instruction that decide what happens, not what is stored."""
-    names = {op.ins.pred.name} if op.ins.pred is not None else set()
+    names = {op.ins.pred.name} if op.ins.pred is not None else set[str]()
     if op.entry is None:
         return names | {r.name for r in op.srcs}
     for operand in op.ins.operands:

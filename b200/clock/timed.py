@@ -150,7 +150,7 @@ class Timed(InOrder):
         super().__init__()
         self.options = options or Options()
         self.end = "nominal"
-        self.heap: list = []
+        self.heap: list[tuple[float, int, TimedFragment | Action]] = []
         self.numbers = itertools.count()  # of entries of the heap: those of one time keep order
 
     def again(self, dependent: bool) -> Timed:
@@ -163,7 +163,7 @@ class Timed(InOrder):
         of their ranges; then global memory is put back, except allocations of RESERVED bytes and
         more.
         """
-        ends = {}
+        ends: dict[str, float] = {}
         if self.options.sweep_constants:
             memory = self.machine.memory
             before = Contents(r for r in memory.allocations() if r.size < RESERVED)
@@ -215,7 +215,7 @@ class Timed(InOrder):
         """Time decides who runs."""
 
     # --- the queue --------------------------------------------------------------------------------
-    def enqueue(self, warp: Fragment) -> None:
+    def enqueue(self, warp: TimedFragment) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if not warp.queued:
             warp.queued = True
             heapq.heappush(self.heap, (warp.time, next(self.numbers), warp))
@@ -266,7 +266,7 @@ class Timed(InOrder):
         if machine.resident or machine.next_cluster is not None:
             self.raise_stuck(launch)
 
-    def _start_clusters(self, at: float, launch: Launch):
+    def _start_clusters(self, at: float, launch: Launch) -> None:
         """Start clusters while there is room."""
         machine = self.machine
         dispatch = self.constants.cta_dispatch_ns * self.options.clock_ghz
@@ -300,7 +300,7 @@ class Timed(InOrder):
             if len(ends) == len(cluster.ctas):
                 self.at(max(ends), lambda: self._finished(cluster))
 
-    def _finished(self, cluster: Cluster):
+    def _finished(self, cluster: Cluster) -> None:
         """A cluster's CTAs are gone: their SMs take the next ones."""
         c, launch = self.constants, cluster.grid
         self.record.ended(cluster)
@@ -312,7 +312,7 @@ class Timed(InOrder):
     # --- a turn -----------------------------------------------------------------------------------
     def run_blocks(self, warp: TimedFragment) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run blocks of a fragment until another fragment or an event is earlier."""
-        machine, R, heap = self.machine, warp.R, self.heap
+        machine, R, heap = self.machine, warp.register_file, self.heap
         blocks, hits = machine.code.blocks, machine.hits
         seen = self.record.blocks[warp.index]
         pc = warp.pc

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
     from b200.chip.launch import Launch
     from b200.chip.state import CTA, Cluster
+    from b200.chip.sync.mbarrier import MBarrier
     from b200.clock.timed import Timed, TimedFragment
 
 
@@ -42,6 +43,32 @@ class Wait:
         return str(self.ins.loc) if self.ins.loc else mnemonic(self.ins)
 
 
+class CtaTime(NamedTuple):
+    """When a CTA ran, in clk. place: its index in the grid. end: None while it runs."""
+
+    number: int
+    place: tuple[int, int, int]
+    sm: int
+    start: float
+    end: float | None
+
+    @property
+    def until(self) -> float:
+        """The end of a CTA that has run."""
+        assert self.end is not None
+        return self.end
+
+
+class Busy(NamedTuple):
+    """A unit worked for a traced CTA, in clk."""
+
+    cta: int
+    unit: str
+    start: float
+    end: float
+    what: str
+
+
 class Timeline:
     """The times of one launch.
 
@@ -60,11 +87,11 @@ class Timeline:
     def __init__(self, trace: int):
         self.trace = trace
         self.stalls: dict[tuple[int, int], float] = defaultdict(float)
-        self.places: dict[tuple[int, int], tuple] = {}
+        self.places: dict[tuple[int, int], tuple[Instr, str]] = {}
         self.spans: list[Wait] = []  # of traced CTAs
-        self.units: list[tuple] = []  # (CTA, unit, start, end, what)
+        self.units: list[Busy] = []
         self.commits: list[tuple[int, int]] = []  # (CTA, how many `units` were there before it)
-        self.ctas: list = []
+        self.ctas: list[CtaTime] = []
         self.exits: dict[tuple[int, int], float] = {}  # (CTA, warp) of traced CTAs -> its exit
         self.first_issue: dict[int, float] = {}
         self.first_data: dict[int, float] = {}
@@ -89,19 +116,25 @@ class Timeline:
     def started(self, cluster: Cluster, at: float) -> None:
         for cta in cluster.ctas:
             cta.number = len(self.ctas)
-            self.ctas.append((cta.number, cta.index, cta.sm.index, at, None))
+            self.ctas.append(CtaTime(cta.number, cta.index, cta.sm.index, at, None))
             cta.traced = cta.number < self.trace
 
     def ended(self, cluster: Cluster) -> None:
         for cta in cluster.ctas:
-            self.ctas[cta.number] = (*self.ctas[cta.number][:4], cta.end)
+            self.ctas[cta.number] = self.ctas[cta.number]._replace(end=cta.end)
             if cta.traced:
                 self.exits |= {(cta.number, warp.index): warp.end for warp in cta.warps}
 
     def stalled(
-        self, warp: Fragment, start: float, end: float, ins: Instr, what: str, barrier=None
+        self,
+        warp: Fragment,
+        start: float,
+        end: float,
+        ins: Instr,
+        what: str,
+        barrier: MBarrier | None = None,
     ) -> None:
-        """A warp waited for `what` at an instruction, from `start` to `end`; barrier: MBarrier."""
+        """A warp waited for `what` at an instruction, from `start` to `end`."""
         key = (warp.index, id(ins))
         self.stalls[key] += end - start
         if key not in self.places:
@@ -113,7 +146,7 @@ class Timeline:
 
     def unit(self, cta: CTA, name: str, start: float, end: float, what: str) -> None:
         if cta.traced:
-            self.units.append((cta.number, name, start, end, what))
+            self.units.append(Busy(cta.number, name, start, end, what))
 
     def committed(self, cta: CTA) -> None:
         """A tcgen05.commit behind the MMAs so far."""
@@ -175,8 +208,8 @@ class Timeline:
             index: [op.ins for block in sorted(blocks) for op in machine.code.structure[block].ops]
             for index, blocks in sorted(self.blocks.items())
         }
-        ends = [cta[4] for cta in self.ctas if cta[4] is not None]
-        self.end = max(ends, default=0.0)
+        ends = [cta.end for cta in self.ctas if cta.end is not None]
+        self.end: float = max(ends, default=0.0)
         if clock.accesses.last_store:
             self.end = max(self.end, clock.accesses.last_store + clock.constants.store_drain)
         self.time_us = self.low_us = self.high_us = self.us(self.end)
@@ -186,8 +219,8 @@ class Timeline:
 
     def median_us(self, times: dict[int, float]) -> float | None:
         """Microseconds from the start of the kernel to a time: the median over its first CTAs."""
-        first = min((cta[3] for cta in self.ctas), default=0.0) + 1e3
-        early = [at for number, at in times.items() if self.ctas[number][3] <= first]
+        first = min((cta.start for cta in self.ctas), default=0.0) + 1e3
+        early = [at for number, at in times.items() if self.ctas[number].start <= first]
         return self.us(float(np.median(early))) if early else None
 
     @property
@@ -201,4 +234,4 @@ class Timeline:
 
     @property
     def used_sms(self) -> int:
-        return len({cta[2] for cta in self.ctas})
+        return len({cta.sm for cta in self.ctas})

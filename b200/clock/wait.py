@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def wrap(ins: Instr, run: Run) -> Run:
     return _after_fence(ins, timed)
 
 
-def _wrap(ins: Instr, run: Run):
+def _wrap(ins: Instr, run: Run) -> Run:
     effect = ins.effect
     kind = type(effect)
     if isinstance(effect, e.Access):
@@ -83,19 +83,19 @@ def _wrap(ins: Instr, run: Run):
     return run
 
 
-def _after_fence(ins: Instr, run: Run):
-    def timed(warp: TimedFragment, *args):
+def _after_fence(ins: Instr, run: Run) -> Run:
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         membar.wait(warp, ins)
         return run(warp, *args)
 
     return timed
 
 
-def _after_fence_of_a_warp(ins: Instr, run: Run):
+def _after_fence_of_a_warp(ins: Instr, run: Run) -> Run:
     """MEMBAR.ALL.GPU is of the warp, however many lanes what comes after it is carried out for."""
     lanes = LanesOfAWarp()
 
-    def timed(warp: TimedFragment, lane: int, *args):
+    def timed(warp: TimedFragment, lane: int, *args: Any) -> Any:
         if lanes.first(warp, lane):
             membar.wait(warp, ins)
         got = run(warp, lane, *args)
@@ -113,7 +113,7 @@ class LanesOfAWarp:
     """
 
     def __init__(self):
-        self.last: tuple = (None, 0, 0.0)
+        self.last: tuple[TimedFragment | None, int, float] = (None, 0, 0.0)
         self.addresses: set[int] = set()
 
     def first(self, warp: TimedFragment, lane: int) -> bool:
@@ -127,11 +127,11 @@ class LanesOfAWarp:
         self.last = (warp, lane, warp.time)
 
 
-def _once_a_warp(run: Run, clk: Callable[[Constants], float]):
+def _once_a_warp(run: Run, clk: Callable[[Constants], float]) -> Run:
     """Lanes that name one address share an issue."""
     lanes = LanesOfAWarp()
 
-    def timed(warp: TimedFragment, lane: int, address, *rest):
+    def timed(warp: TimedFragment, lane: int, address: int, *rest: Any) -> Any:
         lanes.first(warp, lane)
         got = run(warp, lane, address, *rest)
         if address not in lanes.addresses:
@@ -143,12 +143,12 @@ def _once_a_warp(run: Run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _over_the_cluster(run: Run):
+def _over_the_cluster(run: Run) -> Run:
     """An arrive at another CTA's barrier, which returns nothing, is there a while later. Lanes that
     a branch has parted from others of their warp meet them the later for it.
     """
 
-    def timed(warp: TimedFragment, lane: int, address, *rest):
+    def timed(warp: TimedFragment, lane: int, address: int, *rest: Any) -> Any:
         if address >> RANK_SHIFT == warp.cta.rank:
             return run(warp, lane, address, *rest)
         c = warp.clock.constants
@@ -160,8 +160,8 @@ def _over_the_cluster(run: Run):
     return timed
 
 
-def _fixed(run: Run, clk: Callable[[Constants], float]):
-    def timed(warp: TimedFragment, *args):
+def _fixed(run: Run, clk: Callable[[Constants], float]) -> Run:
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         got = run(warp, *args)
         warp.time += clk(warp.clock.constants)
         return got
@@ -169,14 +169,14 @@ def _fixed(run: Run, clk: Callable[[Constants], float]):
     return timed
 
 
-def _mbarrier_wait(ins: Instr, run: Run):
+def _mbarrier_wait(ins: Instr, run: Run) -> Run:
     """A phase that is complete is seen after mbarrier_try, and mbarrier_wake after it is; a warp
     that waited for it goes on mbarrier_asleep after it is, or mbarrier_asleep_parted, if it is
     lanes apart from others of their warp.
     """
     barrier_at = barrier_operand(ins)
 
-    def timed(warp: TimedFragment, mask: int, address: LaneValues, *rest):
+    def timed(warp: TimedFragment, mask: int, address: LaneValues, *rest: Any) -> Any:
         done = run(warp, mask, address, *rest)
         c = warp.clock.constants
         if done:
@@ -197,11 +197,11 @@ def _mbarrier_wait(ins: Instr, run: Run):
     return timed
 
 
-def _cta_barrier(ins: Instr, run: Run):
+def _cta_barrier(ins: Instr, run: Run) -> Run:
     effect = ins.effect
     counted = isinstance(effect, e.MeetsInCta) and effect.counted
 
-    def timed(warp: TimedFragment, mask: int, number: LaneValues, *rest):
+    def timed(warp: TimedFragment, mask: int, number: LaneValues, *rest: Any) -> Any:
         got = run(warp, mask, number, *rest)
         barrier = warp.cta.named_barriers[_of_a_lane(number, mask)]
         c = warp.clock.constants
@@ -219,8 +219,8 @@ def _of_a_lane(value: LaneValues, mask: int) -> int:
     return int(value[active(mask)[0]]) if isinstance(value, np.ndarray) else int(value)
 
 
-def _cluster_wait(ins: Instr, run: Run):
-    def timed(warp: TimedFragment, *args):
+def _cluster_wait(ins: Instr, run: Run) -> Run:
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         run(warp, *args)
         at = warp.cta.cluster.barrier.time
         if at > warp.time:
@@ -230,8 +230,8 @@ def _cluster_wait(ins: Instr, run: Run):
     return timed
 
 
-def _alloc(ins: Instr, run: Run):
-    def timed(warp: TimedFragment, *args):
+def _alloc(ins: Instr, run: Run) -> Run:
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         run(warp, *args)
         warp.time += warp.clock.constants.tmem_alloc
         record = warp.clock.record
@@ -240,19 +240,19 @@ def _alloc(ins: Instr, run: Run):
     return timed
 
 
-def _grid_dependency(ins: Instr, run: Run):
+def _grid_dependency(ins: Instr, run: Run) -> Run:
     """It takes no time of its own: what a launch waits for is reckoned afterwards (overlap.py)."""
     waits = ins.has("wait")
 
-    def timed(warp: TimedFragment, *args):
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         warp.clock.record.depends(warp, waits)
         return run(warp, *args)
 
     return timed
 
 
-def _tmem_wait(ins: Instr, run: Run):
-    def timed(warp: TimedFragment, *args):
+def _tmem_wait(ins: Instr, run: Run) -> Run:
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         run(warp, *args)
         if warp.state.tmem_done > warp.time:
             warp.clock.stall(warp, warp.state.tmem_done, ins, "tensor memory")
@@ -260,13 +260,13 @@ def _tmem_wait(ins: Instr, run: Run):
     return timed
 
 
-def _tmem_access(ins: Instr, run: Run):
+def _tmem_access(ins: Instr, run: Run) -> Run:
     """tcgen05.ld and st: the port of the warp's quarter moves 32 lanes of a column at a time."""
     effect = ins.effect
     assert isinstance(effect, (e.TensorLoads, e.TensorStores))
     columns, load = effect.registers, isinstance(effect, e.TensorLoads)
 
-    def timed(warp: TimedFragment, *args):
+    def timed(warp: TimedFragment, *args: Any) -> Any:
         got = run(warp, *args)
         c = warp.clock.constants
         width = columns * (c.tmem_ld_column if load else c.tmem_st_column)
@@ -286,7 +286,7 @@ def _tmem_access(ins: Instr, run: Run):
 _WINDOWS = {0: "global", SHARED_WINDOW: "shared::cluster", LOCAL_WINDOW: "local"}
 
 
-def _memory_access(run: Run, effect: e.Access):
+def _memory_access(run: Run, effect: e.Access) -> Run:
     """Loads, stores, atomics of a warp: the addresses decide."""
     if effect.in_constant_bank:
         return run
@@ -295,7 +295,7 @@ def _memory_access(run: Run, effect: e.Access):
         space = "shared"
     kind = _kind(effect)
 
-    def timed(warp: TimedFragment, mask: int, *args):
+    def timed(warp: TimedFragment, mask: int, *args: Any) -> Any:
         got = run(warp, mask, *args)
         address = args[0]
         if isinstance(address, np.ndarray):
@@ -308,14 +308,16 @@ def _memory_access(run: Run, effect: e.Access):
     return timed
 
 
-def _ranges(run: Run, effect: e.Effect):
+def _ranges(run: Run, effect: e.Effect) -> Run:
     """Ranges of one memory that an operand gives the size of, one after the other. Shared memory
     takes one at the width of its banks, 128 bytes a clk. Nobody has measured it: grade "unknown".
     """
     kind, asked = _kind(effect), effect.properties
     (memory,) = {*asked.reads, *asked.writes}
 
-    def timed(warp: TimedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
+    def timed(
+        warp: TimedFragment, mask: int, address: LaneValues, size: LaneValues, *rest: Any
+    ) -> Any:
         got = run(warp, mask, address, size, *rest)
         for _, at, nbytes in ranges(mask, address, size):
             where = np.array([at & WINDOW_MASK], np.int64)

@@ -21,7 +21,7 @@ from b200.clock.rates import EITHER, PIPES, Rate, rate
 from b200.clock.wait import wrap
 from b200.effects import Jumps
 from b200.program.analysis import Block, Op, Uniformity, is_broadcast
-from b200.program.module import CLOCKS, TYPE_BITS, Instr, Kernel, Label, Special
+from b200.program.module import CLOCKS, TYPE_BITS, Instr, Kernel, Label, Operand, Special
 from b200.program.translated import Translated
 from b200.program.writer import Writer
 
@@ -75,7 +75,7 @@ class TimedWriter(Writer):
     def _groups(self, body: list[Op]) -> list[list[Op]]:
         return [[op] for op in self.order.arrange(self.block)]
 
-    def _block(self, block: Block):
+    def _block(self, block: Block) -> None:
         self.block = block
         self.now = self.spent = 0.0
         self.taken: dict[str, float] = defaultdict(float)  # of each pipe since the last flush
@@ -83,20 +83,20 @@ class TimedWriter(Writer):
         self.known: set[str] = set()  # late registers waited for in this block already
         super()._block(block)
 
-    def _await(self, op: Op):
+    def _await(self, op: Op) -> None:
         """The operands are there no earlier than when they are ready."""
         for reg in op.srcs:
             at = self.ready.get(reg.name, 0.0)
             if at > self.now:
                 self.now = at
 
-    def _take(self, cost: Rate):
+    def _take(self, cost: Rate) -> None:
         self.now += cost.issues
         self.taken["issue"] += cost.issues
         for pipe, clk in cost.takes.items():
             self.taken[pipe] += clk
 
-    def _flush(self):
+    def _flush(self) -> None:
         """Hand the time since the last flush to the warp."""
         taken, self.taken = self.taken, defaultdict(float)
         either, alu, fma = taken.pop(EITHER, 0.0), taken["alu"], taken["fma"]
@@ -108,10 +108,10 @@ class TimedWriter(Writer):
             self._line(f"w.spend({self.now - self.spent:g}, ({pipes}))")
         self.spent = self.now
 
-    def _need(self, op: Op):
+    def _need(self, op: Op) -> None:
         """Wait for the loads whose results the instruction reads."""
         guarded = op.entry is not None and op.ins.pred is not None
-        kept = {r.name for r in op.dsts} if guarded else set()
+        kept = {r.name for r in op.dsts} if guarded else set[str]()
         asked = dict.fromkeys(r.name for r in op.srcs)
         names = [n for n in asked if n in self.late and n not in self.known and n not in kept]
         if names:
@@ -120,7 +120,7 @@ class TimedWriter(Writer):
             ids = ", ".join(str(self.info.id[n]) for n in names)
             self._line(f"w.need(({ids},), {self._constant(op.ins)})", op.ins)
 
-    def _issue(self, op: Op, cost: Rate):
+    def _issue(self, op: Op, cost: Rate) -> None:
         ready = self.now + cost.latency
         self._take(cost)
         for reg in op.dsts:
@@ -154,7 +154,7 @@ class TimedWriter(Writer):
         self._issue(op, costs.cost(ins))
         self._flush()
         super()._op(replace(op, made=wrap(ins, op.made)))
-        if op.entry is not None and costs.result_is_late(ins):
+        if costs.result_is_late(ins):
             ids = ", ".join(str(self.info.id[r.name]) for r in op.dsts)
             self.known.difference_update(r.name for r in op.dsts)
             if ids:
@@ -173,14 +173,14 @@ class TimedWriter(Writer):
             self.known.discard(register.name)
         return super()._op(op)
 
-    def _operand(self, operand, width: int | None):
+    def _operand(self, operand: Operand, width: int | None) -> tuple[str, bool]:
         if isinstance(operand, Special) and operand.name in CLOCKS:
             self._flush()
             digits = 16 if operand.name in ("clock64", "globaltimer") else 8
             return f"(w.read_clock({operand.name!r}) & 0x{'F' * digits})", False
         return super()._operand(operand, width)
 
-    def _stores(self, block: Block, body: list[Op]):
+    def _stores(self, block: Block, body: list[Op]) -> None:
         last = block.ops[-1]
         for op in self.hoisted.get(block.index, ()):
             if not costs.is_constant(op.ins):

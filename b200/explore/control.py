@@ -139,7 +139,7 @@ class Control:
         return list(found)
 
     # --- spreading --------------------------------------------------------------------------------
-    def _spread(self):
+    def _spread(self) -> None:
         before = None
         while before != (before := self._size()):
             for block in self.blocks:
@@ -185,7 +185,7 @@ class Control:
             sum(map(len, self.decides.values())),
         )
 
-    def _step(self, op: Op, known: dict[str, Causes], inside: Causes, left_out: bool):
+    def _step(self, op: Op, known: dict[str, Causes], inside: Causes, left_out: bool) -> None:
         """left_out: whether another order executes it, and the run did not."""
         ins = op.ins
         causes = inside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class RecordingWriter(CheckedWriter):
         self.out.deciding = self.deciding = frozenset(deciding_reads(self.out.structure))
         super().write()
 
-    def _op(self, op: Op):
+    def _op(self, op: Op) -> None:
         if op.entry is not None and op.entry.style != "pure" and op.made is not None:
             op = replace(op, made=self._recorded(op.ins, op.made))
         super()._op(op)
@@ -73,21 +73,23 @@ def writes(effect: e.Effect) -> bool:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest):
+def _written(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest: Any):
     """Note who writes which words (words.py)."""
     result = call.run(warp, mask, address, *rest)
     warp.recorder.words.written(warp, mask, address, call.ins, call.effect)
     return result
 
 
-def _written_ranges(call: Call, warp: RecordedFragment, mask: int, address, size, *rest):
+def _written_ranges(
+    call: Call, warp: RecordedFragment, mask: int, address, size, *rest: Any
+) -> None:
     """Likewise of weak stores of as many bytes as an operand says."""
     call.run(warp, mask, address, size, *rest)
     for lanes_, at, store in filled(space_of(call.ins), mask, address, size):
         warp.recorder.words.written(warp, lanes_, at, call.ins, store)
 
 
-def _read(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest):
+def _read(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest: Any):
     """Note the words of a read whose value decides over synchronisation."""
     warp.recorder.words.read(warp, mask, address, call.ins, call.effect)
     return call.run(warp, mask, address, *rest)
@@ -100,14 +102,16 @@ def _place(mbarrier: MBarrier) -> Place:
     return Place("mbarrier", mbarrier.cta.rank, mbarrier.offset)
 
 
-def _init(call: Call[e.InitsMbarrier], warp: RecordedFragment, lane: int, address: int, count: int):
+def _init(
+    call: Call[e.InitsMbarrier], warp: RecordedFragment, lane: int, address: int, count: int
+) -> None:
     call.run(warp, lane, address, count)
     place, recorder = _place(call.find(warp, address)), warp.recorder
     if recorder.one_more(warp, kinds.INIT, place, call.ins) is None:
         recorder.step(warp, kinds.INIT, place, call.ins, count=count)
 
 
-def _inval(call: Call[e.InvalidatesMbarrier], warp: RecordedFragment, lane: int, address):
+def _inval(call: Call[e.InvalidatesMbarrier], warp: RecordedFragment, lane: int, address) -> None:
     place = _place(call.find(warp, address))
     call.run(warp, lane, address)
     warp.recorder.step(warp, kinds.INVAL, place, call.ins)
@@ -127,7 +131,7 @@ def _arrive(call: Call[e.Arrives], warp: RecordedFragment, lane: int, address: i
     return result
 
 
-def _bytes(call: Call, warp: RecordedFragment, lane: int, address: int, nbytes: int):
+def _bytes(call: Call, warp: RecordedFragment, lane: int, address: int, nbytes: int) -> None:
     """Record expect_tx and complete_tx."""
     kind = kinds.EXPECT if isinstance(call.effect, e.ExpectsBytes) else kinds.COMPLETE
     place = _place(call.find(warp, address))
@@ -135,7 +139,9 @@ def _bytes(call: Call, warp: RecordedFragment, lane: int, address: int, nbytes: 
     warp.recorder.step(warp, kind, place, call.ins, tx=nbytes)
 
 
-def _copies_arrive(call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, lane: int, address):
+def _copies_arrive(
+    call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, lane: int, address
+) -> None:
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     if not call.effect.counted:
         place = _place(call.find(warp, address))
@@ -143,7 +149,9 @@ def _copies_arrive(call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, la
     call.run(warp, lane, address)
 
 
-def _look(call: Call[e.WaitsForPhase], warp: RecordedFragment, mask: int, address, phase, *hint):
+def _look(
+    call: Call[e.WaitsForPhase], warp: RecordedFragment, mask: int, address, phase, *hint: Any
+):
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
@@ -162,7 +170,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
     """Record a wait. looks: id() of those that leave the wait out if they find the phase over."""
     find, shift, token = barrier_operand(ins), effect.shift, effect.by_token
 
-    def one(warp: RecordedFragment, mask: int, address: int, phase: int, *hint):
+    def one(warp: RecordedFragment, mask: int, address: int, phase: int, *hint: Any):
         """All lanes wait for one phase."""
         recorder, parity = warp.recorder, phase >> shift & 1
         place = _place(find(warp, address))
@@ -179,7 +187,9 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
             recorder.step(warp, kinds.WAIT, place, ins, parity=parity, token=token, of=of)
         return done
 
-    def recorded(warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint):
+    def recorded(
+        warp: RecordedFragment, mask: int, address: LaneValues, phase: LaneValues, *hint: Any
+    ):
         if not isinstance(address, np.ndarray) and not isinstance(phase, np.ndarray):
             return one(warp, mask, address, phase, *hint)
         done = run(warp, mask, address, phase, *hint)
@@ -205,7 +215,7 @@ def _wait(ins: Instr, effect: e.WaitsForPhase, run: Run, looks: frozenset[int]):
 # --- barriers of the CTA and of the cluster -------------------------------------------------------
 
 
-def _named(call: Call[e.MeetsInCta], warp: RecordedFragment, mask: int, number: int, *rest):
+def _named(call: Call[e.MeetsInCta], warp: RecordedFragment, mask: int, number: int, *rest: Any):
     """Record bar.sync, bar.red and bar.arrive."""
     recorder = warp.recorder
     place = Place("barrier", warp.cta.rank, of_first_lane(mask, number))
@@ -221,14 +231,14 @@ def _named(call: Call[e.MeetsInCta], warp: RecordedFragment, mask: int, number: 
     return result
 
 
-def _cluster_arrive(call: Call[e.ArrivesInCluster], warp: RecordedFragment, mask: int):
+def _cluster_arrive(call: Call[e.ArrivesInCluster], warp: RecordedFragment, mask: int) -> None:
     recorder = warp.recorder
     call.run(warp, mask)
     step = recorder.step(warp, kinds.MEET, Place("cluster"), call.ins, count=mask.bit_count())
     recorder.met.setdefault((warp.state, Place("cluster")), []).append(step.number)
 
 
-def _cluster_wait(call: Call[e.WaitsInCluster], warp: RecordedFragment, mask: int):
+def _cluster_wait(call: Call[e.WaitsInCluster], warp: RecordedFragment, mask: int) -> None:
     recorder = warp.recorder
     call.run(warp, mask)
     met = recorder.met.get((warp.state, Place("cluster")), [])
@@ -244,7 +254,9 @@ def _pool(cta: CTA) -> Place:
     return Place("tmem", cta.rank & ~1)
 
 
-def _alloc(call: Call[e.AllocatesTensor], warp: RecordedFragment, mask: int, address, columns):
+def _alloc(
+    call: Call[e.AllocatesTensor], warp: RecordedFragment, mask: int, address, columns
+) -> None:
     call.run(warp, mask, address, columns)
     recorder, rank, pair = warp.recorder, warp.cta.rank, call.effect.pair
     kind = kinds.ALLOC if not pair else kinds.JOIN_PAIR if rank & 1 else kinds.ALLOC_PAIR
@@ -257,7 +269,7 @@ def _alloc(call: Call[e.AllocatesTensor], warp: RecordedFragment, mask: int, add
 
 def _dealloc(
     call: Call[e.FreesTensor], warp: RecordedFragment, mask: int, taddr: int, columns: int
-):
+) -> None:
     call.run(warp, mask, taddr, columns)
     recorder = warp.recorder
     of = recorder.allocated.pop((warp.cta, of_first_lane(mask, taddr)), None)
@@ -266,7 +278,7 @@ def _dealloc(
     recorder.step(warp, kinds.DEALLOC, place, call.ins, count=n, rank=rank, of=of)
 
 
-def _relinquish(call: Call[e.EndsAllocation], warp: RecordedFragment, mask: int):
+def _relinquish(call: Call[e.EndsAllocation], warp: RecordedFragment, mask: int) -> None:
     call.run(warp, mask)
     place = _pool(warp.cta)
     warp.recorder.step(warp, kinds.RELINQUISH, place, call.ins, rank=warp.cta.rank)
@@ -275,7 +287,7 @@ def _relinquish(call: Call[e.EndsAllocation], warp: RecordedFragment, mask: int)
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n):
+def _registers(call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n) -> None:
     """Record setmaxnreg when it is carried out."""
     entry, pool = warp.machine.budget.registers, warp.cta.registers
     had = pool.of(warp.index) if pool is not None else entry

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class LateStore(Operation):
 class LateWriter(TouchingWriter):
     """Translates a kernel so that its strong stores may come late."""
 
-    def _op(self, op: Op):
+    def _op(self, op: Op) -> None:
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, FencesMemory):
             op = replace(op, made=partial(_fence, Call(op.ins, effect, op.made)))
@@ -131,7 +132,7 @@ def _late(warp: Fragment) -> LateStores:
     return late
 
 
-def _store(call: Call[Stores], warp: Fragment, mask: int, address: LaneValues, *rest):
+def _store(call: Call[Stores], warp: Fragment, mask: int, address: LaneValues, *rest: Any):
     effect = call.effect
     places = tuple(bytes_of(accessed(warp, mask, address, effect)))
     near = any(cta is not None for cta, _ in places)
@@ -145,7 +146,7 @@ def _store(call: Call[Stores], warp: Fragment, mask: int, address: LaneValues, *
     _late(warp).steps.pending.append(Pending(NAME, warp, call.ins, store, lands))
 
 
-def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, *rest):
+def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, *rest: Any):
     late, effect = _late(warp), call.effect
     if late.mine(warp.state):
         writes = bool(effect.properties.writes)
@@ -158,7 +159,7 @@ def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, 
     return call.run(warp, mask, address, *rest)
 
 
-def _fence(call: Call[FencesMemory], warp: Fragment, *args):
+def _fence(call: Call[FencesMemory], warp: Fragment, *args: Any):
     result = call.run(warp, *args)
     late = _late(warp)
     if call.effect.order == "sc":

@@ -74,7 +74,7 @@ class StepRecorder:
         """Lanes go on together: the next step of each comes after the last steps of all of them."""
         self._set(state, mask, self.behind(state, mask))
 
-    def _set(self, state: WarpState, mask: int, numbers: tuple[int, ...]):
+    def _set(self, state: WarpState, mask: int, numbers: tuple[int, ...]) -> None:
         last = self.last.setdefault(state, [()] * 32)
         for lane in active(mask):
             last[lane] = numbers

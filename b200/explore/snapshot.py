@@ -2,7 +2,7 @@
 
 FIELDS lists what changes in the objects of a launch. Objects keep their identity when a copy is put
 back, so that closures of operations under way stay good. The arrays of a register file are replaced
-and never written to (WarpState.R), so the list alone is copied.
+and never written to (WarpState.register_file), so the list alone is copied.
 
 Two states with one key go on alike. The key leaves out what only reports look at, registers that
 nothing reads any more, and the order in which waiting fragments are kept.
@@ -42,10 +42,20 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ),
     WarpState: tuple(
         """
-        live fragments gathering meetings exits cluster_arrived cluster_phase local R
+        live fragments gathering meetings exits cluster_arrived cluster_phase local register_file
         """.split()
     ),
-    Fragment: ("mask", "pc", "reconv", "join", "token", "R", "meeting", "waits_for", "queued"),
+    Fragment: (
+        "mask",
+        "pc",
+        "reconv",
+        "join",
+        "token",
+        "register_file",
+        "meeting",
+        "waits_for",
+        "queued",
+    ),
     Join: ("at", "pc", "waiting", "arrived", "parent", "parent_pc"),
     MBarrier: ("waiters", "phase", "expected", "pending", "tx", "arrivals"),
     NamedBarrier: ("waiters", "generation", "arrived", "expected", "votes", "result"),
@@ -162,7 +172,7 @@ class _Look:
         self.saved.append((x, values))
         key: list = [kind.__name__]
         for name, value in values:
-            if name == "R":
+            if name == "register_file":
                 self._registers(x, value, key)
             elif name in ("local", "_tmem"):
                 key.append(None if value is None else self._array(value))

@@ -57,11 +57,11 @@ class Standing(NamedTuple):
 class State:
     """steps: those that lead on, each with the state after it. polls: those that change nothing."""
 
-    steps: list[tuple[Taken, State]] = field(default_factory=list)
-    polls: list[Taken] = field(default_factory=list)
+    steps: list[tuple[Taken, State]] = field(default_factory=lambda: [])
+    polls: list[Taken] = field(default_factory=list[Taken])
     ended: bool = False
     fault: str = ""
-    standing: list[Standing] = field(default_factory=list)
+    standing: list[Standing] = field(default_factory=list[Standing])
 
 
 Ways = dict[State, tuple[State, Taken] | None]

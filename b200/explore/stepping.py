@@ -153,7 +153,7 @@ class Steps:
         if ins is None:
             return True
         if ins.pred is not None and not isinstance(ins.effect, e.Jumps):
-            guard = warp.R[self.register[ins.pred.name]]
+            guard = warp.register_file[self.register[ins.pred.name]]
             return not (guard ^ (FULL if ins.negated else 0)) & warp.mask
         token = warp.token
         waits = isinstance(token, tuple) and isinstance(token[0], NamedBarrier)
@@ -185,7 +185,7 @@ class Steps:
         """Run a fragment up to its next visible instruction. False if it has ended."""
         blocks = self.machine.code.blocks
         for _ in range(BLOCKS):
-            pc = blocks[warp.pc](warp, warp.R)
+            pc = blocks[warp.pc](warp, warp.register_file)
             if pc == EXIT or pc == warp.reconv:
                 pc = warp.arrive_or_exit(pc)
                 if pc is None:

@@ -75,7 +75,7 @@ class Pending(NamedTuple):
 class TouchingWriter(Writer):
     """Translates a kernel so that what it accesses is noted."""
 
-    def _op(self, op: Op):
+    def _op(self, op: Op) -> None:
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, Access) and not effect.private:
             op = replace(op, made=self.noted(op.ins, effect, op.made))
@@ -167,7 +167,7 @@ def _touches(machine: Machine) -> Touches:
     return touches
 
 
-def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, *rest):
+def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, *rest: Any):
     effect, touches = call.effect, _touches(warp.machine)
     reads, writes = (bool(s) for s in (effect.properties.reads, effect.properties.writes))
     places = bytes_of(accessed(warp, mask, address, effect))
@@ -177,7 +177,7 @@ def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, 
     return result
 
 
-def _ranges(call: Call, warp: Fragment, mask: int, address, size, *rest):
+def _ranges(call: Call, warp: Fragment, mask: int, address, size, *rest: Any) -> None:
     """Likewise of weak stores of as many bytes as an operand says."""
     touches, spans = _touches(warp.machine), []
     for some, at, store in filled(space_of(call.ins), mask, address, size):

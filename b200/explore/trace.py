@@ -86,9 +86,9 @@ class Trace:
     threads: int
     warps: int
     ctas: int
-    steps: list[Step] = field(default_factory=list)
-    not_followed: list[str] = field(default_factory=list)
-    agents: dict[tuple[int, int], Agent] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list[Step])
+    not_followed: list[str] = field(default_factory=list[str])
+    agents: dict[tuple[int, int], Agent] = field(default_factory=dict[tuple[int, int], Agent])
 
     def alike(self) -> tuple:
         """A key that is equal for clusters whose steps are the same."""

@@ -42,7 +42,7 @@ class Orders:
     steps: int = 0
     states: int = 0
     seconds: float = 0.0
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
         alike = f", {self.distinct} different" if self.distinct < self.clusters else ""

@@ -51,7 +51,7 @@ class Walked:
     states: int = 0
     bad: list[Taken] | None = None
     fault: str = ""
-    standing: list[Standing] = field(default_factory=list)
+    standing: list[Standing] = field(default_factory=list[Standing])
     race: Race | None = None
     speaks: bool = False
     declined: str = ""

@@ -122,7 +122,9 @@ class Words:
             found.setdefault(number, set()).update(*sets)
         return found
 
-    def _write(self, memory: MemoryWords, words: np.ndarray, state: WarpState, ins, strong: bool):
+    def _write(
+        self, memory: MemoryWords, words: np.ndarray, state: WarpState, ins, strong: bool
+    ) -> None:
         memory.write(words, self._number(state), strong)
         before = memory.stores[words]
         for old in np.unique(before):
@@ -143,7 +145,9 @@ class Words:
     def _number(self, state: WarpState) -> int:
         return self.warps.setdefault(state, len(self.warps))
 
-    def _note(self, ins: Instr | None, memory: MemoryWords, state: WarpState, words: np.ndarray):
+    def _note(
+        self, ins: Instr | None, memory: MemoryWords, state: WarpState, words: np.ndarray
+    ) -> None:
         if ins is not None and ins.key in self.deciding:
             key = ins.key, memory, self._number(state)
             if key not in self.reads:

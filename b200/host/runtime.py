@@ -144,11 +144,11 @@ class Runtime:
         params = parameters_at(function, peek(args, f"<{len(function.params)}Q"))
         self.launch(KernelWork(program, name, shape, params, cooperative), queue)
 
-    def _follows(self, queue: int, other: int, event: int | None):
+    def _follows(self, queue: int, other: int, event: int | None) -> None:
         if self.recording is not None and queue != HOST:
             self.recording.waits(queue, other, event)
 
-    def _records(self, event: int, queue: int):
+    def _records(self, event: int, queue: int) -> None:
         if self.recording is not None:
             self.recording.recorded(event, queue)
 

@@ -6,6 +6,7 @@ Arguments and checks: CUDA driver API, "Tensor Map Object Management".
 from __future__ import annotations
 
 import ctypes
+from typing import NoReturn
 
 from b200.chip.copies.tensormap import TensorMap, violations
 from b200.errors import EmulatorError
@@ -20,7 +21,7 @@ _SWIZZLES = {0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (3, 0), 4: (3, 1), 5: (3, 2), 6
 _LIMITS = (("global dimension", 1, 1 << 32), ("box dimension", 1, 256), ("element stride", 1, 8))
 
 
-def _refuse(reason: str):
+def _refuse(reason: str) -> NoReturn:
     raise EmulatorError("limit", f"cuTensorMapEncodeTiled refused: {reason}")
 
 

@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 from typing import Any
 
 from b200.program.flow import EXIT, post_dominators, reachable, where_arms_join
-from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Reg, Special, Vec
+from b200.program.module import Addr, Imm, Instr, Kernel, Label, Not, Operand, Reg, Special, Vec
 from b200.registry import Entry, Pure, find
 
 VARYING_SPECIALS = ("tid", "laneid", *(f"lanemask_{sign}" for sign in "eq le lt ge gt".split()))
@@ -44,16 +45,16 @@ class Op:
         return _results(self.ins, self.entry)
 
     @property
-    def arguments(self) -> tuple:
+    def arguments(self) -> tuple[Any, ...]:
         return self.ins.operands[self.results :]
 
 
 @dataclass
 class Block:
     index: int
-    ops: list[Op] = field(default_factory=list)
-    successors: list[int] = field(default_factory=list)
-    targets: dict[str, int] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list[Op])
+    successors: list[int] = field(default_factory=list[int])
+    targets: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def traps(self) -> bool:
@@ -67,7 +68,7 @@ class Block:
         return first.mods[0] in ("ret", "exit", "trap") and first.pred is None
 
 
-def registers_of(operand) -> list[Reg]:
+def registers_of(operand: Operand) -> list[Reg]:
     """All registers in an operand."""
     if isinstance(operand, Reg):
         return [operand]
@@ -99,18 +100,19 @@ def make_op(ins: Instr) -> Op:
 
 def build_blocks(
     kernel: Kernel,
-    located: Callable,
-    body: list | None = None,
+    located: Callable[[Instr], AbstractContextManager[None]],
+    body: list[Instr | Label] | None = None,
     wait: frozenset[int] = frozenset(),
     alone: frozenset[int] = frozenset(),
 ) -> list[Block]:
     """Cut the body into basic blocks. located(ins): a context that adds the line to errors. body:
     None for the kernel's own. wait, alone: as in meeting.Places.
     """
-    blocks, labels = [Block(0)], {}
+    blocks = [Block(0)]
+    labels: dict[str, int] = {}
     fresh = True
 
-    def cut():
+    def cut() -> None:
         nonlocal fresh
         if blocks[-1].ops:
             blocks.append(Block(len(blocks)))
@@ -190,7 +192,7 @@ class Uniformity:
         digits = f"{bits & (1 << count) - 1:0{count}b}"[::-1]
         return compress(self.id, map("1".__eq__, digits))
 
-    def _find_defs(self):
+    def _find_defs(self) -> None:
         seen = 0
         for b in self.blocks:
             for op in b.ops:
@@ -201,7 +203,8 @@ class Uniformity:
                     self.defs[b.index] |= bit
 
     def _liveness(self):
-        uses, kills = [], []
+        uses: list[int] = []
+        kills: list[int] = []
         for b in self.blocks:
             use = kill = 0
             for op in b.ops:
@@ -226,7 +229,7 @@ class Uniformity:
                     live_in[b.index], live_out[b.index], changed = new, out, True
         return live_in, live_out
 
-    def _solve(self):
+    def _solve(self) -> None:
         """Fixed point of value dependence and divergent control flow."""
         while True:
             before = self.varying, len(self.divergent)
@@ -265,13 +268,13 @@ class Uniformity:
         self._sources[op.ins.key] = special, registers
         return special, registers
 
-    def _has_varying_special(self, operand) -> bool:
+    def _has_varying_special(self, operand: Operand) -> bool:
         if isinstance(operand, Special):
             name = operand.name.split(".")[0]
             return name in VARYING_SPECIALS or self.ctas > 1 and name in OF_A_CTA
         return isinstance(operand, Vec) and any(map(self._has_varying_special, operand.items))
 
-    def operand_varies(self, operand) -> bool:
+    def operand_varies(self, operand: Operand) -> bool:
         if isinstance(operand, Reg):
             return self.is_varying(operand)
         varies = any(map(self.is_varying, registers_of(operand)))
@@ -334,7 +337,7 @@ class Uniformity:
         """Whether lanes may give different membermasks to an instruction, its last operand."""
         return self.operand_varies(op.ins.operands[-1])
 
-    def _mark_divergent_region(self, block: Block):
+    def _mark_divergent_region(self, block: Block) -> None:
         """Lanes part at the end of `block` and meet at its post-dominator. A register that one arm
         defines and that the other arm or the meeting point reads must be kept per lane."""
         stop = self.ipdom[block.index]

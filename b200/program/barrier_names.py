@@ -42,7 +42,7 @@ def _name_at(file: str, line: int) -> str:
     if file.endswith(".py") and (tree := _tree(file)) is not None:
         calls = [node for node in tree if node.lineno <= line <= (node.end_lineno or 0)]
         calls.sort(key=lambda node: ((node.end_lineno or 0) - node.lineno, -node.col_offset))
-        if name := next(filter(None, map(_of_call, calls)), ""):
+        for name in filter(None, map(_of_call, calls)):
             return name
     return _of_text(lines[line - 1])
 

@@ -59,7 +59,8 @@ def post_dominators(blocks: Sequence[FlowNode]) -> list[int]:
 
 def _postorder(before: dict[int, list[int]]) -> list[int]:
     """Blocks that lead to EXIT, each behind those that lead to it first."""
-    order, seen = [], {EXIT}
+    order: list[int] = []
+    seen = {EXIT}
     work = [(EXIT, iter(before[EXIT]))]
     while work:
         block, ways = work[-1]
@@ -75,7 +76,8 @@ def _postorder(before: dict[int, list[int]]) -> list[int]:
 
 def reachable(blocks: Sequence[FlowNode], start: int, stop: int = EXIT) -> set[int]:
     """Blocks that control may come to from `start`, without `stop` and those that come after it."""
-    seen, work = set(), [start]
+    seen: set[int] = set()
+    work = [start]
     while work:
         block = work.pop()
         if block not in (stop, EXIT) and block not in seen:
@@ -93,7 +95,9 @@ def where_arms_join(blocks: Sequence[FlowNode], branch: FlowNode) -> int:
     ptxas does the same: lanes that exit are taken out of the barrier at which the others converge.
     """
     arms = {s: reachable(blocks, s, branch.index) for s in branch.successors if s != EXIT}
-    common = {b for b in set().union(*arms.values()) if sum(b in arm for arm in arms.values()) > 1}
+    common = {
+        b for b in set[int]().union(*arms.values()) if sum(b in arm for arm in arms.values()) > 1
+    }
     entries = {s for s in arms if s in common}
     for arm in arms.values():
         entries |= {s for b in arm - common for s in blocks[b].successors if s in common}

@@ -91,7 +91,8 @@ class _Module:
         self.calls = {name: self._called(f.body) for name, f in functions.items()}
 
     def written_out(self) -> str:
-        found, at = [], 0
+        found: list[str] = []
+        at = 0
         for entry in _ENTRY.finditer(self.text):
             end = _closing(self.text, entry.end())
             body = self.text[entry.end() : end]
@@ -104,7 +105,7 @@ class _Module:
         """How deep a function may be within itself, so that the copies are not too many."""
         for deepest in range(_DEEPEST, 0, -1):
             left = _COPIES
-            work = [(name, ()) for name in self._called(body)]
+            work: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in self._called(body)]
             while work and left:
                 name, stack = work.pop()
                 if stack.count(name) < deepest:
@@ -117,7 +118,7 @@ class _Module:
     def _called(self, body: str) -> list[str]:
         return [name for call in _CALL.finditer(body) for name in self._targets(body, call)]
 
-    def _targets(self, body: str, call: re.Match) -> tuple[str, ...]:
+    def _targets(self, body: str, call: re.Match[str]) -> tuple[str, ...]:
         """The functions that a call may come to."""
         if call.group(4) in self.functions:
             return (call.group(4),)
@@ -162,7 +163,12 @@ class _Module:
         return f"{{ {MARK} {body}\n$inlined_return{number}: }}"
 
     def _through_pointer(
-        self, call: re.Match, targets: Iterable[str], given: list[str], number: int, stack: tuple
+        self,
+        call: re.Match[str],
+        targets: Iterable[str],
+        given: list[str],
+        number: int,
+        stack: tuple[str, ...],
     ) -> str:
         """The bodies of all that a pointer may lead to, each behind a test of the pointer. With
         another value the call itself is met, which is refused.
@@ -220,7 +226,7 @@ def _around(text: str, first: int, last: int) -> tuple[int, int]:
     return start, _closing(text, last)
 
 
-def _in_memory(call: re.Match, scope: str) -> bool:
+def _in_memory(call: re.Match[str], scope: str) -> bool:
     """Whether a call's arguments and result are `.param` variables of its scope, not registers."""
     names = (*_list(call.group(3)), *_list(call.group(5)))
     found = (rf"(?<!\w)\.(?:param|local)\b[^;]*?(?<![\w$%]){re.escape(n)}(?![\w$])" for n in names)
@@ -238,7 +244,7 @@ def _renamed(text: str, name: str, new: str) -> str:
 def _local(text: str, given: list[str], number: int) -> str:
     """The caller's side of a sequence, its `.param` variables in local memory."""
 
-    def declare(match: re.Match) -> str:
+    def declare(match: re.Match[str]) -> str:
         align, kind, name, length = match.groups()
         bits = _BITS.search(kind)
         size = int(bits.group(0)) // 8 if bits else 1

@@ -28,7 +28,10 @@ def linked(texts: Sequence[str]) -> str:
     """The module of some modules' texts; the text itself of one."""
     if len(texts) == 1:
         return texts[0]
-    head, variables, functions, rest = "", [], [], []
+    head = ""
+    variables: list[str] = []
+    functions: list[str] = []
+    rest: list[str] = []
     names: set[str] = set()
     declared: list[tuple[str, str]] = []
     for number, text in enumerate(texts):

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from b200.program.analysis import Block, Op, Uniformity
 from b200.program.flow import EXIT, reachable
-from b200.program.module import TYPE_BITS, Instr, Label, Not, Reg, Sym, Vec
+from b200.program.module import TYPE_BITS, Instr, Label, Not, Operand, Reg, Sym, Vec
 from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_bools, as_mask, lanes
 
+Kind: TypeAlias = (
+    "str | tuple[Kind, ...]"  # the PTX type of an operand, of each element of a vector
+)
+# Arguments of a run function (registry.py): the form of the instruction says what each is.
+Arguments: TypeAlias = tuple[Any, ...]
 READS = ("ld", "ldu", "atom")
 MEMBERMASK = ("shfl", "vote", "match", "redux", "elect")  # the last operand names the lanes
+
+
+class Meets(Protocol):
+    """A fragment of a warp, which waits at a place for the others."""
+
+    def meet(self, place: MeetingPlace, mask: int, args: Arguments, run: Run) -> Any: ...
 
 
 class MeetingPlaces(NamedTuple):
@@ -90,11 +101,16 @@ def may_poll(blocks: list[Block], region: set[int]) -> bool:
     return any(ins.mods[0] in READS and not ins.has("param", "local") for ins in instructions)
 
 
-def guards_as_branches(body: Iterable, keys: frozenset[int], made: dict) -> list:
+Guarded: TypeAlias = tuple[Instr, Instr, Label]  # the branch around it, itself unguarded, behind it
+
+
+def guards_as_branches(
+    body: Iterable[Instr | Label], keys: frozenset[int], made: dict[int, Guarded]
+) -> list[Instr | Label]:
     """A kernel's body in which a branch leads around each of these instructions where its guard
     did. made: the new instructions, for the next time.
     """
-    items = []
+    items: list[Instr | Label] = []
     for item in body:
         if isinstance(item, Instr) and item.key in keys:
             if item.key not in made:
@@ -128,21 +144,21 @@ class MeetingPlace:
     ins: Instr
     key: object
     masked: bool
-    kinds: tuple
+    kinds: tuple[Kind, ...]
     meet: int
 
-    def groups(self, mask: int, args: tuple) -> dict[int, int]:
+    def groups(self, mask: int, args: Arguments) -> dict[int, int]:
         """Membermask -> the lanes of `mask` that give it."""
         return groups_of(mask, args[-1] if self.masked else FULL)
 
-    def joined(self, parts: list[tuple[int, tuple]]) -> tuple:
+    def joined(self, parts: list[tuple[int, Arguments]]) -> Arguments:
         """The operands of all parts of a meeting: each part is (lanes, operands)."""
         masks = [mask for mask, _ in parts]
         columns = zip(*(args for _, args in parts), strict=True)
         return tuple(_joined(kind, masks, column) for kind, column in zip(self.kinds, columns))
 
 
-def _joined(kind: str | tuple, masks: list[int], values: tuple):
+def _joined(kind: Kind, masks: list[int], values: Arguments) -> Any:
     """One operand of several groups of lanes."""
     if isinstance(kind, tuple):
         columns = zip(*values, strict=True)
@@ -155,7 +171,7 @@ def _joined(kind: str | tuple, masks: list[int], values: tuple):
         for mask, value in zip(masks[1:], values[1:]):
             found |= value & mask
         return found
-    arrays = [v.dtype for v in values if isinstance(v, np.ndarray)]
+    arrays = [cast(np.ndarray, v).dtype for v in values if isinstance(v, np.ndarray)]
     dtype = arrays[0] if arrays else DTYPES[TYPE_BITS.get(kind, 64)]
     found = lanes(first, dtype)
     for mask, value in zip(masks[1:], values[1:]):
@@ -163,7 +179,7 @@ def _joined(kind: str | tuple, masks: list[int], values: tuple):
     return found
 
 
-def kind_of_operand(operand: Any) -> Any:
+def kind_of_operand(operand: Operand) -> Kind:
     """The PTX type of an operand, a tuple of them for a vector; addresses count as b64."""
     if isinstance(operand, Vec):
         return tuple(kind_of_operand(o) for o in operand.items)
@@ -178,7 +194,7 @@ def meeting(ins: Instr, destinations: int, run: Run, meet: int) -> Run:
     kinds = tuple(kind_of_operand(o) for o in ins.operands[destinations:])
     place = MeetingPlace(ins, ins.opcode if masked else ins.key, masked, kinds, meet)
 
-    def met(w, mask: int, *args):
+    def met(w: Meets, mask: int, *args: Any) -> Any:
         return w.meet(place, mask, args, run)
 
     return met

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from b200.effects import Effect
 from b200.isa.grammar import is_type
@@ -65,12 +65,12 @@ class Addr:
 
     base: Reg | Sym | Imm
     offset: int
-    coords: tuple = ()
+    coords: tuple[Any, ...] = ()  # an Operand each, see Instr
 
 
 @dataclass(frozen=True)
 class Vec:
-    items: tuple
+    items: tuple[Any, ...]  # an Operand each, see Instr
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,8 @@ class Not:
 
 
 SINK = None  # the operand `_`
+
+Operand: TypeAlias = Reg | Imm | Sym | Special | Addr | Vec | Not | None
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,15 @@ class Instr:
     """One instruction.
 
     opcode: the full mnemonic with modifiers; `mods` is the opcode split at the dots.
-    operands: as in the text, destination(s) first; a dual destination `d|p` is Vec((d, p)) with
-    `dual` set. pred: guard register; the guard is `!pred` if `negated`. key: its id, which tells
+    operands: an Operand each, as in the text, destination(s) first; a dual destination `d|p` is
+    Vec((d, p)) with `dual` set. They are Any, because the form that the opcode has says which kind
+    each is. pred: guard register; the guard is `!pred` if `negated`. key: its id, which tells
     instructions apart that are written alike; id() itself is slow where a process is audited, as
     eval.py's cases are.
     """
 
     opcode: str
-    operands: tuple
+    operands: tuple[Any, ...]
     pred: Reg | None = None
     negated: bool = False
     loc: Loc | None = None
@@ -200,12 +203,12 @@ class Kernel:
     """One `.entry`: its body is a list of Instr and Label in order."""
 
     name: str
-    params: list[Variable] = field(default_factory=list)
-    body: list = field(default_factory=list)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    registers: dict[str, Reg] = field(default_factory=dict)
-    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    params: list[Variable] = field(default_factory=list[Variable])
+    body: list[Instr | Label] = field(default_factory=list[Instr | Label])
+    variables: dict[str, Variable] = field(default_factory=dict[str, Variable])
+    registers: dict[str, Reg] = field(default_factory=dict[str, Reg])
+    directives: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def param_bytes(self) -> int:
@@ -239,7 +242,9 @@ class Program:
     isa: tuple[int, int] | None = None
     looks: LaunchLooks | None = field(default=None, repr=False, compare=False)
     replicates: bool = False
-    translations: dict[tuple, Any] = field(default_factory=dict, repr=False, compare=False)
+    translations: dict[tuple[object, ...], Any] = field(
+        default_factory=dict[tuple[object, ...], Any], repr=False, compare=False
+    )
 
     def static_smem(self, kernel: Kernel) -> int:
         """Bytes of static shared memory of a CTA of a kernel."""

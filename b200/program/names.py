@@ -37,7 +37,7 @@ def from_here(text: str) -> str:
 
 def _source_names(text: str) -> list[str]:
     """The leading <length><identifier> of a mangled name."""
-    names = []
+    names: list[str] = []
     while found := re.match(r"L?(\d+)", text):
         end = found.end() + int(found[1])
         names.append(text[found.end() : end])

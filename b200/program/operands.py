@@ -9,11 +9,12 @@ import itertools
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from b200.errors import Unsupported
 from b200.program.analysis import EXIT, Uniformity
 from b200.program.meeting import kind_of_operand
-from b200.program.module import TYPE_BITS, Addr, Imm, Not, Reg, Special, Sym, Vec
+from b200.program.module import TYPE_BITS, Addr, Imm, Not, Operand, Reg, Special, Sym, Vec
 from b200.program.translated import Translated
 from b200.registry import DTYPES, LaneValues, active, as_bools, as_mask
 
@@ -34,16 +35,16 @@ def of_width(width: int) -> dict[str, Any]:
     def merged(old: np.ndarray, new: np.ndarray, mask: int) -> np.ndarray:
         return np.where(as_bools(mask, width), new, old)
 
-    def filled(value: int, dtype: type, n: int = width) -> np.ndarray:
+    def filled(value: int, dtype: DTypeLike, n: int = width) -> np.ndarray:
         return full(value, dtype, n)
 
-    def varying(value: np.ndarray, dtype: type) -> np.ndarray:
+    def varying(value: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         return to_varying(value, dtype, width)
 
     return {"as_bools": bools, "merge": merged, "full": filled, "to_varying": varying}
 
 
-def full(value: int, dtype: type, n: int = 32) -> np.ndarray:
+def full(value: int, dtype: DTypeLike, n: int = 32) -> np.ndarray:
     """np.full(n, value, dtype), in half the time."""
     found = np.empty(n, dtype)
     found.fill(value)
@@ -55,7 +56,7 @@ def dtype_name(bits: int) -> str:
     return "object" if bits == 128 else f"np.uint{bits}"
 
 
-def to_varying(value: LaneValues, dtype: type, n: int = 32) -> np.ndarray:
+def to_varying(value: LaneValues, dtype: DTypeLike, n: int = 32) -> np.ndarray:
     """A result as an array of n, one value a lane."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == dtype else value.astype(dtype)
@@ -80,10 +81,15 @@ class Operands:
         self.text: list[str] = []
         self.width = 32 * info.ctas
         self.all_lanes = (1 << self.width) - 1
-        self.space = {"np": np, "FULL": self.all_lanes, "EXIT": EXIT, **of_width(self.width)}
+        self.space: dict[str, Any] = {
+            "np": np,
+            "FULL": self.all_lanes,
+            "EXIT": EXIT,
+            **of_width(self.width),
+        }
         self.space.update(as_mask=as_mask, to_uniform=to_uniform, active=active)
 
-    def _constant(self, value) -> str:
+    def _constant(self, value: object) -> str:
         name = f"k{next(self.names)}"
         self.space[name] = value
         return name
@@ -94,7 +100,7 @@ class Operands:
     def _varying(self, reg: Reg) -> bool:
         return self.info.is_varying(reg)
 
-    def _operand(self, operand, width: int | None) -> tuple[str, bool]:
+    def _operand(self, operand: Operand, width: int | None) -> tuple[str, bool]:
         """(source code, varies) of a source operand, as bit pattern of `width` bits where given."""
         if operand is None:
             return "None", False
@@ -159,7 +165,7 @@ class Operands:
             return f"((({code}) ^ {1 << have - 1:#x}) - {1 << have - 1:#x}) & {(1 << width) - 1:#x}"
         return f"({code}) & {(1 << width) - 1:#x}"
 
-    def _argument(self, operand, style: str) -> tuple[list[str], bool]:
+    def _argument(self, operand: Operand, style: str) -> tuple[list[str], bool]:
         """Code of the argument(s) an operand stands for in a lane or warp call."""
         if isinstance(operand, Vec):
             parts = [self._argument(o, style) for o in operand.items]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from b200.program.analysis import Op
 from b200.program.module import TYPE_BITS, Instr, Reg, Vec
@@ -16,9 +17,9 @@ from b200.program.operands import Operands
 _REGISTER = re.compile(r"\br\d+\b")
 
 
-def flat(operands: Iterable) -> list:
+def flat(operands: Iterable[Any]) -> list[Any]:
     """Operands one by one, those of vectors, too."""
-    found = []
+    found: list[Any] = []
     for operand in operands:
         found.extend(operand.items if isinstance(operand, Vec) else (operand,))
     return found
@@ -35,19 +36,19 @@ class PackWriter(Operands):
     packed: dict[tuple[str, ...], str]
     unpacked: list[tuple[int, tuple[str, ...]]]
 
-    def _line(self, text: str, ins: Instr | None = None, indent: int = 1):
+    def _line(self, text: str, ins: Instr | None = None, indent: int = 1) -> None:
         self.text.append("    " * indent + text)
         if ins is not None:
             self.out.lines[len(self.text)] = ins
 
-    def _call(self, function, args: list) -> str:
-        return f"{self._constant(function)}({', '.join(a[0] for a in args)})"
+    def _call(self, function: object, args: list[str]) -> str:
+        return f"{self._constant(function)}({', '.join(args)})"
 
-    def _vector(self, group: list[Op], args: list, mask: str) -> str:
+    def _vector(self, group: list[Op], args: list[str], mask: str) -> str:
         """The call of alike instructions' vector form. mask: code of the lanes that execute."""
         return self._call(group[0].made.vector, args)
 
-    def _pack(self, group: list[Op]):
+    def _pack(self, group: list[Op]) -> None:
         """One call for alike instructions: their operands one after the other."""
         sources = [zip(flat(op.ins.operands[1:]), op.made.ins) for op in group]
         rows = [[self._operand(o, TYPE_BITS[kind]) for o, kind in row] for row in sources]
@@ -59,7 +60,7 @@ class PackWriter(Operands):
             self._behind_each_other(list(column), TYPE_BITS[kind], inlined)
             for column, kind in zip(zip(*rows), made.ins)
         ]
-        called = self._vector(group, [(a,) for a in args], "m") if not inlined else ""
+        called = self._vector(group, args, "m") if not inlined else ""
         code = made.vexpr.format(*args) if inlined else called
         have, width = TYPE_BITS[made.outs[0]], TYPE_BITS[group[0].dsts[0].type]
         if have != width:
@@ -70,7 +71,7 @@ class PackWriter(Operands):
         rows_of_it = f"{name}.reshape({len(group)}, {self.width})"
         self._unpack([op.dsts[0] for op in group], name, rows_of_it, ins)
 
-    def _unpack(self, registers: Sequence[Reg], flat: str, rows: str, ins: Instr):
+    def _unpack(self, registers: Sequence[Reg], flat: str, rows: str, ins: Instr) -> None:
         """Take registers out of an array of theirs. flat, rows: its code as one row, and as a row
         for each register.
         """
@@ -79,7 +80,7 @@ class PackWriter(Operands):
         self.unpacked.append((len(self.text) - 1, names))
         self.packed[names] = flat
 
-    def _drop_unread(self):
+    def _drop_unread(self) -> None:
         """Empty the lines that take registers out of an array from which all has been read as a
         whole.
         """
@@ -120,7 +121,7 @@ class PackWriter(Operands):
         self._line(f"{name} = {joined}")
         return name
 
-    def _forget(self, group: list[Op]):
+    def _forget(self, group: list[Op]) -> None:
         """Registers have been written: arrays no longer hold them."""
         written = {self._reg(register) for op in group for register in op.dsts}
         for registers in [r for r in self.packed if not written.isdisjoint(r)]:

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 
 from b200.program.analysis import Op
-from b200.program.module import Imm, Reg, Vec
+from b200.program.module import Imm, Operand, Reg, Vec
 from b200.registry import Pure
 
 LEAST = 4  # instructions that one call pays for
@@ -42,7 +42,7 @@ def kind_of(op: Op) -> Hashable | None:
     return ins.mods, made.ins, made.outs, operands
 
 
-def _shape(operand) -> Hashable:
+def _shape(operand: Operand) -> Hashable:
     """What instructions that are alike have in common in an operand."""
     if isinstance(operand, Imm):
         return operand
@@ -81,7 +81,9 @@ def arrange(
     return found
 
 
-def _choose(ready: list[int], kinds: list[Hashable | None], left: Counter) -> list[int]:
+def _choose(
+    ready: list[int], kinds: list[Hashable | None], left: Counter[Hashable | None]
+) -> list[int]:
     """What comes next of the instructions that may: first those that will not be many, for which
     others may wait; then the largest group; else one of a kind of which few are left.
     """

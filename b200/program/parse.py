@@ -35,8 +35,14 @@ _GUARD = re.compile(r"@(!?)\s*([\w$%.]+)\s+")
 _CALL = re.compile(r"(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", re.S)
 _CALL_PARAMETER = re.compile(r"\.param\s*\.(b32|b64|u32|u64|s32|s64)\s+([\w$%]+)")
 # PTX Writer's Guide, "System Calls"; and what device_runtime.py calls
-SYSTEM_CALLS = ("vprintf", "__assertfail", "malloc", "free", "b200_child_grid")
-SYSTEM_CALLS += ("b200_launch_child_grid",)
+SYSTEM_CALLS = (
+    "vprintf",
+    "__assertfail",
+    "malloc",
+    "free",
+    "b200_child_grid",
+    "b200_launch_child_grid",
+)
 _RESULTS = {"vprintf": "b32", "malloc": "b64", "b200_child_grid": "b64"}
 _RESULTS["b200_launch_child_grid"] = "b32"
 _SPECIALS = frozenset(
@@ -79,7 +85,7 @@ def parse(text: str) -> module.Program:
     return program
 
 
-def _without_own_lines(match: re.Match) -> str:
+def _without_own_lines(match: re.Match[str]) -> str:
     """Inline assembly with the first of its locations. LLVM counts the lines of the assembly on
     from the source line that it stands at, so the others name lines below that one.
     """
@@ -96,7 +102,7 @@ def _declared(text: str) -> module.Variable:
     return found
 
 
-def _params(kernel: module.Kernel, text: str):
+def _params(kernel: module.Kernel, text: str) -> None:
     offset = 0
     for item in filter(str.strip, text.strip().strip("()").split(",")):
         declared = _declared(item.strip())
@@ -112,10 +118,10 @@ class _Scope:
     """Names declared between a pair of braces; `suffix` makes them unique in the kernel."""
 
     suffix: str
-    registers: dict[str, module.Reg] = field(default_factory=dict)
-    vectors: dict[str, module.Vec] = field(default_factory=dict)
-    ranges: list[tuple[str, str]] = field(default_factory=list)
-    labels: set[str] = field(default_factory=set)
+    registers: dict[str, module.Reg] = field(default_factory=dict[str, module.Reg])
+    vectors: dict[str, module.Vec] = field(default_factory=dict[str, module.Vec])
+    ranges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    labels: set[str] = field(default_factory=set[str])
     has_lines: bool = False  # it is the body of a function
 
 
@@ -131,7 +137,7 @@ class _Body:
         self.count = 0
         self.call_parameters: set[str] = set()  # `.param` variables of calls: registers here
 
-    def parse(self, text: str, at: int):
+    def parse(self, text: str, at: int) -> None:
         depth_labels = self._scope_labels(text, at)
         while True:
             while text[at].isspace() or text[at] == ";":
@@ -200,7 +206,7 @@ class _Body:
         self.kernel.branch_targets[name] = tuple(map(self._label, targets))
         return match.end()
 
-    def _location(self, match) -> module.Loc | None:
+    def _location(self, match: re.Match[str]) -> module.Loc | None:
         line = int(match.group(2))
         if line == 0:
             return self.loc
@@ -226,7 +232,7 @@ class _Body:
                 return name + scope.suffix
         return name
 
-    def _statement(self, text: str):
+    def _statement(self, text: str) -> None:
         if not text:
             return
         if text.startswith(".reg"):
@@ -254,7 +260,7 @@ class _Body:
         found = self._register(name)
         return found is not None and module.TYPE_BITS.get(found.type) == 32
 
-    def _declare_registers(self, text: str):
+    def _declare_registers(self, text: str) -> None:
         found = _REG.match(text)
         if found is None:
             raise Unsupported(f"this declaration is not modelled: {text}")
@@ -268,8 +274,9 @@ class _Body:
             else:
                 scope.registers[name] = self._new(name + scope.suffix, kind)
 
-    def _declare_vector(self, name: str, size: int, kind: str):
-        scope, elements = self.scopes[-1], []
+    def _declare_vector(self, name: str, size: int, kind: str) -> None:
+        scope = self.scopes[-1]
+        elements: list[module.Reg] = []
         for letters in _COMPONENTS[:size]:
             elements.append(self._new(f"{name}.{letters[0]}{scope.suffix}", kind))
             scope.registers |= {f"{name}.{letter}": elements[-1] for letter in letters}
@@ -310,7 +317,8 @@ class _Body:
         if found := grammar.match(opcode):
             opcode = found.name
         kind = opcode.split(".")[-1]
-        operands, dual = [], False
+        operands: list[module.Operand] = []
+        dual = False
         for i, token in enumerate(split_operands(rest)):
             if i == 0 and "|" in token and not token.startswith("["):
                 dual, token = True, f"{{{token.replace('|', ',')}}}"
@@ -339,7 +347,7 @@ class _Body:
             operands.insert(0, self._operand(result.strip(), kind) if result else module.SINK)
         return module.Instr(f"call.{name}", tuple(operands), pred, negated, self.loc, source)
 
-    def _call_parameter(self, operands: list) -> list | None:
+    def _call_parameter(self, operands: list[module.Operand]) -> list[module.Operand] | None:
         """Operands of the move that an access of a call's parameter is; None for any other."""
         for i, operand in enumerate(operands):
             base = operand.base if isinstance(operand, module.Addr) else None
@@ -351,7 +359,7 @@ class _Body:
         """The condition code of extended-precision arithmetic (PTX ISA 9.7.2), as a predicate."""
         return self.kernel.registers.get("%CC.CF") or self._new("%CC.CF", "pred")
 
-    def _operand(self, token: str, kind: str):
+    def _operand(self, token: str, kind: str) -> module.Operand:
         if token == "_":
             return module.SINK
         if token.startswith("{"):

@@ -9,6 +9,7 @@ import ast
 import operator
 import re
 import struct
+from collections.abc import Callable
 
 from b200.errors import Unsupported
 from b200.program.module import TYPE_BITS, Pointer, Variable
@@ -22,20 +23,22 @@ WARP_SZ = 32
 _EXPRESSION = re.compile(r"(?:WARP_SZ|0[xX][0-9a-fA-F]+U?|\d+U?|[-+*/%~()<>&|^\s])+")
 _NUMBER = re.compile(r"[-+]?(\d|\.\d)")
 _OPENING = re.compile(r"[{[(]")
-_OPERATORS = {
+_SIGNS: dict[type[ast.unaryop], Callable[[int], int]] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
     ast.Invert: operator.invert,
+}
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: lambda a, b: int(a / b),
     ast.Mod: lambda a, b: a - b * int(a / b),
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
+    ast.LShift: lambda a, b: a << b,
+    ast.RShift: lambda a, b: a >> b,
+    ast.BitAnd: lambda a, b: a & b,
+    ast.BitOr: lambda a, b: a | b,
+    ast.BitXor: lambda a, b: a ^ b,
 }
 _VARIABLE = re.compile(
     r"\.(param|shared|global|const|local)\s*(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+))?\s*"
@@ -67,7 +70,8 @@ def declaration(text: str) -> Variable | None:
 def _initialise(variable: Variable, text: str, kind: str) -> None:
     """The initial value of a variable whose elements have PTX type `kind` (PTX ISA 5.4.4)."""
     width = TYPE_BITS[kind] // 8
-    data, pointers = b"", []
+    data = b""
+    pointers: list[Pointer] = []
     for item in text.replace("{", " ").replace("}", " ").split(","):
         token = item.strip()
         if pointer := _pointer(token, len(data), width):
@@ -121,7 +125,8 @@ def split_operands(text: str) -> list[str]:
     if _OPENING.search(text) is None:
         parts = [part.strip() for part in text.split(",")]
         return parts if parts[-1] else parts[:-1]
-    out, depth, start = [], 0, 0
+    out: list[str] = []
+    depth = start = 0
     for i, c in enumerate(text):
         if c in "{[(":
             depth += 1
@@ -150,7 +155,7 @@ def _value(node: ast.expr) -> int:
     if isinstance(node, ast.Name):
         return {"WARP_SZ": WARP_SZ}[node.id]
     if isinstance(node, ast.UnaryOp):
-        return _OPERATORS[type(node.op)](_value(node.operand))
+        return _SIGNS[type(node.op)](_value(node.operand))
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
     raise KeyError(type(node))

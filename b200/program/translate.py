@@ -10,11 +10,13 @@ line of the kernel's source.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from b200.errors import Unsupported
 from b200.hardware import SMEM_BASE
 from b200.isa import grammar
 from b200.program.analysis import Uniformity, build_blocks
-from b200.program.meeting import MeetingPlaces, guards_as_branches, places
+from b200.program.meeting import Guarded, MeetingPlaces, guards_as_branches, places
 from b200.program.module import Instr, Kernel, Program, Special
 from b200.program.translated import Translated, located
 from b200.program.writer import Writer
@@ -39,7 +41,10 @@ def translate(program: Program, kernel: Kernel, writer: type[Writer] | None = No
     return program.translations[key]
 
 
-def translate_abreast(code: Translated, ctas: int, writer: type) -> Translated:
+MakesAbreast = Callable[[Translated, Uniformity, Uniformity], Writer]  # a writer's class
+
+
+def translate_abreast(code: Translated, ctas: int, writer: MakesAbreast) -> Translated:
     """The same kernel for warps of several CTAs (chip/abreast), block by block. Raises Unsupported
     for what is not modelled there.
     """
@@ -79,7 +84,8 @@ def _analyse(out: Translated, writer: type[Writer]) -> Uniformity:
     kernel = out.kernel
     reqntid = kernel.directives.get("reqntid") or kernel.directives.get("maxntid") or (0, 0, 0)
     one_d = tuple(reqntid[1:]) in ((1, 1), (1,), ())
-    known, made = MeetingPlaces(), {}
+    known = MeetingPlaces()
+    made: dict[int, Guarded] = {}
     given = writer.body(kernel)
     while True:
         body = guards_as_branches(given, known.guarded, made)
@@ -94,7 +100,7 @@ def _analyse(out: Translated, writer: type[Writer]) -> Uniformity:
         known = more
 
 
-def _lay_out(out: Translated):
+def _lay_out(out: Translated) -> None:
     """Offsets of shared variables (static first, the dynamic array after) and of local ones."""
     shared, local = SMEM_BASE, 0
     variables = [*out.program.variables.values(), *out.kernel.variables.values()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeAlias
 
 from b200.errors import Fault
 from b200.program.analysis import Block, Op, Uniformity
@@ -11,6 +13,11 @@ from b200.program.flow import post_dominators, reachable
 from b200.program.module import Instr, Kernel, Program, Special
 
 _NUMBERS = ("tid", "warpid")  # special registers that differ between the warps of a CTA
+
+
+# The register file of a warp: an int or an array of lanes each; Any, because the code that a writer
+# makes for a kernel knows which.
+Registers: TypeAlias = list[Any]
 
 
 @dataclass(eq=False)
@@ -28,18 +35,18 @@ class Translated:
 
     kernel: Kernel
     program: Program
-    blocks: list = field(default_factory=list)
-    structure: list[Block] = field(default_factory=list)
-    lines: dict[int, Instr] = field(default_factory=dict)
-    initial: list = field(default_factory=list)
-    symbols: dict[str, int] = field(default_factory=dict)
+    blocks: list[Callable[..., int]] = field(default_factory=list[Callable[..., int]])
+    structure: list[Block] = field(default_factory=list[Block])
+    lines: dict[int, Instr] = field(default_factory=dict[int, Instr])
+    initial: Registers = field(default_factory=Registers)
+    symbols: dict[str, int] = field(default_factory=dict[str, int])
     static_smem: int = 0
     local_bytes: int = 0
     source: str = ""
-    without_rule: list[tuple[int, Instr]] = field(default_factory=list)
-    groups: dict[str, Instr] = field(default_factory=dict)
+    without_rule: list[tuple[int, Instr]] = field(default_factory=list[tuple[int, Instr]])
+    groups: dict[str, Instr] = field(default_factory=dict[str, Instr])
     deciding: frozenset[int] = frozenset()
-    live: list[int] = field(default_factory=list)
+    live: list[int] = field(default_factory=list[int])
     info: Uniformity | None = None
 
     @cached_property

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from b200.program.analysis import registers_of
-from b200.program.module import SINK, Instr, Kernel, Vec
+from b200.program.module import SINK, Instr, Kernel, Label, Reg, Vec
 
 
 def drop(kernel: Kernel) -> None:
@@ -22,7 +22,7 @@ def drop(kernel: Kernel) -> None:
     kernel.body = [_without_result(part, named) for part in kernel.body]
 
 
-def _without_result(part, named: Counter):
+def _without_result(part: Instr | Label, named: Counter[Reg]) -> Instr | Label:
     if not isinstance(part, Instr) or part.mods[0] != "atom":
         return part
     if any(named[register] > 1 for register in registers_of(part.operands[0])):

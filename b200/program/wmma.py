@@ -125,7 +125,13 @@ def _parts(registers: list[str], count: int) -> list[list[str]]:
 class _FragmentAccess(_Lines):
     """wmma.load or wmma.store, of a fragment with `stride` elements between rows of its memory."""
 
-    def __init__(self, statement: str, words: list[str], operands: list[str], is_narrow: Callable):
+    def __init__(
+        self,
+        statement: str,
+        words: list[str],
+        operands: list[str],
+        is_narrow: Callable[[str], bool],
+    ):
         super().__init__()
         self.loads, role, kind = words[0] == "load", words[1], words[-1]
         m, n, k = _shape(words)

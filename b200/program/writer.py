@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +19,12 @@ from b200.program.translated import located
 from b200.registry import DTYPES, INLINE_NAMES, Pure
 
 
-def _for_lanes(made: Pure, all_lanes: int) -> Callable:
+def _for_lanes(made: Pure, all_lanes: int) -> Callable[..., Any]:
     """A scalar form with predicates as masks of more lanes than 32."""
     scalar, kinds = made.scalar, made.outs
     assert scalar is not None
 
-    def called(*args):
+    def called(*args: Any) -> Any:
         result = scalar(*args)
         if len(kinds) == 1:
             return all_lanes if result else 0
@@ -65,7 +66,7 @@ class Writer(PackWriter):
             self.out.initial.append(zeros[TYPE_BITS[reg.type]] if is_array else 0)
 
     # --- blocks
-    def _block(self, block: Block):
+    def _block(self, block: Block) -> None:
         self.block = block
         self.text.append(f"def b{block.index}(w, R):")
         self._line("m = w.mask")
@@ -95,7 +96,7 @@ class Writer(PackWriter):
             self._line(f"return {block.successors[0]}")
         self._drop_unread()
 
-    def _stores(self, block: Block, body: list[Op]):
+    def _stores(self, block: Block, body: list[Op]) -> None:
         live = self.info.live_out[block.index]
         written = {r.name: r for op in body for r in op.dsts}
         for reg in written.values():
@@ -130,7 +131,7 @@ class Writer(PackWriter):
         self._line(f"if not g: return {after}")
         self._line(f"return w.split(g, {target}, {after}, {self.info.ipdom[block.index]})", ins)
 
-    def _indexed_branch(self, block: Block, ins: Instr):
+    def _indexed_branch(self, block: Block, ins: Instr) -> None:
         index = ins.operands[0]
         if ins.pred is not None or self._varying(index):
             text = "brx.idx is modelled without a guard, with an index that all lanes share"
@@ -140,7 +141,7 @@ class Writer(PackWriter):
         self._line(f"return {targets!r}[{self._reg(index)}]", ins)
 
     # --- instructions
-    def _op(self, op: Op):
+    def _op(self, op: Op) -> None:
         ins = op.ins
         if self.info.is_broadcast(ins) and not op.waits:
             self._broadcast(op)
@@ -155,7 +156,7 @@ class Writer(PackWriter):
         else:
             self._stateful(op)
 
-    def _broadcast(self, op: Op):
+    def _broadcast(self, op: Op) -> None:
         dst, src, lane = op.ins.operands[:3]
         code, varying = self._operand(src, 32)
         value = f"int({code}[{lane.value}])" if varying else code
@@ -163,7 +164,7 @@ class Writer(PackWriter):
             value = f"full({value}, np.uint32)"
         self._line(f"{self._reg(dst)} = {value}", op.ins)
 
-    def _load_param(self, op: Op):
+    def _load_param(self, op: Op) -> None:
         ins = op.ins
         kind = next(m for m in reversed(ins.mods) if m in TYPE_BITS)
         address = ins.operands[1]
@@ -184,7 +185,7 @@ class Writer(PackWriter):
         inverse = "~" if ins.negated else ""
         return f"(m & {inverse}{self._reg(ins.pred)})", self._varying(ins.pred)
 
-    def _assign(self, op: Op, reg: Reg, code: str, varying: bool, kind: str | None):
+    def _assign(self, op: Op, reg: Reg, code: str, varying: bool, kind: str | None) -> None:
         """Write a value to a register: widen it, broadcast it, keep the lanes a guard excludes."""
         ins, name = op.ins, self._reg(reg)
         if kind is not None and "pred" not in (kind, reg.type):
@@ -203,11 +204,11 @@ class Writer(PackWriter):
             self._line(f"{name} = merge({name}, {code}, {mask})", ins)
 
     # --- pure instructions
-    def _pure(self, op: Op):
+    def _pure(self, op: Op) -> None:
         ins, made = op.ins, op.made
         dst = ins.operands[0]
         dsts = list(dst.items) if isinstance(dst, Vec) else [dst]
-        args = []
+        args: list[tuple[str, bool, str]] = []
         for operand, kind in zip(flat(ins.operands[1:]), made.ins, strict=True):
             if kind == "pred" and isinstance(operand, Imm):
                 args.append(("FULL" if operand.value else "0", False, kind))
@@ -216,11 +217,11 @@ class Writer(PackWriter):
         codes, any_varying = [code for code, _, _ in args], any(v for _, v, _ in args)
         has_scalar = made.expr is not None or made.scalar is not None
         if not any_varying and has_scalar:
-            code = made.expr.format(*codes) if made.expr else self._call(self._scalar(made), args)
+            code = made.expr.format(*codes) if made.expr else self._call(self._scalar(made), codes)
         elif made.vexpr is not None and any(v and k != "pred" for _, v, k in args):
             code = made.vexpr.format(*codes)
         elif made.vector is not None:
-            arrays = [(c if k == "pred" else self._array(c, v, TYPE_BITS[k]),) for c, v, k in args]
+            arrays = [c if k == "pred" else self._array(c, v, TYPE_BITS[k]) for c, v, k in args]
             code = self._vector([op], arrays, self._guard(op)[0])
         elif made.expr is not None:  # predicate logic: masks either way
             code = made.expr.format(*codes)
@@ -236,7 +237,7 @@ class Writer(PackWriter):
             if reg is not None:
                 self._assign(op, reg, f"t[{i}]", varying, kind)
 
-    def _scalar(self, made: Pure):
+    def _scalar(self, made: Pure) -> Callable[..., Any] | None:
         """The scalar form, whose predicates are all lanes or none."""
         if self.width == 32 or "pred" not in made.outs:
             return made.scalar
@@ -249,7 +250,7 @@ class Writer(PackWriter):
             return [[op] for op in body]
         return packing.arrange(body, self._kind, self._stays)
 
-    def _kind(self, op: Op):
+    def _kind(self, op: Op) -> Hashable | None:
         """What instructions have in common that are written as one; None for one by itself."""
         in_place = self.info.is_broadcast(op.ins) or self.info.is_warp_index(op)
         if in_place or not self.info.result_varies(op):
@@ -262,11 +263,12 @@ class Writer(PackWriter):
         return op.entry is None or op.entry.style != "pure"
 
     # --- lane and warp instructions
-    def _stateful(self, op: Op):
+    def _stateful(self, op: Op) -> None:
         ins, entry = op.ins, op.entry
         assert entry is not None
         n = op.results
-        args, any_varying = [], False
+        args: list[str] = []
+        any_varying = False
         for operand in op.arguments:
             code, varying = self._argument(operand, entry.style)
             args.extend(code)
@@ -315,7 +317,7 @@ class Writer(PackWriter):
         """Registers that some instruction reads."""
         return {r.name for b in self.out.structure for op in b.ops for r in op.srcs}
 
-    def _result(self, op: Op, reg: Reg, code: str, mask: str, indent: int):
+    def _result(self, op: Op, reg: Reg, code: str, mask: str, indent: int) -> None:
         name = self._reg(reg)
         keeps = op.ins.pred is not None and self._varying(reg)
         if reg.type == "pred":
@@ -327,7 +329,9 @@ class Writer(PackWriter):
             value = f"to_uniform({code}, {mask})"
         self._line(f"{name} = {value}", op.ins, indent)
 
-    def _lane_results(self, op: Op, dsts: list, used: list, call: str, mask: str, indent: int):
+    def _lane_results(
+        self, op: Op, dsts: list[Reg], used: list[int], call: str, mask: str, indent: int
+    ) -> None:
         """Results of an instruction executed lane by lane."""
         ins = op.ins
         for i in used:

@@ -23,7 +23,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -147,7 +147,7 @@ class Pool:
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
+def _scratch() -> Generator[Path]:
     """A folder for all that cases leave, and the temporary directory of those that begin: what a
     fork makes for itself is made there.
     """

@@ -18,7 +18,7 @@ class Given:
     """
 
     status: int | str
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     told: str = ""
 
 

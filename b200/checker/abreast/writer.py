@@ -57,7 +57,7 @@ class CheckedAbreastWriter(AbreastWriter):
         count = 1 if address_only else len(operands)
         uniform = [not self.alone.operand_varies(o) for o in operands[:count]]
 
-        def step(warp: CheckedFragment, mask: int, *args):
+        def step(warp: CheckedFragment, mask: int, *args: Any):
             view_of(warp).takes(ins, warp, mask, list(zip(kinds, args, uniform)))
             return run(warp, mask, *args)
 
@@ -65,15 +65,15 @@ class CheckedAbreastWriter(AbreastWriter):
             return partial(_wait, step)
         return partial(_meet, step) if isinstance(ins.effect, MeetsInWarp) else step
 
-    def _vector(self, group: list, args: list, mask: str):
+    def _vector(self, group: list[Op], args: list[str], mask: str) -> str:
         made = group[0].made
         if made.narrows is None:
             return super()._vector(group, args, mask)
         function = self._constant(watched([op.ins for op in group], made, _overflows))
-        return f"{function}(w, {mask}, {', '.join(a[0] for a in args)})"
+        return f"{function}(w, {mask}, {', '.join(args)})"
 
 
-def _wait(run: Run, warp: Fragment, mask: int, number: int, *rest) -> None:
+def _wait(run: Run, warp: Fragment, mask: int, number: int, *rest: Any) -> None:
     """Execute a barrier of the CTA, which orders what comes before and after it."""
     if warp.token is None:
         view_of(warp).waits(warp, number)
@@ -81,13 +81,13 @@ def _wait(run: Run, warp: Fragment, mask: int, number: int, *rest) -> None:
     view_of(warp).passes(warp)
 
 
-def _meet(run: Run, warp: Fragment, mask: int, *args) -> None:
+def _meet(run: Run, warp: Fragment, mask: int, *args: Any) -> None:
     """Execute bar.warp.sync, which does so for the lanes of a warp."""
     run(warp, mask, *args)
     view_of(warp).together(warp, mask)
 
 
-def _issue(ins: Instr, run: Run, warp: Fragment, mask: int, *args) -> None:
+def _issue(ins: Instr, run: Run, warp: Fragment, mask: int, *args: Any) -> None:
     """Execute an instruction; behind it are the steps of what each CTA has issued."""
     run(warp, mask, *args)
     view_of(warp).has_issued(ins, warp, mask)

@@ -139,7 +139,7 @@ class Arrivals:
             self._tell(barrier, agent, ins)
         self.early.clear()
 
-    def _tell(self, barrier: Barrier, agent: Agent, ins: Instr):
+    def _tell(self, barrier: Barrier, agent: Agent, ins: Instr) -> None:
         count = barrier.object.expected
         every = barrier.uses.values()
         here = barrier.uses[ins.key]

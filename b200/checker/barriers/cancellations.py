@@ -42,7 +42,7 @@ class Cancellations:
         for place in cancel.places:
             self._reused(agent, ins, place, cancel.nbytes)
 
-    def _again(self, agent: Agent, ins: Instr, old: Record):
+    def _again(self, agent: Agent, ins: Instr, old: Record) -> None:
         self.observer.found(
             "protocol",
             "a cluster's launch is requested again after a response has said that none is left: "
@@ -55,7 +55,7 @@ class Cancellations:
             other=old.ins,
         )
 
-    def _reused(self, agent: Agent, ins: Instr, place: StorePlace, nbytes: int):
+    def _reused(self, agent: Agent, ins: Instr, place: StorePlace, nbytes: int) -> None:
         """Report generic reads of the previous response that no proxy fence follows."""
         rules = self.observer.shared(place.cta)
         low, high = place.offset // 4, (place.offset + nbytes) // 4
@@ -68,7 +68,7 @@ class Cancellations:
                     self._unfenced(agent, ins, old)
                     return
 
-    def _unfenced(self, agent: Agent, ins: Instr, old: Record):
+    def _unfenced(self, agent: Agent, ins: Instr, old: Record) -> None:
         self.observer.found(
             "proxy",
             "a response of cluster launch control is asked for anew where the one before was read, "

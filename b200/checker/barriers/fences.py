@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from b200.checker.agent import Agent
 from b200.checker.memory.lane_sync import part_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def _fenced(ins: Instr, run: Run, *acts: Callable[[Observer, Agent], None]) -> Run:
     """Observe a fence, which does some things for its warp; agent.lanes execute it."""
 
-    def observed(warp: CheckedFragment, mask: int, *operands):
+    def observed(warp: CheckedFragment, mask: int, *operands: Any) -> None:
         run(warp, mask, *operands)
         observer = warp.observer
         agent = observer.agent(warp)

@@ -300,7 +300,7 @@ class Mbarriers:
         )
         return doubled < passed
 
-    def _arrived_remotely(self, agent: Agent, target, ins: Instr):
+    def _arrived_remotely(self, agent: Agent, target, ins: Instr) -> None:
         last = agent.state.remote[target.rank].get(agent.component)
         same = last is not None and last.ins is ins and last.epoch == agent.epoch
         if not same or agent.snapshot is None:

@@ -47,7 +47,7 @@ class Signals:
         ins, lane = observer.executed, observer.lane
         execution = observer.repeats.executions
 
-        def observed():
+        def observed() -> None:
             phases = [b.object.phase if b is not None else 0 for b in barriers]
             mine, observer.ins = observer.ins, ins
             try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @observes(e.MeetsInWarp, look=all_operands)
 def warp_sync(
-    call: Call[e.MeetsInWarp], warp: CheckedFragment, mask: int, members: LaneValues, *args
+    call: Call[e.MeetsInWarp], warp: CheckedFragment, mask: int, members: LaneValues, *args: Any
 ) -> Any:
     """Observe bar.warp.sync: the lanes that it names now see each other's writes."""
     agent, live = warp.observer.agent(warp), warp.state.live
@@ -54,7 +54,7 @@ def meets(ins: Instr, effect: e.Effect, run: Run) -> Run:
     It is no step (steps.py): all it changes is how grave a finding is.
     """
 
-    def observed(warp: CheckedFragment, mask: int, *args):
+    def observed(warp: CheckedFragment, mask: int, *args: Any):
         agent = warp.observer.agents.get(warp.state)
         if agent is not None and agent.touched:
             agent.met = agent.epoch
@@ -137,7 +137,12 @@ def complete_tx(
 
 @observes(e.WaitsForPhase, look=all_operands)
 def wait(
-    call: Call[e.WaitsForPhase], warp: CheckedFragment, mask: int, address: Any, phase: Any, *hint
+    call: Call[e.WaitsForPhase],
+    warp: CheckedFragment,
+    mask: int,
+    address: Any,
+    phase: Any,
+    *hint: Any,
 ) -> Any:
     mbarriers, effect = warp.observer.mbarriers, call.effect
     relaxed = call.ins if effect.order == "relaxed" else None
@@ -158,7 +163,12 @@ def wait(
 
 @observes(look=all_operands)
 def unheeded_look(
-    call: Call[e.WaitsForPhase], warp: CheckedFragment, mask: int, address: Any, phase: Any, *hint
+    call: Call[e.WaitsForPhase],
+    warp: CheckedFragment,
+    mask: int,
+    address: Any,
+    phase: Any,
+    *hint: Any,
 ) -> Any:
     """Observe a look whose answer decides nothing (dependents.py): it acquires nothing."""
     done = call.run(warp, mask, address, phase, *hint)
@@ -173,7 +183,7 @@ def unheeded_look(
 
 @observes(e.MeetsInCta, look=all_operands)
 def named(
-    call: Call[e.MeetsInCta], warp: CheckedFragment, mask: int, number: LaneValues, *rest
+    call: Call[e.MeetsInCta], warp: CheckedFragment, mask: int, number: LaneValues, *rest: Any
 ) -> Any:
     """Observe bar.sync, bar.red and bar.arrive. The first two may be executed again when woken."""
     observer = warp.observer

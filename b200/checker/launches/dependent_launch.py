@@ -106,8 +106,8 @@ class Footprint:
 class InFlight:
     """Grids that may still run: `early` at a dependent launch's start, `late` after its wait."""
 
-    early: list[Footprint] = field(default_factory=list)
-    late: list[Footprint] = field(default_factory=list)
+    early: list[Footprint] = field(default_factory=list[Footprint])
+    late: list[Footprint] = field(default_factory=list[Footprint])
 
 
 @dataclass
@@ -239,7 +239,7 @@ class DependentLaunch:
         for rows, nbytes in access.spans():
             self.lanes(agent, rows, nbytes, write, ins)
 
-    def _access(self, agent: Agent, access: ActAccess, ins: Instr, apart: int = 0):
+    def _access(self, agent: Agent, access: ActAccess, ins: Instr, apart: int = 0) -> None:
         before = self.before
         if self.beside is not None:
             other_queues.tell(self.observer, agent, access, ins, self.beside)
@@ -265,7 +265,7 @@ class DependentLaunch:
         conflict: Conflict,
         waited: bool,
         apart: int = 0,
-    ):
+    ) -> None:
         kernel, old, how = conflict
         does = "written" if access.write else "read"
         diagnosis = (

@@ -43,7 +43,7 @@ def warp_exited(observer: Observer, warp_state: WarpState) -> None:
             _cluster_ended(observer, cta.cluster, state)
 
 
-def _copies(observer: Observer, agent: Agent):
+def _copies(observer: Observer, agent: Agent) -> None:
     """Report copies out of shared memory that this warp issued and never waited for."""
     streams = agent.streams_of("bulk_read")
     if all(agent.knows(HB, stream.component, stream.issued) for stream in streams):
@@ -61,7 +61,7 @@ def _copies(observer: Observer, agent: Agent):
     )
 
 
-def _cta_exited(observer: Observer, cta: CTA, state: ClusterState):
+def _cta_exited(observer: Observer, cta: CTA, state: ClusterState) -> None:
     clock = state.exits.get(cta.rank)
     if clock is None:
         clock = np.zeros((SHARED_ROWS, 1), np.int32)
@@ -88,7 +88,7 @@ def _tell(
     diagnosis: str,
     missing: str,
     severity: str = ERROR,
-):
+) -> None:
     """Report an access of the memory of a CTA that exits."""
     observer.found(
         "lifetime",
@@ -100,7 +100,7 @@ def _tell(
     )
 
 
-def _unseen(observer: Observer, cta: CTA, record: Record, own: bool):
+def _unseen(observer: Observer, cta: CTA, record: Record, own: bool) -> None:
     """Report an access to a CTA that may come after its exit. own: the CTA itself issued it."""
     thing = words.thing(record)
     if own:
@@ -115,7 +115,7 @@ def _unseen(observer: Observer, cta: CTA, record: Record, own: bool):
     _tell(observer, cta, record, diagnosis, missing)
 
 
-def _arrivals(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray):
+def _arrivals(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray) -> None:
     """Report arrivals of another CTA's commits that may come after the exit of this CTA. It may
     know, through another mbarrier, that the tensor core is done; that does not say that the arrival
     has come.
@@ -131,7 +131,7 @@ def _arrivals(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarr
             _tell(observer, cta, record, diagnosis, missing, PORTABILITY)
 
 
-def _outgoing(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray):
+def _outgoing(observer: Observer, cta: CTA, state: ClusterState, clock: np.ndarray) -> None:
     """Report copies to other CTAs that may still read the shared memory of the CTA that exits."""
     for record in state.outgoing[cta.rank]:
         if not _over(record, clock):
@@ -177,7 +177,7 @@ def _started(observer: Observer, record: Record, target: CTA) -> None:
     )
 
 
-def _tensor_memory(observer: Observer, cta: CTA):
+def _tensor_memory(observer: Observer, cta: CTA) -> None:
     for first, columns in cta.tmem_allocations.items():
         record = observer.state(cta).allocations.get((cta.rank, first))
         where = words.act(record) if record is not None else "(unknown)"
@@ -190,7 +190,7 @@ def _tensor_memory(observer: Observer, cta: CTA):
         )
 
 
-def _bytes(observer: Observer, barrier: Barrier):
+def _bytes(observer: Observer, barrier: Barrier) -> None:
     """Compare the bytes announced on an mbarrier with the bytes of the copies issued to it.
 
     If fewer bytes were issued than announced, the last phase stays open. A warp that waited for
@@ -239,7 +239,7 @@ def _bytes(observer: Observer, barrier: Barrier):
     )
 
 
-def _cluster_ended(observer: Observer, cluster: Cluster, state: ClusterState):
+def _cluster_ended(observer: Observer, cluster: Cluster, state: ClusterState) -> None:
     for barrier in state.barriers.values():
         _bytes(observer, barrier)
     for cta in cluster.ctas:
@@ -267,7 +267,7 @@ def _register_moves(observer: Observer, cta: CTA) -> None:
             _part_of_warpgroup(observer, cta, done, sorted(set(group) - set(done)))
 
 
-def _part_of_warpgroup(observer: Observer, cta: CTA, done: dict, left: list[int]):
+def _part_of_warpgroup(observer: Observer, cta: CTA, done: dict, left: list[int]) -> None:
     index, (n, ins) = next(iter(done.items()))
     observer.found(
         "protocol",

@@ -41,7 +41,7 @@ class Beside:
     """
 
     queue: int
-    earlier: list[tuple[int, Footprint]] = field(default_factory=list)
+    earlier: list[tuple[int, Footprint]] = field(default_factory=lambda: [])
     missed: Callable[[int], str] = lambda queue: ""
     footprint: Footprint | None = None
 

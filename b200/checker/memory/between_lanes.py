@@ -193,7 +193,7 @@ class GlobalLanes:
             del before[0]
         before.append(new)
 
-    def _check(self, agent: Agent, old: TurnAccess, new: TurnAccess):
+    def _check(self, agent: Agent, old: TurnAccess, new: TurnAccess) -> None:
         if old.write and old.shared or old.ins is new.ins and old.write:
             return  # each lane has stored it; a loop that stores again
         if old.nbytes == new.nbytes and old.units and new.units:

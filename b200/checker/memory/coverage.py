@@ -172,7 +172,7 @@ class Coverage:
     def _note(self, ins: Instr, diagnosis: str, *details: str) -> None:
         self.observer.found("coverage", diagnosis, *details, at=ins, severity=NOTE)
 
-    def _pitch(self, agent: Agent, access: TensorBoxes, ins: Instr):
+    def _pitch(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """Report a tensormap whose strides fit none of the tensors that the program has there."""
         t, region = access.tensormap, access.region
         if (t.address, t.extent) == (region.base, region.size):
@@ -192,7 +192,7 @@ class Coverage:
             "missing: the strides of the tensor",
         )
 
-    def _overlap(self, agent: Agent, t: TensorMap, ins: Instr):
+    def _overlap(self, agent: Agent, t: TensorMap, ins: Instr) -> None:
         """Report a tensormap whose rows overlap in memory: its stride is in elements where bytes
         are meant, or half of what it should be.
         """
@@ -207,7 +207,7 @@ class Coverage:
             "missing: the stride of the tensor, in bytes",
         )
 
-    def _extent(self, agent: Agent, access: TensorBoxes, ins: Instr):
+    def _extent(self, agent: Agent, access: TensorBoxes, ins: Instr) -> None:
         """Report a tensormap that reaches beyond the end of its tensor's memory: boxes there read
         memory where they should be filled with zeros.
         """
@@ -254,7 +254,7 @@ class Coverage:
             if loads.too_large and (loads.outside is not None or loads.alike is not None)
         ]
 
-    def _skipped(self, loads: MapLoads, gap: tuple[int, int]):
+    def _skipped(self, loads: MapLoads, gap: tuple[int, int]) -> None:
         agent, ins = loads.first
         t = loads.tensormap
         self._note(
@@ -267,7 +267,7 @@ class Coverage:
             "loaded again)",
         )
 
-    def _apart(self, loads: MapLoads, apart: Apart):
+    def _apart(self, loads: MapLoads, apart: Apart) -> None:
         agent, ins = loads.first
         t, d = loads.tensormap, apart.dimension
         rows = "rows" if d == 1 else f"indices of dimension {d},"
@@ -284,7 +284,7 @@ class Coverage:
             "missing: a box as large as the tile, or loads with the coordinates between",
         )
 
-    def _alike(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box):
+    def _alike(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box) -> None:
         t = loads.tensormap
         self._note(
             ins,
@@ -296,7 +296,7 @@ class Coverage:
             "missing: coordinates that depend on the CTA's rank in its cluster",
         )
 
-    def _gaps(self, base: int, spans: dict):
+    def _gaps(self, base: int, spans: dict) -> None:
         low, high = min(start for start, _ in spans), max(end for _, end in spans)
         found = list(gaps(spans, low, high))
         if not found:
@@ -313,7 +313,7 @@ class Coverage:
             "left out)",
         )
 
-    def _columns_empty(self, load, writer, columns: slice, empty: slice):
+    def _columns_empty(self, load, writer, columns: slice, empty: slice) -> None:
         self.observer.found(
             "uninitialised",
             f"{words.thing(load)} reads tensor-memory columns that nothing has written",
@@ -327,7 +327,7 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _coordinates(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box):
+    def _coordinates(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box) -> None:
         t = loads.tensormap
         dims = "x".join(map(str, t.dims))
         self._note(
@@ -341,7 +341,7 @@ class Coverage:
             "element may be taken for a tile",
         )
 
-    def _columns(self, mma, load, first: int, last: int, holes: tuple):
+    def _columns(self, mma, load, first: int, last: int, holes: tuple) -> None:
         name, empty, share = holes
         self.observer.found(
             "coverage",

@@ -7,7 +7,7 @@ other. A release publishes the warp's clock at its address; an acquire joins tha
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def note_loaded(agent: Agent, ins: Instr, at: np.ndarray) -> None:
 
 def _beside_other_launches(
     warp: CheckedFragment, ins: Instr, mask: int, at: np.ndarray, nbytes: int, write: bool
-):
+) -> None:
     """Check an access of global memory against earlier launches that may still run."""
     observer = warp.observer
     observer.wrote |= write
@@ -129,7 +129,7 @@ def _look_at_access(ins: Instr) -> Looking | None:
     return look
 
 
-def _noted(observer: Observer, agent: Agent, at: np.ndarray, nbytes: int, ins: Instr):
+def _noted(observer: Observer, agent: Agent, at: np.ndarray, nbytes: int, ins: Instr) -> None:
     """A load of global memory by a cluster that follows."""
     observer.globals.reads.add(agent, at, nbytes, ins, strong=False)
     observer.unwritten.lanes(agent, at, nbytes, ins)
@@ -146,7 +146,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
 
     def after(
         warp: CheckedFragment, part: SpacePart, rest: tuple, before: list[ShadowContents] | None
-    ):
+    ) -> None:
         where, mask, at = part.where, part.mask, part.at
         if where is not None and write and not strong and differ(mask, at, rest[0], bits):
             one_address(warp, ins, where)
@@ -161,7 +161,7 @@ def access(ins: Instr, effect: Loads | Stores, run: Run) -> Run:
             _beside_other_launches(warp, ins, mask, at, nbytes, write)
             _global(warp, ins, mask, at, nbytes, write, strong, before)
 
-    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest: Any):
         observer = warp.observer
         parts = parts_of(space, mask, address)
         before = None
@@ -186,7 +186,7 @@ def unheeded_load(ins: Instr, effect: Loads, run: Run) -> Run:
     """Observe a strong load whose value decides nothing (dependents.py): it receives no signal."""
     observe = access(ins, effect, run)
 
-    def observed(warp: CheckedFragment, mask: int, *args):
+    def observed(warp: CheckedFragment, mask: int, *args: Any):
         agent = warp.observer.agent(warp)
         agent.heeds = False
         try:
@@ -247,7 +247,7 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
 
     def after(
         warp: CheckedFragment, mask: int, where: str | None, at: np.ndarray, result: np.ndarray
-    ):
+    ) -> None:
         observer = warp.observer
         if where == "shared":
             agent, text = observer.agent(warp), "updates shared memory atomically"
@@ -275,7 +275,7 @@ def atomic(ins: Instr, effect: Updates, run: Run) -> Run:
                 rules.strongly_loaded(agent, at, nbytes, ins)
             agent.lane_acquire = None
 
-    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: LaneValues, *rest: Any):
         observer = warp.observer
         parts = parts_of(space, mask, address)
         for part in parts:
@@ -299,7 +299,7 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> R
     """Observe ldmatrix and stmatrix: lanes 8 * i to 8 * i + 7 have the rows of matrix i."""
     write, rows, space = isinstance(effect, MatrixStores), effect.addresses, effect.space
 
-    def observed(warp: CheckedFragment, mask: int, address: np.ndarray, *rest):
+    def observed(warp: CheckedFragment, mask: int, address: np.ndarray, *rest: Any):
         result = run(warp, mask, address, *rest)
         addresses = lane_addresses(0xFFFFFFFF, address)
         for part in parts_of(matrix_space(space, addresses), 0xFFFFFFFF, addresses[:rows]):
@@ -315,7 +315,9 @@ def matrix_access(ins: Instr, effect: MatrixLoads | MatrixStores, run: Run) -> R
 def fill(ins: Instr, effect: Fills, run: Run) -> Run:
     """Observe st.bulk: one write of all ranges, so that those of several lanes may overlap."""
 
-    def observed(warp: CheckedFragment, mask: int, address: LaneValues, size: LaneValues, *rest):
+    def observed(
+        warp: CheckedFragment, mask: int, address: LaneValues, size: LaneValues, *rest: Any
+    ) -> None:
         run(warp, mask, address, size, *rest)
         found = [(lanes, at & SHARED_BITS, n) for lanes, at, n in ranges(mask, address, size)]
         if not found:

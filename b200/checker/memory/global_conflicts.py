@@ -114,7 +114,7 @@ class GlobalConflicts:
     def _known(self, old: Write | GlobalRead, access: AccessMade) -> bool:
         return self.order.known(access.agent, old.agent, old.component, old.step)
 
-    def _mixed(self, old: Write | GlobalRead, access: AccessMade):
+    def _mixed(self, old: Write | GlobalRead, access: AccessMade) -> None:
         """Two strong accesses are morally strong only if they overlap completely, and the axioms
         say nothing of a race of mixed size (8.7.1).
         """
@@ -136,7 +136,7 @@ class GlobalConflicts:
             for old in self.order.adds(addresses, nbytes):
                 self._against(old, access)
 
-    def _against(self, old: Write, access: AccessMade):
+    def _against(self, old: Write, access: AccessMade) -> None:
         agent, far = access.agent, distance(access.agent.cta, old.agent.cta)
         reach = min(access.scope, old.scope) >= far
         if access.kind in (REDUCTION, ATOMIC) and old.kind in (REDUCTION, ATOMIC):
@@ -173,7 +173,7 @@ class GlobalConflicts:
                 NOTE,
             )
 
-    def _ordered(self, old: Write, access: AccessMade):
+    def _ordered(self, old: Write, access: AccessMade) -> None:
         """Check what order of memory does not settle: other lanes, proxies, non-coherent loads."""
         agent = access.agent
         self._through_proxy(old, access)
@@ -188,7 +188,7 @@ class GlobalConflicts:
         if isinstance(access.ins.effect, Loads) and access.ins.effect.constant:
             self._non_coherent(old, access)
 
-    def _through_proxy(self, old: Write, access: AccessMade):
+    def _through_proxy(self, old: Write, access: AccessMade) -> None:
         """Check that the async proxy sees a write of the generic one that is before its access."""
         if access.kind not in (COPY, REDUCTION) or old.kind not in (WEAK, STRONG, ATOMIC):
             return
@@ -252,7 +252,7 @@ class GlobalConflicts:
             " the read, ld.acquire before the write)"
         )
 
-    def _conflict(self, old: Write, access: AccessMade):
+    def _conflict(self, old: Write, access: AccessMade) -> None:
         agent, same_cta = access.agent, old.agent.cta is access.agent.cta
         missing, of_reader = self.order.missing(agent, old)
         order, severity = "with nothing to order the two", ERROR
@@ -295,7 +295,7 @@ class GlobalConflicts:
             diagnosis = f"global memory is read that {who} writes in the same launch, {order}"
         self._found(old, access, diagnosis, missing, severity)
 
-    def _under_way(self, old: Write, access: AccessMade):
+    def _under_way(self, old: Write, access: AccessMade) -> None:
         self._found(
             old,
             access,
@@ -305,7 +305,7 @@ class GlobalConflicts:
             "which waits for the source only) between the two",
         )
 
-    def _narrow(self, old: Write, access: AccessMade):
+    def _narrow(self, old: Write, access: AccessMade) -> None:
         weaker = old if old.scope <= access.scope else access
         self._found(
             old,
@@ -315,7 +315,7 @@ class GlobalConflicts:
             f"{words.name(weaker.agent)}",
         )
 
-    def _non_coherent(self, old: Write, access: AccessMade):
+    def _non_coherent(self, old: Write, access: AccessMade) -> None:
         """Report ld.global.nc of what the launch has written. Memory that it reads must be
         read-only while the kernel runs (PTX ISA 9.7.9.9): the cache that serves it is not told of
         writes. With L1::no_allocate nothing old is kept there.
@@ -331,7 +331,7 @@ class GlobalConflicts:
             ERROR if kept else PORTABILITY,
         )
 
-    def _unacquired(self, old: Write, access: AccessMade, unaware: int):
+    def _unacquired(self, old: Write, access: AccessMade, unaware: int) -> None:
         agent = access.agent
         assert agent.lane_acquires is not None  # some lanes have acquired
         who, missing, severity = agent.lane_acquires.words(unaware, agent.in_step)
@@ -347,7 +347,7 @@ class GlobalConflicts:
         missing: str,
         severity: str = ERROR,
         kind: str = "global",
-    ):
+    ) -> None:
         done = "written" if isinstance(old, Write) else "read"
         done += " before" if access.writes else ""
         self.observer.found(

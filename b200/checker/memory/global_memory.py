@@ -138,7 +138,7 @@ class GlobalRules:
         for address in addresses.tolist() if region.base in self.shadow.cells else ():
             self.loaded(agent, address, nbytes, ins)
 
-    def _behind(self, agent: Agent, nbytes: int, ins: Instr, region: Region):
+    def _behind(self, agent: Agent, nbytes: int, ins: Instr, region: Region) -> None:
         self.observer.found(
             "global",
             f"a bulk copy reads {region.name}",
@@ -235,7 +235,7 @@ class GlobalRules:
                 self.observer.given.look(agent, region, at, nbytes, ins, "writes")
             self._store(AccessMade(agent, ins, region, kind, scope, True, same), at, nbytes, number)
 
-    def _store(self, access: AccessMade, at: np.ndarray, nbytes: int, number: int):
+    def _store(self, access: AccessMade, at: np.ndarray, nbytes: int, number: int) -> None:
         """Check and note writes of `nbytes` at offsets of an allocation. Where the writes are
         aligned, four entries of the shadow are handled at a time.
         """

@@ -192,7 +192,7 @@ class GlobalOrder:
         before = [pending for pending in learned.pending if pending.read_by(agent)]
         self._acquire(agent, before, scope)
 
-    def _acquire(self, agent: Agent, before: list[SignalRead], scope: int):
+    def _acquire(self, agent: Agent, before: list[SignalRead], scope: int) -> None:
         """Something of this scope acquires what was read before it, unless it has done so."""
         seen, taken = self._learned(agent).seen, []
         for pending in before:
@@ -212,7 +212,7 @@ class GlobalOrder:
         if visible:
             self._learned(agent).add(agent, [visible])
 
-    def _take(self, agent: Agent, taken: list[tuple[Signal, int]]):
+    def _take(self, agent: Agent, taken: list[tuple[Signal, int]]) -> None:
         """A warp takes over what some signals hand over, each to its distance."""
         parts = [part for signal, far in taken if (part := signal.knowledge(far))]
         if not parts:

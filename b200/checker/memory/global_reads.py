@@ -255,7 +255,7 @@ class GlobalReads:
             self._fold(region)
         return self._shadows.get(region.base)
 
-    def _fold(self, region: Region):
+    def _fold(self, region: Region) -> None:
         """Put the list of an allocation into its shadow."""
         shadow = self._shadows.get(region.base)
         if shadow is None:

@@ -42,7 +42,7 @@ class LaneAcquires:
     """
 
     before: np.ndarray
-    rows: dict[int, np.ndarray] = field(default_factory=dict)
+    rows: dict[int, np.ndarray] = field(default_factory=dict[int, np.ndarray])
     ins: Instr | None = None
 
     def add(self, lanes: int, row: np.ndarray, ins: Instr | None) -> None:

@@ -55,9 +55,9 @@ class Signal:
     learned: Learned
     lanes: int = 0
     earlier: tuple[Signal, ...] = ()
-    readers: list[SignalRead] = field(default_factory=list)
+    readers: list[SignalRead] = field(default_factory=lambda: [])
     write: Write | None = None
-    _knowledge: dict[int, Knowledge] = field(default_factory=dict)  # by distance
+    _knowledge: dict[int, Knowledge] = field(default_factory=dict[int, Knowledge])  # by distance
 
     @property
     def releases(self) -> bool:
@@ -109,9 +109,9 @@ class Learned:
     acquired. arrivals: component -> the latest of that warp; each knows what those before it know.
     """
 
-    arrivals: dict[int, deque[Arrival]] = field(default_factory=dict)
-    pending: list[SignalRead] = field(default_factory=list)
-    seen: set[tuple] = field(default_factory=set)  # signals received or acquired already
+    arrivals: dict[int, deque[Arrival]] = field(default_factory=dict[int, deque[Arrival]])
+    pending: list[SignalRead] = field(default_factory=lambda: [])
+    seen: set[tuple] = field(default_factory=set[tuple])  # signals received or acquired already
 
     def add(self, agent: Agent, parts: list[Knowledge]) -> None:
         """A warp learns."""

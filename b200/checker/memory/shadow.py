@@ -64,7 +64,7 @@ class SharedShadow:
         self.reader = np.zeros(granules * 4, np.uint8)  # lane that loaded a word last
         self._forget_blocks()
 
-    def _forget_blocks(self):
+    def _forget_blocks(self) -> None:
         self.written_in, self.core_in, self.copied_in = Blocks(), Blocks(), Blocks()
         self.stored_in, self.barriers_in = Blocks(), Blocks()
         self.loaded_in = [Blocks() for _ in range(GENERIC_READERS)]

@@ -71,7 +71,7 @@ class SharedFlags:
 
     def _receive(
         self, agent: Agent, signal: Signal, ins: Instr, effect: Access, scope: int, address: int
-    ):
+    ) -> None:
         far = distance(agent.cta, signal.agent.cta)
         given = signal.given(far)
         assert given is not None

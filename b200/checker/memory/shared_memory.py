@@ -57,7 +57,7 @@ class SharedRules:
     # --- conflicts ------------------------------------------------------------------------------
     def _conflict(
         self, new: Record, numbers: tuple, at: tuple, how: str, same: Callable | None = None
-    ):
+    ) -> None:
         """Report each of the records `numbers` that is not complete before `new`. how: "read",
         "write" or "overwrite", as in words.shared_race. same: function of (number, old) that tells
         whether both have written the same values.
@@ -112,7 +112,7 @@ class SharedRules:
         index,
         at: tuple,
         same: Callable | None = None,
-    ):
+    ) -> None:
         """Report accesses of other warps that a release by one lane has left out."""
         for number in numbers:
             if number and self.state.records[number].agent.lane_releases:
@@ -166,7 +166,7 @@ class SharedRules:
         readers[index] = new.number
         (shadow.copied_in if readers is shadow.copied else shadow.core_in).add(first, last)
 
-    def _stale(self, new: Record, numbers: tuple, at: tuple):
+    def _stale(self, new: Record, numbers: tuple, at: tuple) -> None:
         """Report a read of a load that one of a later phase of its mbarrier has partly replaced."""
         for number in numbers:
             old = self.state.records[number]
@@ -219,7 +219,7 @@ class SharedRules:
         shadow.written_in.add(first, last)
         self._over_barrier(new, first, last + 1)
 
-    def _part_unread(self, written: np.ndarray, read: np.ndarray):
+    def _part_unread(self, written: np.ndarray, read: np.ndarray) -> None:
         """Report loads of which the tensor core has read only a part. written: the loads of some
         granules. read: the tensor core's reads of them since.
         """
@@ -364,7 +364,7 @@ class SharedRules:
 
         return same
 
-    def _over_barrier(self, new: Record, low: int, high: int):
+    def _over_barrier(self, new: Record, low: int, high: int) -> None:
         """Report a write to bytes [low, high) if they include an mbarrier."""
         if not self.shadow.barriers_in.meet(low, high - 1):
             return

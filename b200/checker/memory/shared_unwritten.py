@@ -86,7 +86,7 @@ def _report(
     severity: str,
     what: str = "shared memory",
     judged: str = "",
-):
+) -> None:
     new.empty = True
     rules.report(
         "uninitialised",

@@ -105,7 +105,7 @@ class TensorMaps:
         edit = self.edits.get(address)
         return edit.record if edit is not None and edit.content == content else None
 
-    def _used_as_written(self, agent: Agent, address: int, content: bytes, record: Record):
+    def _used_as_written(self, agent: Agent, address: int, content: bytes, record: Record) -> None:
         """Check the use of a tensormap whose bytes come from plain writes."""
         region = self.observer.machine.memory.region(address, BYTES)
         if region.constant or self._acquired(agent, address, None, content):
@@ -177,7 +177,7 @@ class TensorMaps:
                 )
         self.edits[address] = Edit(edit, self._content(address))
 
-    def _of_another_cta(self, agent: Agent, new: Record, edit: Record, how: str):
+    def _of_another_cta(self, agent: Agent, new: Record, edit: Record, how: str) -> None:
         """Report a use or an edit of a tensormap that another CTA edits, if no flag in global
         memory and no barrier orders the two.
         """
@@ -202,7 +202,7 @@ class TensorMaps:
             found[:] = [a for a in found if a.content == content and a.edit is edit]
             found.append(Acquire(fence, content, edit))
 
-    def _found(self, diagnosis: str, new: Record, old: Record, missing: str):
+    def _found(self, diagnosis: str, new: Record, old: Record, missing: str) -> None:
         self.observer.report(
             "tensormap",
             diagnosis,
@@ -217,7 +217,7 @@ class TensorMaps:
 
 @observes(EditsTensormap)
 def replace(
-    call: Call[EditsTensormap], warp: CheckedFragment, lane: int, address: int, *operands
+    call: Call[EditsTensormap], warp: CheckedFragment, lane: int, address: int, *operands: Any
 ) -> Any:
     """Observe tensormap.replace, which edits a tensormap in shared or global memory."""
     observer, in_shared = warp.observer, call.effect.space == "shared"

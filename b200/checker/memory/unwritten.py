@@ -176,7 +176,7 @@ class Unwritten:
         self._near = self.observer.given.span(region)
         return True
 
-    def _look(self, agent: Agent, region: Region, units: np.ndarray, ins: Instr):
+    def _look(self, agent: Agent, region: Region, units: np.ndarray, ins: Instr) -> None:
         """An instruction reads units of an allocation: note those that are still unwritten."""
         holes = self.holes[region.base]
         units = units[units < holes.size]
@@ -257,7 +257,7 @@ class Unwritten:
         for read in self.reads.values():
             self._tell(read, reached)
 
-    def _tell(self, read: UnwrittenRead, reached: str | None):
+    def _tell(self, read: UnwrittenRead, reached: str | None) -> None:
         diagnosis = f"{mnemonic(read.ins)} reads global memory that nobody has written"
         if reached == "":
             diagnosis += ", on which no result of the launch depends"

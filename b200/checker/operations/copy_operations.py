@@ -194,7 +194,7 @@ class CopyOperations:
         rules = observer.shared(agent.cta)
         rules.async_read(reading, *_granules(offset, n), rules.shadow.copied, lane=observer.lane)
 
-        def read_and_land():
+        def read_and_land() -> None:
             if barrier is not None:
                 reading.step = barrier.phases + 1
             observed()
@@ -232,7 +232,9 @@ class CopyOperations:
         rules.async_read(record, index, low, high, rules.shadow.copied, True, observer.lane)
         return record
 
-    def _tma_store(self, agent: Agent, store: ops.TmaStore | ops.TmaReduce, apply: ops.Action):
+    def _tma_store(
+        self, agent: Agent, store: ops.TmaStore | ops.TmaReduce, apply: ops.Action
+    ) -> None:
         observer, access, ins = self.observer, store.access, self.observer.executed
         reduces = isinstance(store, ops.TmaReduce)
         text = "reduces a box from shared memory"
@@ -247,7 +249,9 @@ class CopyOperations:
         if observer.stores is not None:
             observer.stores.boxes(agent, access)
 
-    def _bulk_store(self, agent: Agent, store: ops.BulkStore | ops.BulkReduce, apply: ops.Action):
+    def _bulk_store(
+        self, agent: Agent, store: ops.BulkStore | ops.BulkReduce, apply: ops.Action
+    ) -> None:
         observer, ins = self.observer, self.observer.executed
         to, n = store.destination, store.nbytes
         where = _granules(store.source & OFFSET_MASK, n)
@@ -260,7 +264,7 @@ class CopyOperations:
         if observer.stores is not None:
             observer.stores.span(observer.machine.memory.region(to, n), agent, to, n)
 
-    def _cp_async(self, agent: Agent, copy: ops.CpAsync, apply: ops.Action):
+    def _cp_async(self, agent: Agent, copy: ops.CpAsync, apply: ops.Action) -> None:
         observer, ins = self.observer, self.observer.executed
         if copy.nbytes:
             observer.globals.loaded_by_threads(agent, copy.sources, copy.nbytes, ins)

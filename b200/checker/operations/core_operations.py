@@ -63,7 +63,7 @@ class CoreOperations:
                 lifetime.reached(self.observer, record, cta)
         return record
 
-    def _mma(self, agent: Agent, operation: ops.Mma, apply: ops.Action):
+    def _mma(self, agent: Agent, operation: ops.Mma, apply: ops.Action) -> None:
         observer, op, members = self.observer, operation.mma, operation.members
         text = f"multiplies {op.d.m} x {op.d.n}{' and accumulates' if op.accumulate else ''}"
         record = self._core_record(agent, members, "mma", text)
@@ -92,7 +92,7 @@ class CoreOperations:
             row, column = split(op.a.taddr)
             self._shift(agent, members, row, column, "shifts the rows of A")
 
-    def _own_operands(self, record: Record, tensor, op, halves: Halves, columns: slice):
+    def _own_operands(self, record: Record, tensor, op, halves: Halves, columns: slice) -> None:
         """Report an MMA whose sum lies over what it reads itself in tensor memory. Nothing in PTX
         says that all of that is read before the first column of D is written.
         """
@@ -122,7 +122,7 @@ class CoreOperations:
         if half:
             tensor.read(record, LOWER_HALVES, slice(last, last + 1))
 
-    def _read_operand(self, record: Record, cta: CTA, operand, members: tuple):
+    def _read_operand(self, record: Record, cta: CTA, operand, members: tuple) -> None:
         if isinstance(operand, SharedOperand):
             others = [self.observer.shared(member) for member in members if member is not cta]
             rows = None if operand.mn_major else others
@@ -139,7 +139,7 @@ class CoreOperations:
         matrix: MatrixDescriptor,
         tile: Tile,
         rows: Sequence[SharedRules] | None = (),
-    ):
+    ) -> None:
         origin = matrix.start - matrix.start % PERIOD
         observer = self.observer
         rules = observer.shared(cta)
@@ -154,7 +154,7 @@ class CoreOperations:
             rows=rows,
         )
 
-    def _tmem_copy(self, agent: Agent, copy: ops.TmemCopy, apply: ops.Action):
+    def _tmem_copy(self, agent: Agent, copy: ops.TmemCopy, apply: ops.Action) -> None:
         members, shape, column = copy.members, copy.shape, copy.column
         record = self._core_record(
             agent,
@@ -173,10 +173,10 @@ class CoreOperations:
                 observer.products.copied(record, cta, copy.matrix.start, columns)
             observer.tensor(cta).write(record, halves, columns, lanes)
 
-    def _tmem_shift(self, agent: Agent, shift: ops.TmemShift, apply: ops.Action):
+    def _tmem_shift(self, agent: Agent, shift: ops.TmemShift, apply: ops.Action) -> None:
         self._shift(agent, shift.members, shift.row, shift.column, "shifts rows of tensor memory")
 
-    def _shift(self, agent: Agent, members: tuple, row: int, column: int, text: str):
+    def _shift(self, agent: Agent, members: tuple, row: int, column: int, text: str) -> None:
         """Rows from lane `row` on move down by one, in each 32 lanes."""
         record = self._core_record(agent, members, "shift", text)
         columns = slice(column, column + 8)
@@ -217,7 +217,7 @@ class CoreOperations:
             apply, clock, barriers, arrivals, "commit", agent, arrives=True
         )
 
-    def _of_other_lanes(self, agent: Agent, issuers: int):
+    def _of_other_lanes(self, agent: Agent, issuers: int) -> None:
         """Report a commit that tracks nothing: it is of what its own thread has issued."""
         ins, lane = self.observer.ins, self.observer.lane
         self.observer.found(

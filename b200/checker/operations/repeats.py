@@ -100,7 +100,7 @@ class Repeats:
             self._tell(repeat)
         self.found.clear()
 
-    def _tell(self, repeat: Repeat):
+    def _tell(self, repeat: Repeat) -> None:
         ins, effect = repeat.ins, self._effect(repeat)
         self.observer.found(
             "protocol",

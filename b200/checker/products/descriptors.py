@@ -72,7 +72,7 @@ class DescriptorRanks:
         """Whether the fields of two CTAs differ as their ranks do."""
         return of != rank and other is not None and field - other == rank - of << RANK_AT
 
-    def _tell(self, record: Record, name: str, field: int, ignored: bool):
+    def _tell(self, record: Record, name: str, field: int, ignored: bool) -> None:
         use = (
             "PTX has no use for this field with a swizzle and K-major rows, and today's chips "
             "ignore it"

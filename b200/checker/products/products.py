@@ -111,7 +111,7 @@ class Products:
             )
         return tuple(found)
 
-    def _scales_of_an_mma(self, record, tensor, sf, name: str, old: Record):
+    def _scales_of_an_mma(self, record, tensor, sf, name: str, old: Record) -> None:
         self.note(
             f"the scale factors of {name} lie where {words.thing(old)} has put its accumulator",
             f"written by: {words.act(old)}",
@@ -124,7 +124,7 @@ class Products:
 
     def _step(
         self, record: Record, cta: CTA, op: DecodedMma, places: tuple, key: tuple, scales: tuple
-    ):
+    ) -> None:
         accumulator = cta, op.acc.taddr
         if not op.accumulate:
             self.steps[accumulator] = {}
@@ -159,7 +159,7 @@ class Products:
                 )
             self._order(record, old, name, (a, b), places, mine[2], other[2])
 
-    def _order(self, record, old, name: str, before, now, copy: int, copy_before: int):
+    def _order(self, record, old, name: str, before, now, copy: int, copy_before: int) -> None:
         """Check consecutive K-steps of one sum: from one load to the next, operand and scale
         factors must move in the same way through what was loaded. copy, copy_before: numbers of the
         copies that brought the scale factors.
@@ -186,7 +186,7 @@ class Products:
                 severity=NOTE,
             )
 
-    def _discarded(self, record: Record, tensor: TensorRules, op: DecodedMma):
+    def _discarded(self, record: Record, tensor: TensorRules, op: DecodedMma) -> None:
         """Report a sum that is started over another sum that nobody has read."""
         if op.accumulate:
             return
@@ -242,7 +242,9 @@ class Products:
                 )
 
     # --- operands in shared memory --------------------------------------------------------------
-    def _layout(self, record: Record, cta: CTA, shared: SharedRules, operand: SharedOperand):
+    def _layout(
+        self, record: Record, cta: CTA, shared: SharedRules, operand: SharedOperand
+    ) -> None:
         """Compare an operand's descriptor with the tensormap of the load that brought its bytes."""
         matrix = operand.matrix
         number = int(shared.shadow.written[matrix.start // GRANULE])
@@ -268,7 +270,7 @@ class Products:
                     "one stride byte offset",
                 )
 
-    def _differs(self, record: Record, old: Record, operand, how: str, one: str):
+    def _differs(self, record: Record, old: Record, operand, how: str, one: str) -> None:
         self.note(
             f"operand {operand.name} is read {how}",
             f"loaded by: {words.act(old)}",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -108,7 +108,7 @@ def tensor_access(ins: Instr, effect: TensorLoads | TensorStores, run: Run) -> R
     height = 32 if access.shape == "32x32b" else 16
     kind, stream_name = ("load", "tmem_load") if is_load else ("store", "tmem_store")
 
-    def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, *rest):
+    def observed(warp: CheckedFragment, mask: int, taddr: LaneValues, *rest: Any):
         observer = warp.observer
         result = run(warp, mask, taddr, *rest)
         second = rest[0] if (is_load and rest) or len(rest) == 2 else 0

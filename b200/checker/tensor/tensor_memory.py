@@ -88,7 +88,7 @@ class TensorRules:
             if number and ordered(new.agent, new, old := self.state.records[number], "write"):
                 self._taken(new, old, columns)
 
-    def _taken(self, new: Record, old: Record, columns: slice):
+    def _taken(self, new: Record, old: Record, columns: slice) -> None:
         self.report(
             "accumulator",
             f"{words.thing(new)} accumulates on values that {words.thing(old)} has taken already",
@@ -151,7 +151,7 @@ class TensorRules:
         shadow.forget(columns)
         shadow.freed[columns] = new.number
 
-    def _note_unread(self, columns: slice):
+    def _note_unread(self, columns: slice) -> None:
         """Note accumulators of which only some columns were loaded since they were written."""
         shadow, records = self.shadow, self.state.records
         loaded = shadow.loaded[:, :, columns].max(axis=0)
@@ -169,7 +169,7 @@ class TensorRules:
                     (records[number], load, columns.start + first, columns.start + last)
                 )
 
-    def _conflict(self, new: Record, numbers: tuple, columns: slice, how: str):
+    def _conflict(self, new: Record, numbers: tuple, columns: slice, how: str) -> None:
         agent = new.agent
         for number in numbers:
             if not number:
@@ -208,7 +208,7 @@ class TensorRules:
                 of=(new, old),
             )
 
-    def _in_turn(self, new: Record, old: Record, columns: slice):
+    def _in_turn(self, new: Record, old: Record, columns: slice) -> None:
         """Two operations of two warps end in order if the warps have synchronised between them."""
         old.followers.append(new)
         if not new.agent.knows(TENSOR, old.agent.component, old.epoch):
@@ -270,7 +270,7 @@ class TensorRules:
             )
         return f"{words.thing(new)} overwrites tensor memory that {words.thing(old)} may still use"
 
-    def _freed_under_way(self, new: Record, old: Record, columns: slice):
+    def _freed_under_way(self, new: Record, old: Record, columns: slice) -> None:
         """Report columns that are freed after a barrier at which a warp arrived while its load or
         store was under way: it had not waited, nor used what it loaded.
         """
@@ -286,7 +286,7 @@ class TensorRules:
             of=(new, old),
         )
 
-    def _freed_behind_relaxed(self, new: Record, old: Record, columns: slice):
+    def _freed_behind_relaxed(self, new: Record, old: Record, columns: slice) -> None:
         """Report columns that are freed after an arrive without release. What a warp has loaded is
         in its registers, so its arrival does say that the columns are free; but PTX promises that
         only for an arrive with release.
@@ -301,7 +301,7 @@ class TensorRules:
             severity=PORTABILITY,
         )
 
-    def _fences(self, new: Record, old: Record, columns: slice):
+    def _fences(self, new: Record, old: Record, columns: slice) -> None:
         """Report accesses that a barrier orders, but without tcgen05 fences no tensor memory."""
         self.report(
             "race",
@@ -313,7 +313,7 @@ class TensorRules:
             severity=PORTABILITY,
         )
 
-    def _out_of_order(self, new: Record, old: Record, columns: slice):
+    def _out_of_order(self, new: Record, old: Record, columns: slice) -> None:
         """Report an operation that relies on one before it to end first, against PTX."""
         if new.kind == "mma":
             relies = (
@@ -331,7 +331,7 @@ class TensorRules:
             severity=PORTABILITY,
         )
 
-    def _narrow(self, new: Record, old: Record, columns: slice):
+    def _narrow(self, new: Record, old: Record, columns: slice) -> None:
         """Report tensor memory that an arrive of CTA scope hands to another CTA. Tensor memory
         needs only the order of execution (9.7.16.6.4 has .relaxed.cluster), but an arrive of CTA
         scope does not promise it to another CTA.
@@ -350,7 +350,7 @@ class TensorRules:
             severity=NOTE,
         )
 
-    def _partly(self, new: Record, halves: Halves, columns: slice, writer: int):
+    def _partly(self, new: Record, halves: Halves, columns: slice, writer: int) -> None:
         """Note a load of which some cells were written and some were not (partly_written.py).
         writer: the record number of the latest write.
         """
@@ -359,7 +359,7 @@ class TensorRules:
             row = int(ROWS[halves][0])
             self.coverage.partly.append(Partly(new, old, row, columns, empty))
 
-    def _uninitialised(self, new: Record, columns: slice, cells: int, of: int):
+    def _uninitialised(self, new: Record, columns: slice, cells: int, of: int) -> None:
         new.empty = True
         self.report(
             "uninitialised",

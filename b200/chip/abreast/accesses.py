@@ -51,15 +51,19 @@ def chosen_lanes(mask: int, width: int) -> np.ndarray | None:
 
 
 def place_of(
-    warp: AbreastFragment, space: str, address, chosen, nbytes: int, size: int
+    warp: AbreastFragment,
+    space: str,
+    address: LaneValues,
+    chosen: np.ndarray | None,
+    nbytes: int,
+    size: int,
 ) -> AccessPlace:
     """The place of an access of `nbytes` a lane, as items of `size` bytes. Raises NotAbreast where
     it is not aligned, and where it is not inside one allocation; Fault where it is in none.
     """
     machine = warp.machine
-    if not isinstance(address, np.ndarray):
-        address = np.full(machine.width, address, np.uint64)
-    at = (address if chosen is None else address[chosen]).astype(np.int64)
+    every = np.full(machine.width, address, np.uint64) if isinstance(address, int) else address
+    at = (every if chosen is None else every[chosen]).astype(np.int64)
     low, high = int(at.min()), int(at.max()) + nbytes
     if space == "generic":
         window = low & ~WINDOW_MASK
@@ -142,7 +146,9 @@ def load(ins: Instr, narrow: Run, seen: AccessSeen | None) -> Run:
         columns = [extended(c, kind, bits) for c, bits in zip(found, widths, strict=True)]
         return tuple(columns) if isinstance(dst, Vec) else columns[0]
 
-    def run(warp: AbreastFragment, mask: int, address: LaneValues, policy=None):
+    def run(
+        warp: AbreastFragment, mask: int, address: LaneValues, policy: LaneValues | None = None
+    ):
         machine = warp.machine
         if not isinstance(address, np.ndarray) and space in ("global", "shared"):
             return common(warp, mask, address) if space == "global" else own(warp, mask, address)
@@ -170,7 +176,13 @@ def store(ins: Instr, seen: AccessSeen | None) -> Run:
     _, size = _size_of(ins)
     dtype, ones, nbytes = DTYPES[8 * size], (1 << 8 * size) - 1, effect.nbytes
 
-    def run(warp: AbreastFragment, mask: int, address: LaneValues, value: Any, policy=None):
+    def run(
+        warp: AbreastFragment,
+        mask: int,
+        address: LaneValues,
+        value: LaneValues | tuple[LaneValues, ...],
+        policy: LaneValues | None = None,
+    ) -> None:
         machine = warp.machine
         items = value if isinstance(value, tuple) else (value,)
         chosen = chosen_lanes(mask, machine.width)
@@ -184,7 +196,7 @@ def store(ins: Instr, seen: AccessSeen | None) -> Run:
         for row, x in zip(index, stored, strict=True):
             place.items[row] = x
 
-    def chosen_values(x: LaneValues, chosen: np.ndarray | None):
+    def chosen_values(x: LaneValues, chosen: np.ndarray | None) -> Any:
         if not isinstance(x, np.ndarray):
             return dtype(x & ones)
         return (x if chosen is None else x[chosen]).astype(dtype, copy=False)

@@ -19,7 +19,7 @@ from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.abreast.updates import part_of
 from b200.chip.alu.warp import shuffle_sources
 from b200.program.analysis import Op
-from b200.program.meeting import kind_of_operand
+from b200.program.meeting import Kind, kind_of_operand
 from b200.program.module import TYPE_BITS, Addr, Vec
 from b200.program.pack_writer import flat
 from b200.registry import DTYPES, FULL, LaneValues, Run, active, as_mask
@@ -42,9 +42,9 @@ def form_of(op: Op, seen: AccessSeen | None = None) -> Run:
     return make(op, seen)
 
 
-def flat_kinds(op: Op) -> list:
+def flat_kinds(op: Op) -> list[Kind]:
     """The types of the arguments of a run function; a tuple for a vector, "pred" for a mask."""
-    kinds = []
+    kinds: list[Kind] = []
     for operand in op.arguments:
         if isinstance(operand, Addr) and operand.coords:
             raise NotAbreast(f"{op.ins.opcode} has coordinates")
@@ -66,14 +66,14 @@ def each(op: Op, seen: AccessSeen | None = None) -> Run:
     whole = n > 1 or ins.dual or n == 1 and isinstance(ins.operands[0], Vec)
     by_lane = entry.style == "lane"
 
-    def of_one(seat: Fragment, m: int, args: list):
+    def of_one(seat: Fragment, m: int, args: list[Any]) -> Any:
         if not by_lane:
             return narrow(seat, m, *args)
         for lane in active(m):
             narrow(seat, lane, *(_of_lane(k, a, lane) for k, a in zip(kinds, args)))
 
-    def run(warp: AbreastFragment, mask: int, *args):
-        found = []
+    def run(warp: AbreastFragment, mask: int, *args: Any):
+        found: list[tuple[int, Any]] = []
         for i, seat, m in warp.machine.seats(warp, mask):
             result = of_one(seat, m, [part_of(k, a, i) for k, a in zip(kinds, args)])
             found.append((i, result if whole else (result,)))
@@ -92,15 +92,15 @@ def each(op: Op, seen: AccessSeen | None = None) -> Run:
     return run
 
 
-def _of_lane(kind, value, lane: int):
-    if isinstance(value, tuple):
+def _of_lane(kind: Kind, value: Any, lane: int) -> Any:
+    if isinstance(kind, tuple):
         return tuple(_of_lane(k, v, lane) for k, v in zip(kind, value, strict=True))
     if isinstance(value, np.ndarray):
         return int(value[lane])
     return value >> lane & 1 != 0 if kind == "pred" else value
 
 
-def _joined(reg: Reg, parts: list[tuple[int, Any]], width: int):
+def _joined(reg: Reg | None, parts: list[tuple[int, Any]], width: int) -> Any:
     """The results of CTAs in one register."""
     if reg is None:
         return None
@@ -124,7 +124,7 @@ def _parameters(op: Op) -> Run:
     """All CTAs have the same parameters; lanes may read different ones."""
     common, alone = op.made, each(op)
 
-    def run(warp: AbreastFragment, mask: int, address: LaneValues, *rest):
+    def run(warp: AbreastFragment, mask: int, address: LaneValues, *rest: Any):
         differ = isinstance(address, np.ndarray)
         return (alone if differ else common)(warp, mask, address, *rest)
 
@@ -139,7 +139,7 @@ def _barrier(op: Op, seen: AccessSeen | None) -> Run:
     if "red" in op.ins.mods:
         raise NotAbreast("bar.red")
 
-    def run(warp: AbreastFragment, mask: int, *args):
+    def run(warp: AbreastFragment, mask: int, *args: Any):
         if not all(isinstance(x, int) for x in args):
             raise NotAbreast("a barrier whose operands differ")
         if mask != warp.state.live or warp.mask != mask:

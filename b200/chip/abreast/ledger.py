@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from b200.registry import DTYPES
 
 MOST = 1 << 28  # bytes of old values that are kept of one run
 # item size -> the mark of several CTAs
-MANY = {bits // 8: ~dtype() for bits, dtype in DTYPES.items()}
+MANY: dict[int, np.unsignedinteger[Any]] = {bits // 8: ~dtype() for bits, dtype in DTYPES.items()}
 
 
 class Ledger:
@@ -44,7 +45,11 @@ class Ledger:
         self._bytes = 0
 
     def reads(
-        self, region: Region, size: int = 0, index: np.ndarray | None = None, chosen=None
+        self,
+        region: Region,
+        size: int = 0,
+        index: np.ndarray | None = None,
+        chosen: np.ndarray | None = None,
     ) -> None:
         """Lanes are about to read from an allocation. size, index, chosen: as `writes` has them; no
         index where all CTAs read the same, or copy.

@@ -186,7 +186,7 @@ class AbreastMachine(Machine):
                 self._parts[mask] = parts
         state: Any = warp.state
         live = self.words(state.live).tolist()
-        found = []
+        found: list[tuple[int, Fragment, int]] = []
         for i, m in parts:
             seat = state.seats[i]
             seat.mask, seat.state.live, seat.spin = m, live[i], warp.spin
@@ -253,11 +253,13 @@ class AbreastMachine(Machine):
         self.lead.threads = threads
         self.resident.append(cluster)
         common: dict[str, Any] = {**special_registers(launch, cluster, self.lead, self.workspace)}
-        for axis, ids in zip("xyz", np.array([c.index for c in self.clusters], np.uint32).T):
+        indices = np.array([c.index for c in self.clusters], np.uint32)
+        for i, axis in enumerate("xyz"):
+            ids = indices[:, i]
             common[f"ctaid.{axis}"] = common[f"clusterid.{axis}"] = np.repeat(ids, 32)
         for index in range(-(-threads // 32)):
             own = thread_registers(launch.block, index)
-            tiled = {
+            tiled: dict[str, Any] = {
                 name: np.tile(x, self.n) if isinstance(x, np.ndarray) else x
                 for name, x in own.items()
             }

@@ -62,7 +62,7 @@ class _Known:
     """
 
     alone: float = 0.0
-    sizes: set[int] = field(default_factory=set)
+    sizes: set[int] = field(default_factory=set[int])
     given_up: str = ""
 
 

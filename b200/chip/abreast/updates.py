@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from b200.chip.abreast.dropped import NotAbreast
 from b200.chip.fragment import Fragment
 from b200.effects import Updates
 from b200.program.analysis import Op
+from b200.program.meeting import Kind
 from b200.program.module import TYPE_BITS
 from b200.registry import DTYPES, FULL, UFUNCS, LaneValues, Run, as_bools
 
@@ -41,10 +42,10 @@ class _Later:
     """
 
     narrow: Run
-    kinds: list
+    kinds: list[Kind]
     warp: Fragment
     mask: int
-    args: tuple
+    args: tuple[Any, ...]
     at: np.ndarray
     nbytes: int
 
@@ -59,7 +60,7 @@ class _Later:
 class InTurn:
     """The updates that are kept to the end."""
 
-    kept: list[_Later] = field(default_factory=list)
+    kept: list[_Later] = field(default_factory=list[_Later])
 
     def carry_out(self, machine: Any) -> None:
         """All of the first CTA, then all of the next one. Raises NotAbreast."""
@@ -78,17 +79,18 @@ class InTurn:
         return np.unique(places).size == places.size
 
 
-def part_of(kind: Any, value: Any, i: int) -> Any:
+def part_of(kind: Kind | None, value: Any, i: int) -> Any:
     """What CTA i has of an operand."""
     if isinstance(value, tuple):
-        kinds = kind if isinstance(kind, tuple) else (kind,) * len(value)
-        return tuple(part_of(k, v, i) for k, v in zip(kinds, value, strict=True))
+        parts = cast("tuple[Any, ...]", value)  # isinstance does not say what it is of
+        kinds = kind if isinstance(kind, tuple) else (kind,) * len(parts)
+        return tuple(part_of(k, v, i) for k, v in zip(kinds, parts, strict=True))
     if isinstance(value, np.ndarray):
-        return value[32 * i : 32 * i + 32]
+        return cast(np.ndarray, value)[32 * i : 32 * i + 32]
     return value >> 32 * i & FULL if kind == "pred" and value is not None else value
 
 
-def update(op: Op, kinds: list, alone: Run, seen: AccessSeen | None) -> Run:
+def update(op: Op, kinds: list[Kind], alone: Run, seen: AccessSeen | None) -> Run:
     """kinds: of the arguments of its run function. alone: carries the update out in each CTA by
     itself. seen: is told what lanes give, as other arguments, unless the update is kept to the end.
     """
@@ -105,7 +107,7 @@ def update(op: Op, kinds: list, alone: Run, seen: AccessSeen | None) -> Run:
     if at_once:
         way = effect.operation, kind if effect.operation in ("min", "max") else ""
 
-    def run(warp: AbreastFragment, mask: int, address: LaneValues, *args):
+    def run(warp: AbreastFragment, mask: int, address: LaneValues, *args: Any):
         machine = warp.machine
         chosen = chosen_lanes(mask, machine.width)
         place = place_of(warp, space, address, chosen, nbytes, size)
@@ -129,7 +131,7 @@ def update(op: Op, kinds: list, alone: Run, seen: AccessSeen | None) -> Run:
                 warp.spin = None
                 return None
         assert wide is not None
-        value = args[0]
+        value: LaneValues = args[0]
         if isinstance(value, np.ndarray) and chosen is not None:
             value = value[chosen]
         if wide(place, value):
@@ -150,7 +152,7 @@ def _wide(effect: Updates, kind: str) -> Callable[[AccessPlace, Any], bool] | No
     dtype = np.dtype(f"i{effect.nbytes}") if kind[0] == "s" else np.dtype(plain)
     ones = (1 << effect.bits) - 1
 
-    def change(place: AccessPlace, value) -> bool:
+    def change(place: AccessPlace, value: LaneValues) -> bool:
         items, index = place.items.view(dtype), place.index
         before = items[index]
         if isinstance(value, np.ndarray):

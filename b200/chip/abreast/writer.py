@@ -28,7 +28,7 @@ class AbreastWriter(Writer):
         super().__init__(out, info)
         self.alone = alone
 
-    def _op(self, op: Op):
+    def _op(self, op: Op) -> None:
         entry = op.entry
         if entry is not None and entry.style != "pure":
             made = self.form(op)

@@ -6,16 +6,18 @@ documented bound of hardware (a few units in the last place), but not bit-identi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from b200.chip.alu import pipes
 from b200.chip.alu.build import build, typed
 from b200.chip.alu.float_arithmetic import finished, rounded
-from b200.chip.alu.rounding import FLOATS, MODES, encode, lift, scalar_kind
+from b200.chip.alu.rounding import FLOATS, MODES, OfArrays, encode, lift, scalar_kind
 from b200.program.module import Instr
 from b200.registry import Pure, pure
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "rcp": lambda x: 1.0 / x,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
@@ -27,10 +29,10 @@ FUNCTIONS = {
 }
 
 
-def _approximation(kind: str, function, ftz: bool):
+def _approximation(kind: str, function: Callable[..., np.ndarray], ftz: bool) -> OfArrays:
     form = FLOATS[scalar_kind(kind)]
 
-    def run(*args):
+    def run(*args: np.ndarray) -> np.ndarray:
         return encode(function(*map(form.decode, args)), form)
 
     return lift(kind, finished(run, form, ftz))
@@ -71,11 +73,11 @@ def rcp_sqrt(ins: Instr) -> Pure:
     return build((kind,), (kind,), vector=run)
 
 
-def _upper_word(op: str):
+def _upper_word(op: str) -> OfArrays:
     """rcp, rsqrt .approx.ftz.f64: only the upper 32 bits of operand and result count."""
     high, form = np.uint64(0xFFFFFFFF00000000), FLOATS["f64"]
 
-    def run(a):
+    def run(a: np.ndarray) -> np.ndarray:
         r = FUNCTIONS[op]((a & high).view(np.float64))
         return np.where(np.isnan(r), np.uint64(0x7FFFFFFF << 32), r.view(np.uint64) & high)
 

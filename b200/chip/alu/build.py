@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from b200.chip.alu import pipes
 from b200.program.module import Instr
-from b200.registry import DTYPES, FULL, INLINE_NAMES, Factory, Narrowing, Pure, as_bools, as_mask
+from b200.registry import (
+    DTYPES,
+    FULL,
+    INLINE_NAMES,
+    Factory,
+    LaneValues,
+    Narrowing,
+    Pure,
+    as_bools,
+    as_mask,
+)
 from b200.registry import pure as register
 
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -40,18 +51,32 @@ def bounds(kind: str) -> tuple[int, int]:
 # --- helpers of inlined source: an array, or an int where the value is the same in all lanes ------
 
 
-def _signed_view(bits: int) -> Callable:
+def _signed_view(bits: int) -> Callable[[Any], Any]:
     sign, dtype = 1 << (bits - 1), SIGNED[bits]
-    return lambda x: x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
+
+    def signed_view(x: LaneValues) -> Any:
+        return x.view(dtype) if isinstance(x, np.ndarray) else (x ^ sign) - sign
+
+    return signed_view
 
 
-def _as_array(bits: int) -> Callable:
+def _as_array(bits: int) -> Callable[[Any], Any]:
     dtype = DTYPES[bits]
-    return lambda x: x if isinstance(x, np.ndarray) else dtype(x)
+
+    def as_array(x: LaneValues) -> Any:
+        return x if isinstance(x, np.ndarray) else dtype(x)
+
+    return as_array
 
 
-def _float_view(dtype: type, bits_dtype: type) -> Callable:
-    return lambda x: (x if isinstance(x, np.ndarray) else bits_dtype(x)).view(dtype)
+def _float_view(
+    dtype: type[np.floating[Any]], bits_dtype: type[np.unsignedinteger[Any]]
+) -> Callable[[Any], Any]:
+
+    def float_view(x: LaneValues) -> Any:
+        return (x if isinstance(x, np.ndarray) else bits_dtype(x)).view(dtype)
+
+    return float_view
 
 
 INLINE_NAMES.update({f"s{n}": _signed_view(n) for n in SIGNED})
@@ -60,13 +85,13 @@ INLINE_NAMES.update(f32=_float_view(np.float32, np.uint32), f64=_float_view(np.f
 _SPACE = {"np": np, "FULL": FULL, "as_bools": as_bools, "as_mask": as_mask}
 
 
-def export(**helpers) -> None:
+def export(**helpers: Any) -> None:
     """Make helpers available to inlined source, by their names."""
     INLINE_NAMES.update(helpers)
 
 
 @cache
-def compiled(source: str, operands: int) -> Callable:
+def compiled(source: str, operands: int) -> Callable[..., Any]:
     """A function compiled from source in which {0}, {1}, ... stand for the operands."""
     names = [f"a{i}" for i in range(operands)]
     return eval(f"lambda {', '.join(names)}: {source.format(*names)}", {**_SPACE, **INLINE_NAMES})
@@ -77,8 +102,8 @@ def build(
     outs: tuple[str, ...],
     expr: str | None = None,
     vexpr: str | None = None,
-    scalar: Callable | None = None,
-    vector: Callable | None = None,
+    scalar: Callable[..., Any] | None = None,
+    vector: Callable[..., Any] | None = None,
     narrows: Narrowing | None = None,
 ) -> Pure:
     """A `Pure`. A function that is not given is compiled from its source (`expr`, `vexpr`).
@@ -99,12 +124,12 @@ def predicate_logic(ins: tuple[str, ...], outs: tuple[str, ...], expr: str) -> P
     return Pure(ins, outs, None, compiled(expr, len(ins)), expr, None)
 
 
-def each_lane(scalar: Callable, outs: tuple[str, ...]) -> Callable:
+def each_lane(scalar: Callable[..., Any], outs: tuple[str, ...]) -> Callable[..., np.ndarray]:
     """A vector form that calls a scalar form of one non-predicate result lane by lane."""
     (out,) = outs
     dtype = DTYPES[int(out.lstrip("busf"))]
 
-    def vector(*args):
+    def vector(*args: np.ndarray) -> np.ndarray:
         return np.array([scalar(*row) for row in zip(*(a.tolist() for a in args))], dtype)
 
     return vector
@@ -113,7 +138,7 @@ def each_lane(scalar: Callable, outs: tuple[str, ...]) -> Callable:
 # --- mnemonics that integers and floats share -----------------------------------------------------
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
-_FAMILIES: dict[str, dict[str, Callable]] = {}
+_FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
 def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
@@ -131,7 +156,7 @@ def typed(family: str, *mnemonics: str) -> Callable[[Factory], Factory]:
     return add
 
 
-def families(mnemonic: str) -> dict[str, Callable]:
+def families(mnemonic: str) -> dict[str, Callable[..., Any]]:
     """The factories of a mnemonic that is shared, by family."""
     return _FAMILIES[mnemonic]
 

@@ -71,7 +71,7 @@ class Relation:
         form = FLOATS[scalar_kind(kind)]
         function = compiled(_float_source(op, "{0}", "{1}"), 2)
 
-        def bools(a, b):
+        def bools(a: np.ndarray, b: np.ndarray) -> Any:
             x, y = a.view(form.bits_dtype), b.view(form.bits_dtype)
             if ftz:
                 x, y = flush(x, form), flush(y, form)
@@ -91,11 +91,20 @@ def _relation(ins: Instr, kind: str) -> tuple[Relation, str, tuple[str, ...]]:
     return Relation(op, kind, ins.has("ftz")), combine, sources
 
 
-def _join(combine: str):
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "and": lambda p, c: p & c,
+    "or": lambda p, c: p | c,
+    "xor": lambda p, c: p ^ c,
+}
+
+
+def _join(combine: str) -> Callable[..., Any]:
     """Function of (comparison, predicate c) as masks."""
-    if not combine:
-        return lambda p, c=0: p
-    return {"and": lambda p, c: p & c, "or": lambda p, c: p | c, "xor": lambda p, c: p ^ c}[combine]
+
+    def join(p: Any, c: Any = 0) -> Any:
+        return JOINS[combine](p, c) if combine else p
+
+    return join
 
 
 @pure("setp", states=pipes.comparison)
@@ -113,39 +122,48 @@ def setp(ins: Instr) -> Pure:
         expr = f"(FULL if {relation.scalar} else 0)" if relation.scalar else None
         vexpr = f"as_mask({relation.inline})" if relation.inline else None
         bools = relation.bools
-        return build(sources, ("pred",), expr, vexpr, vector=lambda a, b: as_mask(bools(a, b)))
+
+        def vector(a: np.ndarray, b: np.ndarray) -> int:
+            return as_mask(bools(a, b))
+
+        return build(sources, ("pred",), expr, vexpr, vector=vector)
     return _setp_combined(relation, combine, ins.dual, sources)
 
 
-def _setp_combined(relation: Relation, combine: str, dual: bool, sources: tuple) -> Pure:
+def _setp_combined(relation: Relation, combine: str, dual: bool, sources: tuple[str, ...]) -> Pure:
     join = _join(combine)
 
-    def finish(p: int, c: tuple, lanes: int = FULL) -> Any:
+    def finish(p: int, c: tuple[int, ...], lanes: int = FULL) -> Any:
         return (join(p, *c), join(p ^ lanes, *c)) if dual else join(p, *c)
 
-    def vector(a: np.ndarray, b: np.ndarray, *c):
+    def vector(a: np.ndarray, b: np.ndarray, *c: int) -> Any:
         return finish(as_mask(relation.bools(a, b)), c, (1 << a.size) - 1)
 
-    def uniform(compare: Callable):
-        return lambda a, b, *c: finish(FULL if compare(a, b) else 0, c)
+    def uniform(compare: Callable[..., Any]) -> Callable[..., Any]:
+        def called(a: int, b: int, *c: int) -> Any:
+            return finish(FULL if compare(a, b) else 0, c)
+
+        return called
 
     scalar = uniform(compiled(relation.scalar, 2)) if relation.scalar else None
     return build(sources, ("pred",) * (2 if dual else 1), scalar=scalar, vector=vector)
 
 
-def _packed_setp(relation: Relation, combine: str):
+def _packed_setp(relation: Relation, combine: str) -> Callable[..., tuple[int, int]]:
     """setp.f16x2 p|q: p compares the low halves, q the high ones."""
     join = _join(combine)
 
-    def vector(a: np.ndarray, b: np.ndarray, *c):
+    def vector(a: np.ndarray, b: np.ndarray, *c: int) -> Any:
         bools = relation.bools(a, b)
         return join(as_mask(bools[0::2]), *c), join(as_mask(bools[1::2]), *c)
 
     return vector
 
 
-TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, "f32": 0x3F800000}
-TRUE |= {"f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80}
+TRUE = {
+    **{"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, "f32": 0x3F800000},
+    **{"f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80},
+}
 
 
 @pure("set", states=pipes.other)
@@ -160,7 +178,7 @@ def set_(ins: Instr) -> Pure:
     # a packed comparison with an integer result fills each half
     true = dtype(TRUE[out] & 0xFFFF if half else TRUE[out])
 
-    def vector(a: np.ndarray, b: np.ndarray, *c):
+    def vector(a: np.ndarray, b: np.ndarray, *c: int) -> Any:
         bools = relation.bools(a, b)
         if combine:
             chosen = as_bools(c[0], a.size)

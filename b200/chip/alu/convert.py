@@ -70,10 +70,14 @@ def _integers(ins: Instr, source: str, target: str) -> Pure:
     return build((source,), (target,), expr=expr, vexpr=vexpr)
 
 
-def _saturated(source: str, target: str):
+def _saturated(source: str, target: str) -> Callable[[int], int]:
     sign = 1 << (width(source) - 1) if is_signed(source) else 0
     (low, high), mask = bounds(target), ones(width(target))
-    return lambda a: min(max((a ^ sign) - sign, low), high) & mask
+
+    def scalar(a: int) -> int:
+        return min(max((a ^ sign) - sign, low), high) & mask
+
+    return scalar
 
 
 # --- integer to float -----------------------------------------------------------------------------
@@ -85,7 +89,7 @@ def _integer_to_float(ins: Instr, source: str, target: str) -> Pure:
     form = rounding.FLOATS[target]
     view = (SIGNED if is_signed(source) else DTYPES)[width(source)]
 
-    def vector(a: np.ndarray):
+    def vector(a: np.ndarray) -> np.ndarray:
         number = a.view(view)
         if target == "f64" and width(source) == 64:
             r = _long_to_f64(number, mode)
@@ -131,7 +135,10 @@ def _from_float(ins: Instr, source: str, target: str) -> Pure:
     return _floats(ins, form, rounding.FLOATS[target])
 
 
-def _float_to_integer(form: rounding.Float, target: str, to_integral: Callable, ftz: bool):
+ToIntegral = Callable[[np.ndarray], np.ndarray]  # rounds numbers to integral ones
+
+
+def _float_to_integer(form: rounding.Float, target: str, to_integral: ToIntegral, ftz: bool):
     """Clamped to the target's range. NaN gives 0, or the pattern 1000..0 if a type has 64 bits."""
     n = width(target)
     low, high = bounds(target)
@@ -185,7 +192,7 @@ def _floats(ins: Instr, form: rounding.Float, to: rounding.Float) -> Pure:
     return build((form.name,), (to.name,), vector=vector, narrows=narrowing)
 
 
-def encode_integral(a: np.ndarray, form: rounding.Float, to_integral) -> np.ndarray:
+def encode_integral(a: np.ndarray, form: rounding.Float, to_integral: ToIntegral) -> np.ndarray:
     """Rounded to an integral value of the same format (exact there); the sign of zero is kept."""
     if form.bits == 64:
         return to_integral(a.view(np.float64)).view(np.uint64)

@@ -92,7 +92,7 @@ def _to_small(ins: Instr, source: str, target: str) -> Pure:
     form = FLOATS[source.removesuffix("x2")]
     nibbles = small == "e2m1"
 
-    def vector(*args):
+    def vector(*args: np.ndarray) -> np.ndarray:
         both = _pair(*args) if source == "f32" else args[0].view(np.uint16)
         x = form.decode(both)
         codes = formats.encode(_positive(x) if relu else x, small, finite, mode)
@@ -113,7 +113,7 @@ def _stochastic(ins: Instr, target: str) -> Pure:
     halves = target in ("f16x2", "bf16x2")
     small, count = target[:-2], 2 if halves else 4
 
-    def vector(*args):
+    def vector(*args: np.ndarray) -> np.ndarray:
         *values, rbits = args
         random = _random(rbits, small)
         total = np.zeros(len(rbits), np.uint32)

@@ -14,17 +14,17 @@ from fractions import Fraction
 
 import numpy as np
 
-NATIVE = {
+NATIVE: dict[str, Callable[..., np.ndarray]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "div": operator.truediv,
-    "rcp": lambda a: 1.0 / a,
+    "div": np.divide,
+    "rcp": np.reciprocal,
     "sqrt": np.sqrt,
 }
 
 
-def directed64(op: str, mode: str) -> Callable:
+def directed64(op: str, mode: str) -> Callable[..., np.ndarray]:
     """A function of uint64 patterns for add, sub, mul, div, rcp, sqrt, fma or mad, rounded so."""
     if mode == "rn" and op in NATIVE:
         native = NATIVE[op]
@@ -33,7 +33,7 @@ def directed64(op: str, mode: str) -> Callable:
         return lambda *args: _fma_nearest(*(a.view(np.float64) for a in args)).view(np.uint64)
     lane = _LANES["fma" if op == "mad" else op]
 
-    def run(*args):
+    def run(*args: np.ndarray) -> np.ndarray:
         rows = zip(*(a.view(np.float64).tolist() for a in args))
         return np.array([lane(mode, *row) for row in rows], np.float64).view(np.uint64)
 
@@ -158,12 +158,24 @@ def _sqrt(mode: str, a: float) -> float:
     return _step(r, (Fraction(a) > square) - (Fraction(a) < square), mode)
 
 
-_LANES = {
+def _add(mode: str, a: float, b: float) -> float:
+    return _fma(mode, a, 1.0, b)
+
+
+def _sub(mode: str, a: float, b: float) -> float:
+    return a - b if math.isnan(b) else _fma(mode, a, 1.0, -b)
+
+
+def _rcp(mode: str, a: float) -> float:
+    return _div(mode, 1.0, a)
+
+
+_LANES: dict[str, Callable[..., float]] = {
     "fma": _fma,
-    "add": lambda mode, a, b: _fma(mode, a, 1.0, b),
-    "sub": lambda mode, a, b: a - b if math.isnan(b) else _fma(mode, a, 1.0, -b),
+    "add": _add,
+    "sub": _sub,
     "mul": _mul,
     "div": _div,
-    "rcp": lambda mode, a: _div(mode, 1.0, a),
+    "rcp": _rcp,
     "sqrt": _sqrt,
 }

@@ -14,6 +14,7 @@ import numpy as np
 from b200.chip.alu import pipes, rounding
 from b200.chip.alu.build import build, typed
 from b200.chip.alu.exact64 import directed64
+from b200.chip.alu.rounding import OfArrays
 from b200.errors import Unsupported
 from b200.program.module import Instr
 from b200.registry import Pure, as_mask, pure
@@ -31,13 +32,18 @@ def _single(op: str) -> Callable[..., np.ndarray]:
 
     Products of two such operands are exact, so only a sum needs care.
     """
-    if op == "mul":
-        return lambda mode, a, b: a * b
-    if op == "add":
-        return lambda mode, a, b: rounding.add_odd(a, b, mode)
-    if op == "sub":
-        return lambda mode, a, b: rounding.add_odd(a, -b, mode)
-    return lambda mode, a, b, c: rounding.add_odd(a * b, c, mode)
+
+    def single(mode: str, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
+        if op == "mul":
+            return a * b
+        if op == "add":
+            return rounding.add_odd(a, b, mode)
+        if op == "sub":
+            return rounding.add_odd(a, -b, mode)
+        assert c is not None
+        return rounding.add_odd(a * b, c, mode)
+
+    return single
 
 
 def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -59,33 +65,42 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return rounding.canonical(s.astype(np.float32), form)
 
 
-def _core(op: str, form: rounding.Float, mode: str):
+def _core(op: str, form: rounding.Float, mode: str) -> OfArrays:
     """Function of arrays of patterns of one format, correctly rounded in `mode`."""
     if form.bits == 64 and (mode != "rn" or ARITY[op] == 3):
         return directed64(op, mode)
     if mode == "rn" and op in NATIVE and form.bits >= 32:
-        native = NATIVE[op]
-        return lambda a, b: rounding.canonical(native(a.view(form.dtype), b.view(form.dtype)), form)
+        native, dtype = NATIVE[op], form.dtype
+        assert dtype is not None
+
+        def by_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return rounding.canonical(native(a.view(dtype), b.view(dtype)), form)
+
+        return by_numpy
     if mode == "rn" and ARITY[op] == 3 and form.bits == 32:
         return _fma32
     single = _single(op)
-    return lambda *args: rounding.encode(single(mode, *(form.decode(a) for a in args)), form, mode)
+
+    def run(*args: np.ndarray) -> np.ndarray:
+        return rounding.encode(single(mode, *(form.decode(a) for a in args)), form, mode)
+
+    return run
 
 
 def finished(
-    function: Callable,
+    function: OfArrays,
     form: rounding.Float,
     ftz: bool = False,
     sat: bool = False,
     relu: bool = False,
-) -> Callable[..., Any]:
+) -> OfArrays:
     """`function` with .ftz applied to operands and result, and the result clamped (.sat, .relu)."""
     if not (ftz or sat or relu):
         return function
 
-    def run(*args):
+    def run(*args: np.ndarray) -> np.ndarray:
         if ftz:
-            args = [rounding.flush(a, form) for a in args]
+            args = tuple(rounding.flush(a, form) for a in args)
         r = function(*args)
         if ftz:
             r = rounding.flush(r, form)
@@ -113,7 +128,7 @@ def _mixed(ins: Instr, op: str, kind: str) -> Pure:
     mode = ins.one(*rounding.MODES) or "rn"
     narrow, form, single = rounding.FLOATS[kind], rounding.FLOATS["f32"], _single(op)
 
-    def run(*args):
+    def run(*args: np.ndarray) -> np.ndarray:
         values = [narrow.decode(a) for a in args[:-1]]
         return rounding.encode(single(mode, *values, form.decode(args[-1])), form, mode)
 
@@ -132,7 +147,10 @@ def abs_neg(ins: Instr) -> Pure:
     if not ftz:
         source = f"({{0}} {op} {each * mask:#x})"
         return build((kind,), (kind,), expr=source, vexpr=source)
-    change = (lambda u: u ^ mask) if op == "^" else (lambda u: u & mask)
+
+    def change(u: np.ndarray) -> np.ndarray:
+        return u ^ mask if op == "^" else u & mask
+
     return build((kind,), (kind,), vector=rounding.lift(kind, finished(change, form, ftz)))
 
 
@@ -153,7 +171,7 @@ def min_max(ins: Instr) -> Pure:
     native = form.dtype if form.bits >= 32 else None  # numpy is slow with f16
     extreme = np.minimum if smaller else np.maximum
 
-    def pick(a: np.ndarray, b: np.ndarray):
+    def pick(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if native is not None:
             x, y = a.view(native), b.view(native)
             if rounding.all_finite(x) and rounding.all_finite(y):
@@ -168,8 +186,8 @@ def min_max(ins: Instr) -> Pure:
         r = np.where(nan_a, b, np.where(nan_b, a, r))
         return r if form.bits == 64 else np.where(nan_a & nan_b, form.bits_dtype(form.nan), r)
 
-    def run(*args):
-        operands = [a & (form.sign - 1) for a in args] if magnitude else args
+    def run(*args: np.ndarray) -> np.ndarray:
+        operands = tuple(a & (form.sign - 1) for a in args) if magnitude else args
         r = operands[0]
         for other in operands[1:]:
             r = pick(r, other)
@@ -189,7 +207,7 @@ def copysign(ins: Instr) -> Pure:
     return build((kind, kind), (kind,), expr=source, vexpr=source)
 
 
-CLASSES = {
+CLASSES: dict[str, Callable[[np.ndarray, rounding.Float], Any]] = {
     "finite": lambda m, f: m < f.infinity,
     "infinite": lambda m, f: m == f.infinity,
     "number": lambda m, f: m <= f.infinity,
@@ -204,20 +222,24 @@ def testp(ins: Instr) -> Pure:
     """testp.class.{f32,f64}: 9.7.3.1; zero counts as normal."""
     kind = ins.types[-1]
     test, form = CLASSES[ins.one(*CLASSES)], rounding.FLOATS[kind]
-    return build((kind,), ("pred",), vector=lambda a: as_mask(test(a & (form.sign - 1), form)))
+
+    def vector(a: np.ndarray) -> int:
+        return as_mask(test(a & (form.sign - 1), form))
+
+    return build((kind,), ("pred",), vector=vector)
 
 
 # --- division and roots with IEEE rounding --------------------------------------------------------
 
 
-def _quotient(mode: str):
+def _quotient(mode: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """fp32 a / b: the host's division is correctly rounded; a directed mode compares r * b with a.
 
     r and b have 24 bits each, so their product is exact in float64.
     """
     form = rounding.FLOATS["f32"]
 
-    def divide(a: np.ndarray, b: np.ndarray):
+    def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         x, y = a.view(np.float32), b.view(np.float32)
         r = x / y
         if mode != "rn":
@@ -233,11 +255,11 @@ def _quotient(mode: str):
     return divide
 
 
-def _root(mode: str):
+def _root(mode: str) -> Callable[[np.ndarray], np.ndarray]:
     """fp32 square root; a directed mode compares r * r with the operand, exactly."""
     form = rounding.FLOATS["f32"]
 
-    def root(a: np.ndarray):
+    def root(a: np.ndarray) -> np.ndarray:
         x = a.view(np.float32)
         r = np.sqrt(x)
         if mode != "rn":
@@ -248,7 +270,7 @@ def _root(mode: str):
     return root
 
 
-def rounded(op: str, kind: str, mode: str) -> Callable[..., Any]:
+def rounded(op: str, kind: str, mode: str) -> OfArrays:
     """Function for div, rcp, sqrt with IEEE rounding, on patterns."""
     if kind == "f64":
         return directed64(op, mode)
@@ -257,4 +279,8 @@ def rounded(op: str, kind: str, mode: str) -> Callable[..., Any]:
     divide = _quotient(mode)
     if op == "div":
         return divide
-    return lambda a: divide(np.full(a.shape, 0x3F800000, np.uint32), a)
+
+    def reciprocal(a: np.ndarray) -> np.ndarray:
+        return divide(np.full(a.shape, 0x3F800000, np.uint32), a)
+
+    return reciprocal

@@ -6,6 +6,9 @@ source of addc, subc and madc, and the second destination of the .cc forms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from b200.chip.alu import pipes
@@ -17,7 +20,7 @@ from b200.registry import DTYPES, Pure, as_bools, as_mask, pure
 PACKED = ("u16x2", "s16x2")
 
 
-def _halves(kind: str, operation) -> Pure:
+def _halves(kind: str, operation: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Pure:
     """A two-operand operation on both 16-bit halves of a register."""
     dtype = (SIGNED if is_signed(kind) else DTYPES)[16]
 
@@ -127,7 +130,11 @@ def mul_mad(ins: Instr) -> Pure:
         expr = f"(min(max({total}, -0x80000000), 0x7fffffff) & 0xffffffff)"
         return build(sources, (out,), expr=expr)
     if adds:
-        vector, expr = lambda a, b, c: high(a, b) + c, f"(({exact}) + {{2}} & {ones(n):#x})"
+        expr = f"(({exact}) + {{2}} & {ones(n):#x})"
+
+        def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+            return high(a, b) + c
+
         return build(sources, (out,), expr=expr, vector=vector)
     return build(sources, (out,), expr=f"({exact} & {ones(n):#x})", vector=high)
 
@@ -140,7 +147,7 @@ def mul24(ins: Instr) -> Pure:
     sat = add and mode == "hi" and ins.has("sat")
     signed, shift = is_signed(kind), 16 if mode == "hi" else 0
 
-    def cut(x):
+    def cut(x: int):
         x &= 0xFFFFFF
         return (x ^ 0x800000) - 0x800000 if signed else x
 
@@ -247,7 +254,7 @@ def extended(ins: Instr) -> Pure:
         raise Unsupported(f"{ins.opcode}: its carry flag is not among the operands")
     high = _high(n, signed)
 
-    def exact(a: np.ndarray, b: np.ndarray, c: np.ndarray):
+    def exact(a: int, b: int, c: int) -> tuple[int, int]:
         """Scalar operands -> a number: the result in its low n bits, carry or borrow above them."""
         if op == "mad":
             sign = 1 << (n - 1) if signed else 0
@@ -255,14 +262,14 @@ def extended(ins: Instr) -> Pure:
             return (product >> n if half == "hi" else product) & ones(n), c
         return a, b
 
-    def scalar(*args):
+    def scalar(*args: int) -> Any:
         x, y = exact(*args[:count], *([0] * (3 - count)))
         flag = args[-1] & 1 if in_carry else 0
         total = x - y - flag if op == "sub" else x + y + flag
         result = total & ones(n)
         return (result, 0xFFFFFFFF if total >> n & 1 else 0) if out_carry else result
 
-    def vector(*args):
+    def vector(*args: Any) -> Any:
         x, y = args[:2]
         if op == "mad":
             x, y = (high(x, y) if half == "hi" else x * y), args[2]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from b200.chip.alu import pipes
 from b200.chip.alu.build import build, compiled, export, is_signed, ones, predicate_logic, width
 from b200.errors import Unsupported
 from b200.program.module import Imm, Instr, Vec
-from b200.registry import DTYPES, FULL, Pure, as_bools, as_mask, pure
+from b200.registry import DTYPES, FULL, LaneValues, Pure, as_bools, as_mask, pure
 
 BITS = ("b16", "b32", "b64")
 OPERATORS = {"and": "&", "or": "|", "xor": "^"}
@@ -53,7 +55,7 @@ def _lut_source(table: int, names: list[str]) -> str:
     if low == high ^ ones(half):
         inner = _lut_source(low, rest)
         return name if inner == "0" else f"({name} ^ {inner})"
-    terms = []
+    terms: list[str] = []
     if high:
         inner = _lut_source(high, rest)
         terms.append(name if high == ones(half) else f"({name} & {inner})")
@@ -80,8 +82,8 @@ def lop3(ins: Instr) -> Pure:
         # A function of fewer operands may come out as an int: the array form is built from arrays.
         function = compiled(source, 4)
 
-        def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray, lut: np.ndarray):
-            result = function(a, b, c, lut)
+        def vector(a: np.ndarray, b: np.ndarray, c: np.ndarray, lut: np.ndarray) -> np.ndarray:
+            result: LaneValues = function(a, b, c, lut)
             return result if isinstance(result, np.ndarray) else np.full(len(a), result, np.uint32)
 
         vexpr = source if all(f"{{{i}}}" in source for i in range(3)) else None
@@ -267,7 +269,7 @@ def _pack(bits: int, count: int) -> Pure:
 def _interleave(bits: int, count: int):
     """Function of `count` arrays (or ints) that makes registers of `bits` bits of them."""
 
-    def pack(*args):
+    def pack(*args: np.ndarray) -> np.ndarray:
         packed = np.empty((max(map(np.size, args)), count), DTYPES[bits // count])
         for i, a in enumerate(args):
             packed[:, i] = a
@@ -276,10 +278,11 @@ def _interleave(bits: int, count: int):
     return pack
 
 
-def _pack_128(*args):
+def _pack_128(*args: np.ndarray) -> np.ndarray:
     """A 128-bit value a lane: an array of Python ints, since numpy has no such type."""
     part = 128 // len(args)
-    return sum(a.astype(object) << part * i for i, a in enumerate(args))
+    found: Any = sum(a.astype(object) << part * i for i, a in enumerate(args))
+    return found
 
 
 def _unpack(bits: int, count: int) -> Pure:

@@ -27,9 +27,9 @@ class Float:
 
     name: str
     bits: int
-    dtype: type | None
-    bits_dtype: type
-    signed_dtype: type
+    dtype: type[np.floating[Any]] | None
+    bits_dtype: type[np.unsignedinteger[Any]]
+    signed_dtype: type[np.signedinteger[Any]]
     infinity: int
     nan: int
     one: int
@@ -66,8 +66,11 @@ F16_MAGNITUDE, F16_INFINITY = np.uint16(0x7FFF), np.uint16(0x7C00)
 PACKED = ("f16x2", "bf16x2", "f32x2")
 
 
+OfArrays = Callable[..., np.ndarray]  # as many arrays of patterns as its instruction has operands
+
+
 @lru_cache(maxsize=256)
-def _zeros(dtype: type, size: int) -> np.ndarray:
+def _zeros(dtype: type[np.generic], size: int) -> np.ndarray:
     return np.zeros(size, dtype)
 
 
@@ -75,7 +78,7 @@ def scalar_kind(kind: str) -> str:
     return kind.removesuffix("x2")
 
 
-def lift(kind: str, function: Callable) -> Callable[..., Any]:
+def lift(kind: str, function: OfArrays) -> OfArrays:
     """A function on registers, from a function on arrays of elements. A packed type is taken apart
     into its halves.
     """
@@ -84,7 +87,7 @@ def lift(kind: str, function: Callable) -> Callable[..., Any]:
     part = FLOATS[scalar_kind(kind)].bits_dtype
     whole = np.uint64 if part is np.uint32 else np.uint32
 
-    def packed(*args):
+    def packed(*args: np.ndarray) -> np.ndarray:
         return function(*(a.view(part) for a in args)).view(whole)
 
     return packed

@@ -7,7 +7,8 @@ each group of lanes that gives the same membermask is by itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +27,13 @@ from b200.registry import (
     as_mask,
     lanes,
     lanes_text,
+    no_effect,
     warp,
 )
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
+    from b200.chip.state import WarpState
 
 LANE = np.arange(32)
 
@@ -41,7 +44,7 @@ def in_groups(one: Run, predicate: int | None = None) -> Run:
     Raises Fault for lanes that are not in their own membermask.
     """
 
-    def run(warp: Fragment, mask: int, *args):
+    def run(warp: Fragment, mask: int, *args: Any):
         *operands, members = args
         if isinstance(members, int) and members & FULL == mask:
             return one(warp, mask, *operands)
@@ -67,7 +70,7 @@ def in_groups(one: Run, predicate: int | None = None) -> Run:
     return run
 
 
-def _of_groups(results, groups: dict[int, int], predicate: bool):
+def _of_groups(results: Sequence[Any], groups: dict[int, int], predicate: bool) -> Any:
     """The results of groups of lanes as one."""
     if results[0] is None:
         return None
@@ -83,7 +86,7 @@ def _outsiders(mask: int, members: int) -> str:
     return f"lanes {mask & ~members:#010x} execute it but are not in membermask {members:#010x}"
 
 
-def _check_present(warp: Fragment, mask: int, members: int):
+def _check_present(warp: Fragment, mask: int, members: int) -> None:
     """Fault if a lane of the membermask is neither here nor gone."""
     missing = members & ~mask & warp.state.live
     if missing:
@@ -93,7 +96,7 @@ def _check_present(warp: Fragment, mask: int, members: int):
         )
 
 
-def _check_groups(warp: Fragment, mask: int, members: LaneValues, ins: Instr):
+def _check_groups(warp: Fragment, mask: int, members: LaneValues, ins: Instr) -> None:
     """The membermasks of a shuffle. Undefined for a lane that is not in its own; where lanes have
     not diverged, ptxas for sm_100a makes a SHFL of it, which has no membermask and moves values
     among the lanes that are here.
@@ -128,7 +131,7 @@ def _without_source(warp: Fragment, mask: int, source: np.ndarray, ins: Instr) -
     return gone
 
 
-def _left(state, gone: int) -> str:
+def _left(state: WarpState, gone: int) -> str:
     """Where lanes have left the kernel."""
     places = dict.fromkeys(str(ins.loc) for mask, ins in state.exits if mask & gone and ins.loc)
     return f"have returned at {', '.join(places)}" if places else "have exited or do not exist"
@@ -242,7 +245,11 @@ def _reduce_f32(values: np.ndarray, op: str, magnitude: bool, propagate: bool) -
 @warp("activemask", states=LooksAtLanes(pipe="active mask"), out=1, uniform="always")
 def activemask(ins: Instr) -> Run:
     """activemask.b32: the lanes that execute it together."""
-    return lambda warp, mask: mask
+
+    def run(warp: Fragment, mask: int) -> int:
+        return mask
+
+    return run
 
 
 @warp("elect.sync", states=Elects(pipe="elect"), out=1)
@@ -262,16 +269,16 @@ def bar_warp(ins: Instr) -> Run:
     """bar.warp.sync membermask: whoever executes it has waited (Fragment.meet), so only the
     membermask is checked.
     """
-    return in_groups(lambda warp, here: None)
+    return in_groups(no_effect)
 
 
 @warp("pmevent", states=CountsEvents())
 def pmevent(ins: Instr) -> Run:
     """pmevent{.mask} a"""
-    return lambda warp, mask, events: None
+    return no_effect
 
 
 @warp("nanosleep", states=Sleeps(pipe="sleep"))
 def nanosleep(ins: Instr) -> Run:
     """nanosleep.u32 t: suspends for up to 2 t nanoseconds; any time, zero included, is legal."""
-    return lambda warp, mask, t: None
+    return no_effect

@@ -26,7 +26,7 @@ class Copy(Waitable):
     def __init__(self, ins: Instr):
         super().__init__()
         self.ins, self.done = ins, False
-        self.then: list[Callable] = []
+        self.then: list[Callable[[], None]] = []
 
     def finish(self) -> None:
         self.done = True
@@ -76,7 +76,7 @@ def issue_in_group(
     """Issue `move` as a copy of the open group of each thread in `mask`."""
     copy = Copy(ins)
 
-    def apply():
+    def apply() -> None:
         move()
         copy.finish()
 

@@ -51,7 +51,7 @@ class StorePlaces:
             yield place, (here & OFFSET_MASK).astype(np.int64), np.array(chosen)[mine]
 
 
-def _columns(value: LaneValues | tuple, size: int) -> np.ndarray:
+def _columns(value: LaneValues | tuple[LaneValues, ...], size: int) -> np.ndarray:
     """A scalar or vector operand as [32 lanes, elements] of `size` bytes."""
     items = value if isinstance(value, tuple) else (value,)
     return np.stack([lanes(x, DTYPES[8 * size]) for x in items], 1)
@@ -66,14 +66,18 @@ def _to_places(
     groups = StorePlaces(ins, each)
 
     def run(
-        warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, mbar: LaneValues
-    ):
+        warp: Fragment,
+        mask: int,
+        address: LaneValues,
+        value: LaneValues | tuple[LaneValues, ...],
+        mbar: LaneValues,
+    ) -> None:
         for place, offsets, chosen in groups(warp, mask, address, mbar):
             data = _columns(value, size)[chosen]
 
             def apply(
                 place: StorePlace = place, offsets: np.ndarray = offsets, data: np.ndarray = data
-            ):
+            ) -> None:
                 put(place.cta.smem, offsets, data)
                 complete(place, each * offsets.size, warp, ins)
 
@@ -91,7 +95,7 @@ def st_async(ins: Instr) -> Run:
     size = SCALARS[ins.mods[-1]]
     count = VECTORS.get(ins.mods[-2], 1)
 
-    def put(smem: Region, offsets: np.ndarray, data: np.ndarray):
+    def put(smem: Region, offsets: np.ndarray, data: np.ndarray) -> None:
         items = smem.u64 if size == 8 else smem.u32
         items[(offsets // size)[:, None] + np.arange(count)] = data
 
@@ -108,7 +112,7 @@ def red_async(ins: Instr) -> Run:
     op, kind = ins.mods[-2:]
     combine, size = combiner(op, kind, SHARED), SCALARS[kind]
 
-    def put(smem: Region, offsets: np.ndarray, data: np.ndarray):
+    def put(smem: Region, offsets: np.ndarray, data: np.ndarray) -> None:
         for at, value in zip(offsets.tolist(), data.view(np.uint8)):  # lanes may share an address
             to = smem.u8[at : at + size]
             to[:] = combine(to, value)

@@ -6,7 +6,7 @@ the machine lets the copy happen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,14 +69,16 @@ def bulk_load(ins: Instr) -> Run:
     from_global = ins.mods[4] == "global"
     view = global_view if from_global else shared_view
 
-    def run(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int, *rest):
+    def run(
+        warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int, *rest: Any
+    ) -> None:
         check_bulk_size(nbytes)
         if from_global:
             src = warp.machine.memory.readable(src, nbytes)
         data = view(warp, src, nbytes)
         places = find(warp, dst, nbytes, mbar, rest[0] if find.multicast else None)
 
-        def apply():
+        def apply() -> None:
             for place in places:
                 place.cta.smem.u8[place.offset : place.offset + nbytes] = data
                 complete(place, nbytes, warp, ins)
@@ -94,13 +96,13 @@ def bulk_store(ins: Instr) -> Run:
     """
     masked = ins.has("cp_mask")
 
-    def run(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest):
+    def run(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest: Any) -> None:
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
         mask = rest[-1] & 0xFFFF if masked else 0xFFFF
         chosen = np.array([mask >> i & 1 for i in range(UNIT)], bool)
 
-        def move():
+        def move() -> None:
             if masked:
                 np.copyto(to.reshape(-1, UNIT), data.reshape(-1, UNIT), where=chosen)
             else:
@@ -124,22 +126,22 @@ def bulk_reduce(ins: Instr) -> Run:
     to_global = ins.mods[4] == "global"
     combine = combiner(op, kind, GLOBAL if to_global else SHARED)
 
-    def run_global(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest):
+    def run_global(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, *rest: Any) -> None:
         check_bulk_size(nbytes)
         data, to = shared_view(warp, src, nbytes), global_view(warp, dst, nbytes)
 
-        def move():
+        def move() -> None:
             to[:] = combine(to, data)
 
         operation = ops.BulkReduce(nbytes, source=src, destination=dst)
         issue_in_group(warp, "bulk", 1 << lane, ins, operation, move)
 
-    def run_shared(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int):
+    def run_shared(warp: Fragment, lane: int, dst: int, src: int, nbytes: int, mbar: int) -> None:
         check_bulk_size(nbytes)
         data = shared_view(warp, src, nbytes)
         (place,) = find(warp, dst, nbytes, mbar)
 
-        def apply():
+        def apply() -> None:
             to = place.cta.smem.u8[place.offset : place.offset + nbytes]
             to[:] = combine(to, data)
             complete(place, nbytes, warp, ins)
@@ -156,7 +158,7 @@ def bulk_reduce(ins: Instr) -> Run:
 def bulk_prefetch(ins: Instr) -> Run:
     """cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [src], size{, cache_policy}"""
 
-    def run(warp: Fragment, lane: int, src, nbytes: int, *rest):
+    def run(warp: Fragment, lane: int, src: int, nbytes: int, *rest: Any) -> None:
         check_bulk_size(nbytes)
         src = warp.machine.memory.readable(src, nbytes)
         global_view(warp, src, nbytes)
@@ -167,7 +169,11 @@ def bulk_prefetch(ins: Instr) -> Run:
 
 @warp("cp.async.bulk.commit_group", states=CommitsGroup(bulk=True))
 def bulk_commit_group(ins: Instr) -> Run:
-    return lambda warp, mask: commit(warp, "bulk", mask)
+
+    def run(warp: Fragment, mask: int) -> None:
+        commit(warp, "bulk", mask)
+
+    return run
 
 
 @warp(
@@ -180,4 +186,8 @@ def bulk_wait_group(ins: Instr) -> Run:
 
     Sources are read when destinations are written here, so .read waits as long.
     """
-    return lambda warp, mask, n: wait(warp, "bulk", mask, n)
+
+    def run(warp: Fragment, mask: int, n: int) -> None:
+        wait(warp, "bulk", mask, n)
+
+    return run

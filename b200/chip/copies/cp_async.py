@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,15 +66,15 @@ def cp_async(ins: Instr) -> Run:
         filled: int,
         dst: np.ndarray,
         src: np.ndarray,
-        source: tuple,
-        target: tuple,
-    ):
+        source: tuple[np.ndarray, np.ndarray | None],
+        target: tuple[np.ndarray, np.ndarray],
+    ) -> None:
         """Lanes that copy `filled` bytes each; dst, src: their addresses. source, target: as in
         _sources and _targets.
         """
         (items, offsets), (memory, to) = source, target
 
-        def move():
+        def move() -> None:
             if offsets is not None and items.dtype == memory.dtype:
                 memory[to] = items[offsets]
                 return
@@ -86,7 +86,9 @@ def cp_async(ins: Instr) -> Run:
         operation = CpAsync(filled, nbytes, src, dst, _numbers(mask), cached)
         issue_in_group(warp, "cp.async", mask, ins, operation, move)
 
-    def run(warp: Fragment, mask: int, dst: LaneValues, src: LaneValues, nbytes: int, *rest):
+    def run(
+        warp: Fragment, mask: int, dst: LaneValues, src: LaneValues, nbytes: int, *rest: Any
+    ) -> None:
         if nbytes not in sizes:
             raise Fault(f"cp.async.{ins.mods[2]} of {nbytes} bytes: must be one of {sizes}")
         given, by_thread = rest[0] if len(rest) > policy else None, warp.machine.order.by_thread
@@ -113,11 +115,12 @@ def _numbers(mask: int) -> np.ndarray:
     return active_lanes(mask).astype(np.uint8)
 
 
-def _filled(ignores: bool, given, nbytes: int, chosen: np.ndarray) -> np.ndarray:
+def _filled(ignores: bool, given: LaneValues | None, nbytes: int, chosen: np.ndarray) -> np.ndarray:
     """How many bytes each of the lanes copies: its src-size, none where it ignores its source."""
     if given is None:
         return np.full(chosen.size, nbytes)
     if ignores:
+        assert isinstance(given, int)
         return np.where(as_bools(given & FULL)[chosen], 0, nbytes)
     return lanes_of(given, np.uint32)[chosen].astype(np.int64)
 
@@ -177,7 +180,11 @@ def _items(region: Region, nbytes: int) -> np.ndarray:
 
 @warp("cp.async.commit_group", states=CommitsGroup(bulk=False))
 def cp_async_commit_group(ins: Instr) -> Run:
-    return lambda warp, mask: commit(warp, "cp.async", mask)
+
+    def run(warp: Fragment, mask: int) -> None:
+        commit(warp, "cp.async", mask)
+
+    return run
 
 
 def _waits(ins: Instr) -> WaitsForGroups:
@@ -191,7 +198,7 @@ def cp_async_wait_group(ins: Instr) -> Run:
     """
     everything = _waits(ins).everything
 
-    def run(warp: Fragment, mask: int, n: int = 0):
+    def run(warp: Fragment, mask: int, n: int = 0) -> None:
         if everything:
             commit(warp, "cp.async", mask)
         wait(warp, "cp.async", mask, n)
@@ -211,7 +218,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
     find = barrier_operand(ins)
     increment = not _arrives(ins).counted
 
-    def run(warp: Fragment, lane: int, address: int):
+    def run(warp: Fragment, lane: int, address: int) -> None:
         barrier = find(warp, address)
         cta, offset, who = barrier.cta, barrier.offset, issuer(warp, ins, "cp.async")
         if increment:
@@ -220,7 +227,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
         left = groups.under_way() if groups is not None else []
         arrival = CpAsyncArrive(cta, offset)
 
-        def arrive():
+        def arrive() -> None:
             mbarrier_at(cta, offset).arrive(1, who)
 
         if not left:
@@ -228,7 +235,7 @@ def cp_async_mbarrier_arrive(ins: Instr) -> Run:
             return
         arrive = warp.machine.watched(arrival, warp, arrive)
 
-        def copied(copy: Copy):
+        def copied(copy: Copy) -> None:
             left.remove(copy)
             if not left:
                 arrive()

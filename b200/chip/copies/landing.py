@@ -50,11 +50,15 @@ class Landing:
         mbarrier_at(signal, barrier)
         return (StorePlace(cta, at, signal, barrier),)
 
-    def _multicast(self, warp: Fragment, at: int, nbytes: int, signal: CTA, barrier: int, cta_mask):
+    def _multicast(
+        self, warp: Fragment, at: int, nbytes: int, signal: CTA, barrier: int, cta_mask: int | None
+    ) -> tuple[StorePlace, ...]:
         ctas = warp.cta.cluster.ctas
         if not cta_mask or cta_mask >> len(ctas):
-            raise Fault(f"multicast to CTA mask {cta_mask:#x} in a cluster of {len(ctas)} CTA(s)")
-        places = []
+            raise Fault(
+                f"multicast to CTA mask {cta_mask or 0:#x} in a cluster of {len(ctas)} CTA(s)"
+            )
+        places: list[StorePlace] = []
         for rank in active(cta_mask):
             cta = ctas[rank]
             signalled = cta.pair[signal.rank & 1] if self.pair else cta

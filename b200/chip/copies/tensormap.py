@@ -111,7 +111,7 @@ class TensorMap:
         return ELEMENT_TYPES[self.format]
 
     @cached_property
-    def form(self) -> tuple:
+    def form(self) -> tuple[object, ...]:
         """The fields that shape a box, without those of its place and of the tensor's size."""
         shape = self.format, self.box, self.steps, self.interleave
         return *shape, self.swizzle, self.atomicity, self.fill_nan, self.tf32
@@ -237,7 +237,7 @@ class TensorMap:
                 return Region(self.address, np.empty(0, np.uint8), "no memory")
             raise Fault(f"{self}: its global address is wrong: {fault}") from None
 
-    def too_large(self, region) -> str:
+    def too_large(self, region: Region) -> str:
         """The text for a box that touches memory after the allocation."""
         room = region.base + region.size - self.address
         text = (
@@ -251,7 +251,7 @@ class TensorMap:
         """What would make the tensor fit: the usual mistakes, one sentence each."""
         row = (self.dims[0] * self.element.bits + 7) // 8
 
-        def fits(strides):
+        def fits(strides: Sequence[int]) -> bool:
             return sum((d - 1) * s for d, s in zip(self.dims[1:], strides)) + row <= room
 
         for last in range(self.rank - 1, 0, -1):

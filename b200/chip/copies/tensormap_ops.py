@@ -15,7 +15,7 @@ from b200.chip.operations import TensormapPrefetch
 from b200.effects import EditsTensormap, FencesTensormap, PrefetchesTensormap, PublishesTensormap
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import Run, active, lane, lanes, warp
+from b200.registry import LaneValues, Run, active, lane, lanes, no_effect, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -59,12 +59,12 @@ def replaced(field: str, bits: int, *operands: int) -> int:
     PTX text.
     """
 
-    def within(value, low, high):
+    def within(value: int, low: int, high: int) -> int:
         if not low <= value <= high:
             raise Fault(f"tensormap.replace of {field} with {value}: must be {low}..{high}")
         return value
 
-    def dimension(n):
+    def dimension(n: int) -> int:
         return within(operands[0], 0, n - 1)
 
     if field in COUNTS:
@@ -92,7 +92,7 @@ def tensormap_replace(ins: Instr) -> Run:
     field = ins.mods[3]
     view = object_view(ins)
 
-    def run(warp: Fragment, lane: int, address: int, *operands):
+    def run(warp: Fragment, lane: int, address: int, *operands: Any) -> None:
         if field == "swizzle_mode" and operands[0] == 4:
             raise Unsupported("tensormap.replace of swizzle_mode: 4 (96B) needs sm_103a")
         data = view(warp, address)
@@ -102,7 +102,7 @@ def tensormap_replace(ins: Instr) -> Run:
     return run
 
 
-def first(x, mask: int) -> int:
+def first(x: LaneValues, mask: int) -> int:
     """A warp-uniform operand as an int."""
     return x if isinstance(x, int) else int(lanes(x, x.dtype)[active(mask)[0]])
 
@@ -122,7 +122,7 @@ def tensormap_cp_fenceproxy(ins: Instr) -> Run:
     [dst], [src], 128: the warp copies an edited object from shared to global memory.
     """
 
-    def run(warp: Fragment, mask: int, dst, src, size):
+    def run(warp: Fragment, mask: int, dst: LaneValues, src: LaneValues, size: LaneValues) -> None:
         check_size(ins, first(size, mask))
         edited = shared_view(warp, first(src, mask), tm.BYTES, tm.ALIGN)
         global_view(warp, first(dst, mask), tm.BYTES, tm.ALIGN)[:] = edited
@@ -140,7 +140,7 @@ def fence_proxy_tensormap(ins: Instr) -> Run:
     sequentially consistent here, so only the operands are checked.
     """
 
-    def run(warp: Fragment, lane: int, address: int | None = None, size: int = tm.BYTES):
+    def run(warp: Fragment, lane: int, address: int | None = None, size: int = tm.BYTES) -> None:
         check_size(ins, size)
         if address is not None:
             warp.machine.load_generic(warp, address, tm.BYTES)
@@ -155,9 +155,9 @@ PREFETCHES = tuple(f"prefetch{space}.tensormap" for space in ("", ".param", ".co
 def prefetch_tensormap(ins: Instr) -> Run:
     """prefetch{.param|.const}.tensormap [addr]: no architectural effect; later use is sooner."""
     if ins.mods[1] != "tensormap":  # it is no generic address
-        return lambda warp, lane, address: None
+        return no_effect
 
-    def run(warp: Fragment, lane: int, address: int):
+    def run(warp: Fragment, lane: int, address: int) -> None:
         t = tm.tensormap_at(warp, address)
         warp.machine.issue(TensormapPrefetch(t), warp, lambda: None)
 

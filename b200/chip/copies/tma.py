@@ -6,8 +6,8 @@ data is read and written, and the mbarriers count it, when the machine lets the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from b200.chip.copies.bulk import bulk_copy
 from b200.chip.copies.landing import Landing, complete
 from b200.chip.copies.tensormap import TensorMap, tensormap_at
 from b200.chip.memory.addressing import shared_address, signed
-from b200.chip.memory.reductions import GLOBAL, combiner
+from b200.chip.memory.reductions import GLOBAL, Combine, combiner
 from b200.chip.operations import TmaLoad, TmaPrefetch, TmaReduce, TmaStore
 from b200.errors import Fault, Unsupported
 from b200.program.module import Instr
-from b200.registry import Run, active, lane, warp
+from b200.registry import LaneValues, Run, active, lane, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -48,7 +48,7 @@ class TensorBoxes:
         warp: Fragment,
         form: TensorCopyForm,
         address: int,
-        coords: tuple,
+        coords: Sequence[int],
         stores: bool = False,
     ):
         self.address = address
@@ -68,13 +68,14 @@ class TensorBoxes:
 
     def spans(self) -> list[tuple[np.ndarray, int]]:
         """Global memory that each box touches: (addresses of its rows, int64; bytes of a row)."""
-        found = []
+        found: list[tuple[np.ndarray, int]] = []
         for box in self.boxes:
             view = tma_box.Window(self.tensormap, self.region, box).view
             if view is not None:
-                at = np.int64(view.__array_interface__["data"][0])
+                at: Any = np.int64(view.__array_interface__["data"][0])
                 for count, stride in zip(view.shape[:-1], view.strides[:-1]):
-                    at = np.add.outer(at, np.arange(count) * stride)
+                    steps = np.arange(count, dtype=np.int64) * stride
+                    at = np.add.outer(at, steps)
                 found.append((np.ravel(at), view.shape[-1]))
         return found
 
@@ -84,7 +85,7 @@ class TensorBoxes:
         parts = [tma_box.load(self.tensormap, self.region, *box) for box in boxes]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def store(self, data: np.ndarray, combine: Callable | None = None) -> None:
+    def store(self, data: np.ndarray, combine: Combine | None = None) -> None:
         parts = np.split(data, len(self.boxes)) if len(self.boxes) > 1 else (data,)
         for box, part in zip(self.boxes, parts):
             tma_box.store(self.tensormap, self.region, box, part, combine)
@@ -126,11 +127,19 @@ def tensor_load(ins: Instr) -> Run:
     form = TensorCopyForm(ins)
     find = Landing(ins, SMEM_ALIGN, ins.mods[5])
 
-    def run(warp: Fragment, lane: int, dst: int, address: int, coords: tuple, mbar: int, *rest):
+    def run(
+        warp: Fragment,
+        lane: int,
+        dst: int,
+        address: int,
+        coords: tuple[int, ...],
+        mbar: int,
+        *rest: Any,
+    ) -> None:
         access = TensorBoxes(warp, form, address, coords)
         places = find(warp, dst, access.smem_bytes, mbar, rest[0] if find.multicast else None)
 
-        def apply():
+        def apply() -> None:
             data = access.load()
             for place in places:
                 tma_box.put_shared(access.tensormap, place.cta.smem, place.offset, data)
@@ -141,16 +150,20 @@ def tensor_load(ins: Instr) -> Run:
     return run
 
 
-def each_issue(mask: int, *operands) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _elements(operand: LaneValues | tuple[LaneValues, ...]) -> tuple[LaneValues, ...]:
+    return operand if isinstance(operand, tuple) else (operand,)
+
+
+def each_issue(mask: int, *operands: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """(lanes, operands as ints) of each different execution; once for all lanes if they agree."""
-    flat = [x for o in operands for x in (o if isinstance(o, tuple) else (o,))]
+    flat = [x for o in operands for x in _elements(o)]
     if not any(isinstance(x, np.ndarray) for x in flat):
         yield mask, operands
         return
 
-    def pick(x, i):
+    def pick(x: Any, i: int) -> Any:
         if isinstance(x, tuple):
-            return tuple(pick(y, i) for y in x)
+            return tuple(pick(y, i) for y in cast("tuple[Any, ...]", x))
         return int(x[i]) if isinstance(x, np.ndarray) else x
 
     for i in active(mask):
@@ -169,7 +182,9 @@ def tensor_store(ins: Instr) -> Run:
     """
     form = TensorCopyForm(ins)
 
-    def run(warp: Fragment, mask: int, address: int, coords: tuple, src: int, *rest):
+    def run(
+        warp: Fragment, mask: int, address: int, coords: tuple[int, ...], src: int, *rest: Any
+    ) -> None:
         for lanes, (one, where, at) in each_issue(mask, address, coords, src):
             for some in (1 << i for i in active(lanes)) if form.op else (lanes,):
                 _issue_store(warp, some, ins, form, one, where, at)
@@ -183,9 +198,9 @@ def _issue_store(
     ins: Instr,
     form: TensorCopyForm,
     address: int,
-    coords: tuple,
+    coords: tuple[int, ...],
     src: int,
-):
+) -> None:
     access = TensorBoxes(warp, form, address, coords, stores=True)
     t = access.tensormap
     if t.element.name == "b4x16_p64" or form.op and t.element.bits < 8:
@@ -198,7 +213,7 @@ def _issue_store(
     at = warp.cta.smem_offset(shared_address(warp, src), access.smem_bytes, SMEM_ALIGN)
     smem = warp.cta.smem
 
-    def move():
+    def move() -> None:
         access.store(tma_box.get_shared(t, smem, at, access.rows), combine)
 
     operation = TmaReduce(access, at) if form.op else TmaStore(access, at)
@@ -221,7 +236,7 @@ def tensor_prefetch(ins: Instr) -> Run:
     """
     form = TensorCopyForm(ins)
 
-    def run(warp: Fragment, lane: int, address, coords, *rest):
+    def run(warp: Fragment, lane: int, address: int, coords: tuple[int, ...], *rest: Any) -> None:
         access = TensorBoxes(warp, form, address, coords)
         warp.machine.issue(TmaPrefetch(access), warp, lambda: None)
 

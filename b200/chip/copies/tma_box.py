@@ -7,7 +7,6 @@ address (PTX ISA 5.5.7). Element-wise rules (bounds, fill, traversal strides, pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.global_memory import Region
+from b200.chip.memory.reductions import Combine
 from b200.errors import Fault
 
 PATTERN = 1024  # bytes after which every swizzle pattern repeats
@@ -165,7 +165,7 @@ def load(t: TensorMap, region: Region, coords: list[int], whole: bool | None = N
     return _rounded(data) if t.tf32 else data
 
 
-def _filled(t: TensorMap, shape: tuple) -> np.ndarray:
+def _filled(t: TensorMap, shape: tuple[int, ...]) -> np.ndarray:
     if t.fill_nan:
         return np.full((*shape[:-1], shape[-1] // 2), NAN_FILL, np.uint16).view(np.uint8)
     return np.zeros(shape, np.uint8)
@@ -192,7 +192,7 @@ def store(
     region: Region,
     coords: list[int],
     data: np.ndarray,
-    combine: Callable | None = None,
+    combine: Combine | None = None,
 ) -> None:
     """Write box rows (uint8 [rows, smem_row_bytes]) to the tensor; drop what is out of bounds.
 

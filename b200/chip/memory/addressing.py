@@ -52,7 +52,7 @@ def resolver(space: str) -> Callable[..., tuple[CTA, int]]:
     def cluster(warp: Fragment, address: int, nbytes: int, align: int = 1):
         return warp.cta.cluster.locate(shared_address(warp, address), nbytes, align)
 
-    def generic(warp: Fragment, address, nbytes: int, align=1):
+    def generic(warp: Fragment, address: int, nbytes: int, align: int = 1):
         if not address >> 32:
             warp.machine.undefined(
                 "a shared-memory address where PTX takes a generic one",
@@ -162,7 +162,7 @@ def getctarank(ins: Instr) -> Pure:
     bits, _ = _form(ins)
     dtype = np.uint64 if bits == 64 else np.uint32
 
-    def vector(a):
+    def vector(a: np.ndarray):
         return (a >> dtype(RANK_SHIFT) & dtype(0xFF)).astype(np.uint32)
 
     return Pure((f"b{bits}",), ("u32",), vector, None, f"({{0}} >> {RANK_SHIFT} & 0xff)")

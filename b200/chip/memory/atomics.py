@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from b200.chip.memory.loads_stores import (
     halves,
@@ -31,12 +32,17 @@ if TYPE_CHECKING:
 
 def _combine(op: str, kind: str, flush: bool) -> Callable[..., np.ndarray]:
     """f(old, b, c) -> new on arrays of elements of the kind's unsigned dtype."""
-    if op == "exch":
-        return lambda o, b, c: b
-    if op == "cas":
-        return lambda o, b, c: np.where((o == b).all(axis=1, keepdims=True), c, o)
-    function = on_patterns(op, kind.removesuffix("x2"), flush)
-    return lambda o, b, c: function(o, b)
+    function = None if op in ("exch", "cas") else on_patterns(op, kind.removesuffix("x2"), flush)
+
+    def combine(o: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
+        if function is not None:
+            return function(o, b)
+        if op == "exch":
+            return b
+        assert c is not None
+        return np.where((o == b).all(axis=1, keepdims=True), c, o)
+
+    return combine
 
 
 def _in_turn(op: str, kind: str) -> Callable[[int, int, int], int] | None:
@@ -83,7 +89,8 @@ def _each_in_turn(
     given, third = (None if v is None else v.tolist() for v in values)
     assert given is not None
     items = {at: int(data[at : at + dtype.itemsize].view(dtype)[0]) for at in set(offsets.tolist())}
-    found, changed = [], False
+    found: list[int] = []
+    changed = False
     for at, b, c in zip(offsets.tolist(), given, third or given):
         found.append(old := items[at])
         items[at] = new = function(old, b, c)
@@ -94,7 +101,7 @@ def _each_in_turn(
     return found, changed
 
 
-def _elements(value, dtype) -> np.ndarray:
+def _elements(value: LaneValues | tuple[LaneValues, ...], dtype: DTypeLike) -> np.ndarray:
     """An operand as [32 lanes, elements]."""
     return np.stack([lanes(x, dtype) for x in (value if isinstance(value, tuple) else (value,))], 1)
 
@@ -111,7 +118,14 @@ def _atomic(ins: Instr):
     if wide := kind == "b128":
         n, size = 2, 8
 
-    def run(warp: Fragment, mask: int, address: LaneValues, b: Any, c: Any = None, policy=None):
+    def run(
+        warp: Fragment,
+        mask: int,
+        address: LaneValues,
+        b: Any,
+        c: Any = None,
+        policy: LaneValues | None = None,
+    ):
         changed = False
         addresses = address_array(address)
         given = _elements(halves(b) if wide else b, dtype)

@@ -62,4 +62,8 @@ def createpolicy_range(ins: Instr) -> Run:
 @lane("createpolicy.cvt.L2", states=_hints, out=1)
 def createpolicy_cvt(ins: Instr) -> Run:
     """createpolicy.cvt.L2.b64 policy, access-property: the property of the host's API, opaque."""
-    return lambda warp, lane, access_property: access_property
+
+    def run(warp: Fragment, lane: int, access_property: int) -> int:
+        return access_property
+
+    return run

@@ -29,7 +29,7 @@ def fill(ins: Instr) -> Run:
     if not isinstance(initial, Imm) or initial.value:
         raise Unsupported(f"{ins.opcode}: its last operand must be the immediate 0")
 
-    def run(warp: Fragment, mask: int, address: LaneValues, size: LaneValues, value: int):
+    def run(warp: Fragment, mask: int, address: LaneValues, size: LaneValues, value: int) -> None:
         for _, at, nbytes in ranges(mask, address, size):
             if nbytes % UNIT:
                 raise Fault(f"st.bulk of {nbytes} bytes: the size must be a multiple of {UNIT}")

@@ -7,6 +7,7 @@ lanes write one address, the highest lane wins (PTX leaves it open which).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy as np
 from b200.chip.memory.places import FULL64, address_array, read_columns, scalar_bytes, write_columns
 from b200.effects import Discards, Hints, Loads, Stores
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
-from b200.program.module import TYPE_BITS, Instr, Vec
-from b200.registry import DTYPES, LaneValues, Run, lanes, warp
+from b200.program.module import TYPE_BITS, Instr, Operand, Vec
+from b200.registry import DTYPES, LaneValues, Run, lanes, no_effect, warp
 from b200.spaces import LOCAL_WINDOW, WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def policies_of(ins: Instr, *levels: str) -> frozenset[str]:
     return frozenset(p for p in PRIORITIES if ins.has(*(f"{level}::{p}" for level in levels)))
 
 
-def _elements(data) -> int:
+def _elements(data: Operand) -> int:
     return len(data.items) if isinstance(data, Vec) else 1
 
 
@@ -92,14 +93,14 @@ def _hints(ins: Instr) -> Hints:
     return Hints(pipe=pipe, policies=policies_of(ins, "L2"))
 
 
-def halves(value) -> tuple:
+def halves(value: LaneValues) -> tuple[LaneValues, LaneValues]:
     """The low and the high 64 bits of a 128-bit register, an int or an array of ints."""
     if isinstance(value, np.ndarray):
         return (value & FULL64).astype(np.uint64), (value >> 64).astype(np.uint64)
     return value & FULL64, value >> 64
 
 
-def joined(columns) -> np.ndarray:
+def joined(columns: Iterable[np.ndarray]) -> np.ndarray:
     """A 128-bit register of its low and high 64 bits: Python ints, since numpy has no such type."""
     low, high = columns
     return low.astype(object) | high.astype(object) << 64
@@ -130,13 +131,13 @@ def load(ins: Instr) -> Run:
             raw = warp.cta.smem.mem[at : at + nbytes]
         else:
             raw = scalar_bytes(warp, space, address, nbytes)
-        values = []
+        values: list[int] = []
         for i, width in enumerate(widths):
             value = int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed)
             values.append(value & ((1 << width) - 1))
         return tuple(values) if isinstance(dst, Vec) else values[0]
 
-    def run(warp: Fragment, mask: int, address: LaneValues, policy=None):
+    def run(warp: Fragment, mask: int, address: LaneValues, policy: LaneValues | None = None):
         if not isinstance(address, np.ndarray):
             if space != "local" and address & ~WINDOW_MASK != LOCAL_WINDOW:
                 return scalar(warp, address)
@@ -157,10 +158,16 @@ def store(ins: Instr) -> Run:
     kind, space = ins.types[-1], space_of(ins)
     dtype = DTYPES[min(TYPE_BITS[kind], 64)]
 
-    def run(warp: Fragment, mask: int, address: LaneValues, value: LaneValues | tuple, policy=None):
+    def run(
+        warp: Fragment,
+        mask: int,
+        address: LaneValues,
+        value: LaneValues | tuple[LaneValues, ...],
+        policy: LaneValues | None = None,
+    ) -> None:
         items = value if isinstance(value, tuple) else (value,)
         if kind == "b128":
-            items = halves(value)
+            items = halves(items[0])
         columns = [lanes(x, dtype) for x in items]
         write_columns(warp, mask, space, address_array(address), columns)
 
@@ -170,10 +177,10 @@ def store(ins: Instr) -> Run:
 @warp("prefetch", "prefetchu", "applypriority", states=_hints)
 def prefetch(ins: Instr) -> Run:
     """prefetch and similar hints about caches: they have no architectural effect."""
-    return lambda warp, mask, *args: None
+    return no_effect
 
 
 @warp("discard", states=Discards())
 def discard(ins: Instr) -> Run:
     """discard{.global}.L2 [a], 128: what is read there afterwards is undefined; here it stays."""
-    return lambda warp, mask, *args: None
+    return no_effect

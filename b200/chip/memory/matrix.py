@@ -49,13 +49,16 @@ class MatrixLayout:
         index among the bytes of the registers, [count * registers, 32 lanes, 4].
         """
         row, byte = self.places(count)
-        register, part = np.divmod(np.arange(row.shape[1]), 4)
+        register, part = np.divmod(np.arange(row.shape[1], dtype=np.int64), 4)
         found = np.empty(self.rows * count * ROW_BYTES, np.int64)
         found[row * ROW_BYTES + byte] = (register * 32 + _LANE) * 4 + part
         return found
 
 
-def _form(rows: int, registers: int, row: Callable, byte: Callable) -> MatrixLayout:
+OfPlace = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a thread and a byte of its registers
+
+
+def _form(rows: int, registers: int, row: OfPlace, byte: OfPlace) -> MatrixLayout:
     at = np.arange(4 * registers)[None, :]
     places = (np.broadcast_to(of(_LANE, at), (32, 4 * registers)) for of in (row, byte))
     return MatrixLayout(rows, registers, *places)
@@ -138,7 +141,9 @@ def stmatrix(ins: Instr) -> Run:
     suppliers, space = (1 << given) - 1, space_of(ins)
     rows = np.zeros(32, np.complex128)  # of 16 bytes; those of other lanes are not written
 
-    def run(warp: Fragment, mask: int, address: LaneValues, regs: LaneValues | tuple):
+    def run(
+        warp: Fragment, mask: int, address: LaneValues, regs: LaneValues | tuple[LaneValues, ...]
+    ) -> None:
         at = address_array(address)
         regs = regs if isinstance(regs, tuple) else (regs,)
         registers = np.array([lanes(reg, np.uint32) for reg in regs]).view(np.uint8)

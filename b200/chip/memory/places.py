@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from b200.chip.memory.addressing import CVTA, GENERIC_GIVEN, no_shared_address
 from b200.chip.memory.patterns import active_lanes, pattern_at, pattern_of
@@ -210,7 +211,7 @@ def one_span(
 
 
 def read_columns(
-    warp: Fragment, mask: int, space: str, address: np.ndarray, n: int, dtype: type
+    warp: Fragment, mask: int, space: str, address: np.ndarray, n: int, dtype: DTypeLike
 ) -> list[np.ndarray]:
     """n neighbouring elements of each lane: n arrays of 32, undefined in inactive lanes."""
     size = np.dtype(dtype).itemsize
@@ -239,7 +240,9 @@ def write_columns(
     typed[index] = values
 
 
-def _read(warp: Fragment, mask: int, space: str, address, nbytes: int, dtype: type) -> np.ndarray:
+def _read(
+    warp: Fragment, mask: int, space: str, address: LaneValues, nbytes: int, dtype: DTypeLike
+) -> np.ndarray:
     """[32, nbytes / itemsize] elements; inactive lanes read 0."""
     width = nbytes // np.dtype(dtype).itemsize
     out = np.zeros((32, width), dtype)
@@ -249,7 +252,7 @@ def _read(warp: Fragment, mask: int, space: str, address, nbytes: int, dtype: ty
     return out
 
 
-def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype: type) -> np.ndarray:
+def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype: DTypeLike) -> np.ndarray:
     size = np.dtype(dtype).itemsize
     if data.ctypes.data % size == 0:
         typed = data[: data.size // size * size].view(dtype)
@@ -257,7 +260,7 @@ def _gather(data: np.ndarray, offsets: np.ndarray, nbytes: int, dtype: type) -> 
     return data[offsets[:, None] + np.arange(nbytes)].view(dtype)
 
 
-def _write(warp: Fragment, mask: int, space: str, address: np.ndarray, values: np.ndarray):
+def _write(warp: Fragment, mask: int, space: str, address: np.ndarray, values: np.ndarray) -> None:
     """Write [32, n] elements of the active lanes."""
     size, nbytes = values.dtype.itemsize, values.shape[1] * values.dtype.itemsize
     for data, offsets, which in spans(warp, space, address_array(address), active(mask), nbytes):

@@ -7,7 +7,7 @@ in shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from b200.errors import Unsupported
 from b200.program.module import TYPE_BITS
 from b200.registry import UFUNCS
 
-FUNCTIONS: dict[str, Callable] = {
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (old, new) -> result
+
+FUNCTIONS: dict[str, Combine] = {
     **UFUNCS,
     "inc": lambda old, limit: np.where(old >= limit, 0, old + 1),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1),
@@ -36,7 +38,9 @@ SHARED = {
 CANONICAL_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
 
 
-def combiner(op: str, kind: str, legal: dict, flush: bool = True) -> Callable:
+def combiner(
+    op: str, kind: str, legal: Mapping[str, Container[str]], flush: bool = True
+) -> Combine:
     """combine(old, new) -> result, on contiguous uint8 arrays of one shape.
 
     flush: whether f32 addition flushes subnormals. Raises Unsupported unless legal[op] has `kind`.
@@ -52,7 +56,7 @@ def combiner(op: str, kind: str, legal: dict, flush: bool = True) -> Callable:
     return combine
 
 
-def on_patterns(op: str, kind: str, flush: bool) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def on_patterns(op: str, kind: str, flush: bool) -> Combine:
     """combine(old, new) -> result, on arrays of one shape and of any unsigned type. flush: as of
     combiner.
     """
@@ -87,12 +91,12 @@ def _narrow(x: np.ndarray, kind: str) -> np.ndarray:
     return np.where(np.isnan(x), np.uint16(CANONICAL_NAN[kind]), bits)
 
 
-def _half_add(kind: str) -> Callable:
+def _half_add(kind: str) -> Combine:
     # The f32 sum, rounded again, is the correctly rounded sum: 24 bits >= 2 * 11 + 2.
     return lambda old, new: _narrow(_widen(old, kind) + _widen(new, kind), kind)
 
 
-def _half_extreme(kind: str, op: str) -> Callable:
+def _half_extreme(kind: str, op: str) -> Combine:
     """min, max: a NaN loses against a number, -0 is less than +0."""
 
     def function(old: np.ndarray, new: np.ndarray):
@@ -105,7 +109,7 @@ def _half_extreme(kind: str, op: str) -> Callable:
     return function
 
 
-def _float_add(flush: bool) -> Callable:
+def _float_add(flush: bool) -> Combine:
     def flushed(x: np.ndarray):
         return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 

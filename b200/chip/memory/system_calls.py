@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class _Arguments:
         return struct.unpack(f"<{code}", raw)[0]
 
 
-def _convert(match: re.Match, arguments: _Arguments, f: Fragment, lane: int) -> str:
+def _convert(match: re.Match[str], arguments: _Arguments, f: Fragment, lane: int) -> str:
     flags, width, precision, length, kind = match.groups()
     if kind == "%":
         return "%"
@@ -106,13 +106,21 @@ def vprintf(ins: Instr) -> Run:
 def assertfail(ins: Instr) -> Run:
     """call __assertfail, (message, file, line, function, character size): ends the launch."""
 
-    def run(warp: Fragment, mask: int, message, file, line, function, _size):
+    def run(
+        warp: Fragment,
+        mask: int,
+        message: LaneValues,
+        file: LaneValues,
+        line: LaneValues,
+        function: LaneValues,
+        _size: LaneValues,
+    ) -> NoReturn:
         lane = active(mask)[0]
-        message, file, function = (
+        said, source, name = (
             _text(warp, lane, int(lanes(x, np.uint64)[lane])) for x in (message, file, function)
         )
         raise Fault(
-            f"{file}:{int(lanes(line, np.uint32)[lane])}: {function}: assertion `{message}` failed"
+            f"{source}:{int(lanes(line, np.uint32)[lane])}: {name}: assertion `{said}` failed"
         )
 
     return run
@@ -122,7 +130,7 @@ def assertfail(ins: Instr) -> Run:
 def malloc(ins: Instr) -> Run:
     """call (address), malloc, (bytes): a block for each active lane; 0 where the heap is full."""
 
-    def run(warp: Fragment, mask: int, sizes):
+    def run(warp: Fragment, mask: int, sizes: LaneValues):
         nbytes, memory = lanes(sizes, np.uint64), warp.machine.memory
         found = np.zeros(32, np.uint64)
         for lane in active(mask):
@@ -136,7 +144,7 @@ def malloc(ins: Instr) -> Run:
 def free(ins: Instr) -> Run:
     """call free, (address)."""
 
-    def run(warp: Fragment, mask: int, addresses):
+    def run(warp: Fragment, mask: int, addresses: LaneValues) -> None:
         blocks, memory = lanes(addresses, np.uint64), warp.machine.memory
         for lane in active(mask):
             memory.heap.free(memory, int(blocks[lane]))
@@ -150,7 +158,7 @@ def child_grid(ins: Instr) -> Run:
     memory): where the parameters of a grid are to be written (program/device_runtime.py).
     """
 
-    def run(warp: Fragment, mask: int, kernel, *sizes):
+    def run(warp: Fragment, mask: int, kernel: LaneValues, *sizes: Any):
         machine, found = warp.machine, np.zeros(32, np.uint64)
         names = {address: name for name, address in warp.symbols.items()}
         program, kernels = machine.code.program, lanes(kernel, np.uint64)
@@ -170,7 +178,7 @@ def child_grid(ins: Instr) -> Run:
 def launch_child_grid(ins: Instr) -> Run:
     """call (code), b200_launch_child_grid, (address of the parameters)."""
 
-    def run(warp: Fragment, mask: int, buffers):
+    def run(warp: Fragment, mask: int, buffers: LaneValues):
         for lane in active(mask):
             warp.machine.grids.launch(int(lanes(buffers, np.uint64)[lane]))
         return np.zeros(32, np.uint32)
@@ -190,7 +198,7 @@ def other_call(ins: Instr) -> Run:
     name = readable(ins.opcode.removeprefix("call."))
     what = _WHAT.get(ins.opcode, f"the call of {name} (it calls itself, or is not in the PTX)")
 
-    def run(warp: Fragment, mask: int):
+    def run(warp: Fragment, mask: int) -> NoReturn:
         raise Unsupported(f"{what} is not in the software B200")
 
     return run
@@ -200,7 +208,7 @@ def other_call(ins: Instr) -> Run:
 def breakpoint_(ins: Instr) -> Run:
     """brkpt: stops for a debugger (PTX ISA 9.7.19.1). Libraries have it on paths never taken."""
 
-    def run(warp: Fragment, mask: int):
+    def run(warp: Fragment, mask: int) -> NoReturn:
         raise Unsupported("brkpt stops for a debugger, which is not in the software B200")
 
     return run

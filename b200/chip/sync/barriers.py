@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from b200.effects import ArrivesInCluster, MeetsInCta, WaitsInCluster
 from b200.errors import Fault, Unsupported
@@ -130,11 +130,11 @@ def barrier_sync(ins: Instr) -> Run:
     """bar{.cta}.sync a{, b}; barrier{.cta}.sync{.aligned} a{, b}"""
     aligned = _aligned(ins)
 
-    def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues = 0):
+    def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues = 0) -> None:
         gather(warp, mask, ins)
         bar = barrier_of(warp, _scalar(number, warp))
 
-        def arrive():
+        def arrive() -> None:
             count = _scalar(threads, warp)
             bar.arrive(_count(warp, count, aligned), count, warp, ins)
 
@@ -143,7 +143,7 @@ def barrier_sync(ins: Instr) -> Run:
     return run
 
 
-def wait(warp: Fragment, bar: NamedBarrier, arrive: Callable) -> None:
+def wait(warp: Fragment, bar: NamedBarrier, arrive: Callable[[], None]) -> None:
     """Arrive once, then wait for the generation's end (executed again when woken)."""
     if warp.token is None:
         warp.token = (bar, bar.generation)
@@ -158,7 +158,7 @@ def barrier_arrive(ins: Instr) -> Run:
     """bar{.cta}.arrive a, b"""
     aligned = _aligned(ins)
 
-    def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues):
+    def run(warp: Fragment, mask: int, number: LaneValues, threads: LaneValues) -> None:
         threads, bar = _scalar(threads, warp), barrier_of(warp, _scalar(number, warp))
         bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
@@ -180,12 +180,12 @@ def barrier_red(ins: Instr) -> Run:
     if isinstance(operand, Reg) and operand.type != "pred":
         raise Unsupported("bar.red needs a predicate as its operand")
 
-    def run(warp: Fragment, mask: int, number: LaneValues, *rest):
+    def run(warp: Fragment, mask: int, number: LaneValues, *rest: Any):
         gather(warp, mask, ins)
         threads, pred = (_scalar(rest[0], warp), rest[1]) if len(rest) == 2 else (0, rest[0])
         bar = barrier_of(warp, _scalar(number, warp))
 
-        def arrive():
+        def arrive() -> None:
             bar.votes.append(((pred & mask).bit_count(), mask.bit_count()))
             bar.arrive(_count(warp, threads, aligned), threads, warp, ins)
 
@@ -203,7 +203,7 @@ def cluster_arrive(ins: Instr) -> Run:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}: once for each thread and phase."""
     aligned = ins.has("aligned")
 
-    def run(warp: Fragment, mask: int):
+    def run(warp: Fragment, mask: int) -> None:
         state = warp.state
         if aligned:
             _count(warp, 0, True)
@@ -221,7 +221,7 @@ def cluster_arrive(ins: Instr) -> Run:
 def cluster_wait(ins: Instr) -> Run:
     """barrier.cluster.wait{.acquire}{.aligned}"""
 
-    def run(warp: Fragment, mask: int):
+    def run(warp: Fragment, mask: int) -> None:
         state = warp.state
         if mask & ~state.cluster_arrived:
             raise Fault("barrier.cluster.wait without barrier.cluster.arrive before it")

@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING
 from b200.chip.memory.loads_stores import memory_scope, order_of
 from b200.effects import Effect, FencesInits, FencesMemory, FencesProxy, OrdersGrids
 from b200.program.module import Instr
-from b200.registry import Run, warp
+from b200.registry import Run, no_effect, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
-
-
-def no_effect(warp: Fragment, mask: int, *operands) -> None:
-    """The run function of an instruction that changes nothing here."""
 
 
 def _fences(ins: Instr) -> Effect:
@@ -54,4 +50,8 @@ def griddepcontrol(ins: Instr) -> Run:
     """griddepcontrol.launch_dependents, griddepcontrol.wait"""
     if ins.mods[1:] == ("launch_dependents",):
         return no_effect
-    return lambda warp, mask: warp.machine.wait_for_grids()
+
+    def run(warp: Fragment, mask: int) -> None:
+        warp.machine.wait_for_grids()
+
+    return run

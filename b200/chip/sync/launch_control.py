@@ -34,7 +34,7 @@ def try_cancel(ins: Instr) -> Run:
     locate = resolver("shared::cta" if ins.has("shared::cta") else "generic")
     everywhere = ins.has("multicast::cluster::all")
 
-    def run(warp: Fragment, lane: int, address: int, mbar: int):
+    def run(warp: Fragment, lane: int, address: int, mbar: int) -> None:
         cta, at = locate(warp, address, RESPONSE, RESPONSE)
         _, barrier = locate(warp, mbar, 8, 8)
         ctas = cta.cluster.ctas if everywhere else [cta]
@@ -42,7 +42,7 @@ def try_cancel(ins: Instr) -> Run:
             mbarrier_at(each, barrier)
         who = issuer(warp, ins, "cluster launch control")
 
-        def apply():
+        def apply() -> None:
             response = response_of(warp.machine.cancel_next())
             for each in ctas:
                 each.smem.mem[at : at + RESPONSE] = response
@@ -65,7 +65,11 @@ def response_of(cluster: Cluster | None) -> bytes:
 @lane("clusterlaunchcontrol.query_cancel.is_canceled", states=ReadsRequest(success=True), out=1)
 def is_canceled(ins: Instr) -> Run:
     """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, response"""
-    return lambda warp, lane, response: response != 0
+
+    def is_canceled(warp: Fragment, lane: int, response: int) -> bool:
+        return response != 0
+
+    return is_canceled
 
 
 FIRST_CTA = "clusterlaunchcontrol.query_cancel.get_first_ctaid"

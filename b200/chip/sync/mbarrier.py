@@ -8,6 +8,7 @@ completion see it. (On the chip a plain load of an mbarrier reads nothing useful
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from b200.chip.memory.addressing import Signaller
 from b200.chip.state import CTA
@@ -132,7 +133,7 @@ class MBarrier(Waitable):
             )
         self.pending += 1
 
-    def _add_tx(self, nbytes: int):
+    def _add_tx(self, nbytes: int) -> None:
         tx = self.tx + nbytes
         if not -MAX_COUNT <= tx <= MAX_COUNT:
             raise Fault(
@@ -141,7 +142,7 @@ class MBarrier(Waitable):
             )
         self.tx = tx
 
-    def _check(self):
+    def _check(self) -> None:
         """Complete the phase if all has come."""
         if self.pending == 0 and self.tx == 0:
             self.phase ^= 1
@@ -186,7 +187,7 @@ class AnyOf(Waitable):
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts):
+    def __init__(self, parts: Sequence[Waitable]):
         super().__init__()
         self.parts = list(parts)
         for part in self.parts:

@@ -14,7 +14,20 @@ from b200.chip.sync.mbarrier import MAX_COUNT, AnyOf, MBarrier, mbarrier_at
 from b200.errors import Fault, Unsupported
 from b200.hardware import OFFSET_MASK, RANK_SHIFT
 from b200.program.module import SINK, Instr
-from b200.registry import FULL, QUIET, Blocked, LaneValues, Pure, Run, active, lane, pure, warp
+from b200.registry import (
+    FULL,
+    QUIET,
+    Blocked,
+    FailedWaits,
+    LaneValues,
+    Pure,
+    Run,
+    Waitable,
+    active,
+    lane,
+    pure,
+    warp,
+)
 from b200.registry import lanes as lanes_of
 
 if TYPE_CHECKING:
@@ -46,7 +59,7 @@ def mbarrier_init(ins: Instr) -> Run:
     """mbarrier.init{.shared{::cta}}.b64 [addr], count; illegal on a barrier in mid-phase."""
     locate = resolver(space_of(ins))
 
-    def run(warp: Fragment, lane: int, address: int, count: int):
+    def run(warp: Fragment, lane: int, address: int, count: int) -> None:
         cta, offset = locate(warp, address, 8, 8)
         old = cta.mbarriers.get(offset)
         if old is not None and (old.waiters or not old.idle):
@@ -60,7 +73,7 @@ def mbarrier_init(ins: Instr) -> Run:
 def mbarrier_inval(ins: Instr) -> Run:
     find = barrier_operand(ins)
 
-    def run(warp: Fragment, lane: int, address):
+    def run(warp: Fragment, lane: int, address: int) -> None:
         barrier = find(warp, address)
         if barrier.waiters:
             raise Fault(f"mbarrier.inval while warps wait: {barrier.describe()}")
@@ -72,14 +85,22 @@ def mbarrier_inval(ins: Instr) -> Run:
 @lane("mbarrier.expect_tx", states=e.ExpectsBytes())
 def mbarrier_expect_tx(ins: Instr) -> Run:
     find = barrier_operand(ins)
-    return lambda warp, lane, address, nbytes: find(warp, address).expect_tx(nbytes)
+
+    def run(warp: Fragment, lane: int, address: int, nbytes: int) -> None:
+        find(warp, address).expect_tx(nbytes)
+
+    return run
 
 
 @lane("mbarrier.complete_tx", states=e.CompletesBytes())
 def mbarrier_complete_tx(ins: Instr) -> Run:
     """mbarrier.complete_tx: simulates the completion of bytes; no memory is touched."""
     find = barrier_operand(ins)
-    return lambda warp, lane, address, nbytes: find(warp, address).complete_tx(nbytes)
+
+    def run(warp: Fragment, lane: int, address: int, nbytes: int) -> None:
+        find(warp, address).complete_tx(nbytes)
+
+    return run
 
 
 def _arrives(ins: Instr) -> e.Arrives:
@@ -154,7 +175,9 @@ def mbarrier_wait(ins: Instr) -> Run:
     def run_lanes(warp: Fragment, mask: int, address: LaneValues, phase: LaneValues):
         address, phase = lanes_of(address, np.uint64), lanes_of(phase, np.uint64)
         places, phases = address.tolist(), phase.tolist()
-        done, waiting, found = 0, {}, {}
+        done = 0
+        waiting: dict[int, MBarrier] = {}
+        found: dict[int, MBarrier] = {}
         for i in active(mask):
             barrier = found.get(places[i])
             if barrier is None:
@@ -169,15 +192,15 @@ def mbarrier_wait(ins: Instr) -> Run:
             return done
         return failed(warp, key, tuple(waiting.values()))
 
-    def passed(warp: Fragment, key: tuple) -> None:
+    def passed(warp: Fragment, key: tuple[object, ...]) -> None:
         if isinstance(warp.spin, dict) and key in warp.spin:
             warp.spin = {k: looks for k, looks in warp.spin.items() if k != key} or QUIET
         warp.machine.wait_passed(warp)
 
-    def failed(warp: Fragment, key: tuple, barriers: tuple):
+    def failed(warp: Fragment, key: tuple[object, ...], barriers: tuple[Waitable, ...]) -> int:
         if warp.machine.limits.passed(warp):
             return 0
-        looks = warp.spin if isinstance(warp.spin, dict) else {}
+        looks: FailedWaits = warp.spin if isinstance(warp.spin, dict) else {}
         times, _ = looks.get(key, (0, ()))
         if times < patience:
             others = {k: found for k, found in looks.items() if k != key}
@@ -195,9 +218,16 @@ def mbarrier_wait(ins: Instr) -> Run:
 @pure("mbarrier.pending_count", states=e.ReadsMbarrierState(pipe="integer"))
 def mbarrier_pending_count(ins: Instr) -> Pure:
     """mbarrier.pending_count.b64 count, state: the pending count in the state of an arrive."""
+
+    def vector(state: np.ndarray) -> np.ndarray:
+        return (-(state.astype(np.int64) >> 43) & MAX_COUNT).astype(np.uint32)
+
+    def scalar(state: int) -> int:
+        return -(state >> 43) & MAX_COUNT
+
     return Pure(
         ins=("b64",),
         outs=("u32",),
-        vector=lambda state: (-(state.astype(np.int64) >> 43) & MAX_COUNT).astype(np.uint32),
-        scalar=lambda state: -(state >> 43) & MAX_COUNT,
+        vector=vector,
+        scalar=scalar,
     )

@@ -102,7 +102,7 @@ def setmaxnreg(ins: Instr) -> Run:
     """setmaxnreg.{inc|dec}.sync.aligned.u32 n"""
     move = RegisterPool.take if ins.mods[1] == "inc" else RegisterPool.give
 
-    def run(warp: Fragment, mask: int, n: int):
+    def run(warp: Fragment, mask: int, n: int) -> None:
         if not LEAST <= n <= MOST or n % STEP:
             raise Fault(f"{ins.opcode} {n}: must be a multiple of {STEP} in {LEAST}..{MOST}")
         entry = warp.machine.budget.registers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NoReturn
 
 from b200.errors import Fault, Unsupported
 
@@ -69,7 +70,7 @@ class InstructionDescriptor:
     sfb_id: int = 0
 
 
-def _fault(idesc: int, kind: Kind, field: str, value: str | int, must: str):
+def _fault(idesc: int, kind: Kind, field: str, value: str | int, must: str) -> NoReturn:
     raise Fault(
         f"instruction descriptor {idesc:#010x} of kind::{kind.name}: {field} is {value}, {must}"
     )
@@ -114,7 +115,10 @@ def decode(
     return found
 
 
-def _plain_fields(idesc: int, kind: Kind) -> dict:
+Sizes = tuple[int, ...]
+
+
+def _plain_fields(idesc: int, kind: Kind) -> dict[str, Any]:
     """Fields and reserved bits of table 42 (f16, tf32, f8f6f4, i8)."""
     for bit in (6, 23, 29):
         if idesc >> bit & 1:
@@ -129,7 +133,7 @@ def _plain_fields(idesc: int, kind: Kind) -> dict:
     return {"d_type": d_type, "saturate": bool(idesc >> 3 & 1)}
 
 
-def _scale_fields(idesc: int, kind: Kind, vector: int) -> dict:
+def _scale_fields(idesc: int, kind: Kind, vector: int) -> dict[str, Any]:
     """Fields and reserved bits of tables 43 and 44 (block-scaled kinds)."""
     for bit in (0, 1, 3, 6, 24, 25, 26):
         if idesc >> bit & 1:
@@ -152,7 +156,7 @@ def _scale_fields(idesc: int, kind: Kind, vector: int) -> dict:
     return {"d_type": "f32", "saturate": False, **ids}
 
 
-def _check_shape(idesc: int, d: InstructionDescriptor, cta_group: int, ws: bool):
+def _check_shape(idesc: int, d: InstructionDescriptor, cta_group: int, ws: bool) -> None:
     """Table 39: legal M and N for a kind and CTA group."""
     ms, ns = legal_shapes(d.kind.name, cta_group, ws)
     form = f"for kind::{d.kind.name}, cta_group::{cta_group}{', .ws' if ws else ''}"
@@ -167,7 +171,7 @@ def _check_shape(idesc: int, d: InstructionDescriptor, cta_group: int, ws: bool)
 
 
 @lru_cache(maxsize=64)
-def legal_shapes(kind_name: str, cta_group: int, ws: bool = False) -> tuple[tuple, tuple]:
+def legal_shapes(kind_name: str, cta_group: int, ws: bool = False) -> tuple[Sizes, Sizes]:
     """Legal M and legal N of a dense instruction, PTX ISA table 39, but for kind::i8 of a CTA pair:
     the table has multiples of 32 for N there, and a B200 runs multiples of 16 (SemiAnalysis
     microbench-blackwell, umma tables: S8, cta_group::2, N = 80 and 112).
@@ -183,7 +187,7 @@ def legal_shapes(kind_name: str, cta_group: int, ws: bool = False) -> tuple[tupl
     return ms, ns
 
 
-def _ranges(ns: tuple) -> str:
+def _ranges(ns: Sizes) -> str:
     step = ns[-1] - ns[-2]
     if ns == tuple(range(ns[0], ns[-1] + 1, step)):
         return f"a multiple of {step} from {ns[0]} to {ns[-1]}"

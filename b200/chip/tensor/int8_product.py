@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def is_there() -> bool:
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> Generator[None]:
     """In here PyTorch multiplies in one thread: more would only wait for each other."""
     torch = sys.modules.get("torch")
     if torch is None:

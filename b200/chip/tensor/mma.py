@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class DecodedMma:
             found.drop()
         return RunningSum(ctas, self)
 
-    def _step(self, ctas: tuple[CTA, ...], running: RunningSum):
+    def _step(self, ctas: tuple[CTA, ...], running: RunningSum) -> None:
         """Add the step to its sum."""
         assert self.sfa is not None and self.sfb is not None
         sfa = [self.sfa.fours(cta) for cta in ctas]
@@ -141,7 +141,7 @@ class DecodedMma:
         a, b = ([operand.raw(cta) for cta in ctas] for operand in (self.a, self.b))
         running.add(a, sfa, b, sfb)
 
-    def _at_once(self, ctas: tuple[CTA, ...]):
+    def _at_once(self, ctas: tuple[CTA, ...]) -> None:
         """Carry it out in tensor memory."""
         b = self._b(ctas)
         for i, cta in enumerate(ctas):
@@ -190,11 +190,11 @@ class DecodedMma:
 
 
 @lru_cache(maxsize=1 << 14)
-def _decoded(form: MmaForm, args: tuple) -> DecodedMma:
+def _decoded(form: MmaForm, args: tuple[Any, ...]) -> DecodedMma:
     """Decode the operands of a tcgen05.mma: loops come back to the same ones."""
     d_taddr, a, b, idesc, *rest = args
     d = decode(idesc, form.kind, form.cta_group, form.ws, form.vector)
-    fields: dict = {"shift_a": form.shift_a}
+    fields: dict[str, Any] = {"shift_a": form.shift_a}
     if form.vector:
         fields |= _scale_operands(form, d, rest.pop(0), rest.pop(0))
     if form.masked:
@@ -231,10 +231,12 @@ def _tensor_a(form: MmaForm, d: InstructionDescriptor, taddr: int) -> TensorOper
     return TensorOperand(taddr, rows, half, copies, d.kind.bits, d.a_type)
 
 
-def _scale_operands(form: MmaForm, d: InstructionDescriptor, sfa: int, sfb: int) -> dict:
+def _scale_operands(
+    form: MmaForm, d: InstructionDescriptor, sfa: int, sfb: int
+) -> dict[str, ScaleFactors]:
     count = d.kind.k // form.vector
     two_by_two = form.cta_group == 2 and d.m == 128
-    columns = []
+    columns: list[int] = []
     for name, taddr in (("A", sfa), ("B", sfb)):
         row, column = split(taddr & SF_ADDRESS)
         if row:
@@ -283,12 +285,12 @@ def tcgen05_mma(ins: Instr) -> Run:
         raise Fault(f"{ins.opcode}: .ashift needs A in tensor memory")
     pair = form.cta_group == 2
 
-    def run(warp: Fragment, lane: int, *args):
+    def run(warp: Fragment, lane: int, *args: Any) -> None:
         decoded = _decoded(form, args)
         ctas = warp.cta.pair if pair else (warp.cta,)
         decoded.check(ctas)
 
-        def apply():
+        def apply() -> None:
             decoded.apply(ctas)
 
         warp.machine.issue(Mma(ctas, decoded), warp, apply)
@@ -309,7 +311,7 @@ def tcgen05_commit(ins: Instr) -> Run:
     locate = resolver(space_of(ins))
     pair = group_of(ins) == 2
 
-    def run(warp: Fragment, lane: int, address: int, cta_mask: int | None = None):
+    def run(warp: Fragment, lane: int, address: int, cta_mask: int | None = None) -> None:
         cta, at = locate(warp, address, 8, 8)
         targets, offset = (cta,), at & OFFSET_MASK
         if cta_mask is not None:
@@ -317,7 +319,7 @@ def tcgen05_commit(ins: Instr) -> Run:
         members = warp.cta.pair if pair else (warp.cta,)
         who = issuer(warp, ins, "tcgen05.commit")
 
-        def apply():
+        def apply() -> None:
             for target in targets:
                 mbarrier_at(target, offset).arrive(1, who)
 

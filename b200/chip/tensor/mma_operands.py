@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NoReturn
 
 import numpy as np
 
@@ -126,7 +127,7 @@ class TensorOperand:
             self._check_copies(found.reshape(self.copies, self.rows, -1))
         return found[: self.rows].view(np.uint8)
 
-    def _check_copies(self, found: np.ndarray):
+    def _check_copies(self, found: np.ndarray) -> None:
         if (found != found[0]).any():
             raise Fault(
                 f"operand A at tensor-memory address {self.taddr:#010x}: lanes {self.rows} to "
@@ -285,7 +286,7 @@ class ScaleFactors:
         codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
         return codes[..., self._used]
 
-    def _check_copies(self, block: np.ndarray):
+    def _check_copies(self, block: np.ndarray) -> None:
         """Fault unless what differs is in rows or bytes that the instruction does not use."""
         rows = self.rows * self.copies // 4
         words = block.transpose(0, 1, 3, 2).reshape(*block.shape[:2], -1)[:, :, :rows]
@@ -293,7 +294,7 @@ class ScaleFactors:
         if (codes != codes[:, :1]).any():
             self._not_replicated(codes)
 
-    def _not_replicated(self, codes: np.ndarray):
+    def _not_replicated(self, codes: np.ndarray) -> NoReturn:
         group, copy, row, _ = (int(i[0]) for i in np.nonzero(codes != codes[:, :1]))
         lane = row % 32 + 32 * self.copies * group
         raise Fault(

@@ -137,7 +137,7 @@ class RunningSum:
         assert self.total is not None
         return np.add(self.total, 0, dtype=np.float32, casting="same_kind").view(np.uint32)
 
-    def _write(self, cells: np.ndarray):
+    def _write(self, cells: np.ndarray) -> None:
         for i, member in enumerate(self.members):
             self.acc.write(member, cells[i * self.acc.rows : (i + 1) * self.acc.rows])
 
@@ -182,17 +182,17 @@ class RunningSum:
             return False
         return min(self.lowest, found.lowest) >= max(found.top, largest) - FRACTION_BITS
 
-    def _narrow(self):
+    def _narrow(self) -> None:
         if self.total is not None and self.total.dtype != np.float32:
             self.total = self.total.astype(np.float32)
 
-    def _together(self, product: np.ndarray):
+    def _together(self, product: np.ndarray) -> None:
         if self.total is None:
             self.total = product.copy()
         else:
             self.total += product
 
-    def _one(self, a: np.ndarray, b: np.ndarray, limit: float, space: Space):
+    def _one(self, a: np.ndarray, b: np.ndarray, limit: float, space: Space) -> None:
         product = np.matmul(a, b.T, out=space.product)
         if self.total is None:
             self.total = product.copy()
@@ -210,7 +210,7 @@ class RunningSum:
         total.reshape(-1)[large] = _cut(wide)
         np.copyto(self.total, total)
 
-    def _in_float64(self, a: Decoded, b: Decoded, found: Range, space: Space):
+    def _in_float64(self, a: Decoded, b: Decoded, found: Range, space: Space) -> None:
         if self.total is None:
             self.total = np.zeros((self.a.rows, self.b.rows))
         elif self.total.dtype != np.float64:
@@ -226,7 +226,7 @@ class RunningSum:
                 self.total += np.matmul(step_a, step_b.T, out=space.wide)
                 _cut(self.total)
 
-    def _end(self, a: Decoded, b: Decoded):
+    def _end(self, a: Decoded, b: Decoded) -> None:
         """Steps that need the exact way: from the cells, one after the other."""
         cells = None if self.total is None else self._cells()
         for i in range(len(a.codes)):
@@ -271,7 +271,7 @@ def _range(a: Decoded, b: Decoded) -> Range | None:
     return Range(lowest, top, K * a.most * b.most)
 
 
-def _key(mma: DecodedMma) -> tuple:
+def _key(mma: DecodedMma) -> tuple[object, ...]:
     """What the steps of a sum have in common, besides their cells."""
     assert mma.sfa is not None and mma.sfb is not None
     factors = mma.sfa.rows, mma.sfa.copies, mma.sfb.rows, mma.sfb.copies

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from functools import cache, cached_property
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from b200.chip.tensor import int8_product
 from b200.chip.tensor.mma_operands import ScaleFactors
@@ -79,7 +80,7 @@ class Decoded:
         """The scale factors in units of 2^lowest, [rows, n, 4]."""
         return self.factors * 2.0**-self.lowest
 
-    def _units(self, codes: np.ndarray, scales: np.ndarray, dtype) -> np.ndarray:
+    def _units(self, codes: np.ndarray, scales: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         """Codes in halves times scales in their units, of dtype."""
         halves = _pairs_of_halves(self.negate).take(codes).view(np.int8)
         groups = halves.reshape(*halves.shape[:2], SCALES, K // SCALES)
@@ -106,17 +107,17 @@ class _Kept:
     """Decoded operands, by a part of their bytes; the latest ones are last."""
 
     def __init__(self):
-        self.found: OrderedDict[tuple, tuple[bytes, Decoded]] = OrderedDict()
+        self.found: OrderedDict[tuple[object, ...], tuple[bytes, Decoded]] = OrderedDict()
         self.nbytes = 0
 
-    def get(self, key: tuple, codes: bytes) -> Decoded | None:
+    def get(self, key: tuple[object, ...], codes: bytes) -> Decoded | None:
         found = self.found.get(key)
         if found is None or found[0] != codes:
             return None
         self.found.move_to_end(key)
         return found[1]
 
-    def put(self, key: tuple, codes: bytes, decoded: Decoded):
+    def put(self, key: tuple[object, ...], codes: bytes, decoded: Decoded) -> None:
         if key in self.found:
             self.nbytes -= len(self.found.pop(key)[0])
         self.found[key] = codes, decoded

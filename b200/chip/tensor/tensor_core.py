@@ -123,7 +123,9 @@ def block_scaled_fp4(
     return _dot_cut_to_f32(va, vb, cells, space)
 
 
-def _fp4_nothing_lost(table: ScaleTable, sfa, sfb, cells, space: Workspace) -> bool:
+def _fp4_nothing_lost(
+    table: ScaleTable, sfa: np.ndarray, sfb: np.ndarray, cells: np.ndarray | None, space: Workspace
+) -> bool:
     """Whether RZ_fp32(C + dot) is what the hardware gives for every element of the tile.
 
     With `top` the sum of the largest scale exponents, every element's largest exponent E is at
@@ -165,7 +167,7 @@ def _dot_cut_to_f32(
     Results are zero or normal; 24 bits are kept, which makes the conversion to fp32 exact. Adding
     zero makes -0 positive.
     """
-    total = np.matmul(a, b.T, out=space.total)
+    total: np.ndarray = np.matmul(a, b.T, out=space.total)
     if cells is not None:
         total += space.c
     bits = total.view(np.uint64)
@@ -175,7 +177,16 @@ def _dot_cut_to_f32(
     return space.cells.view(np.uint32)
 
 
-def _block_scaled_fp4_exact(va, sa, vb, sb, cells, table, sfa, sfb) -> np.ndarray:
+def _block_scaled_fp4_exact(
+    va: np.ndarray,
+    sa: np.ndarray,
+    vb: np.ndarray,
+    sb: np.ndarray,
+    cells: np.ndarray | None,
+    table: ScaleTable,
+    sfa: np.ndarray,
+    sfb: np.ndarray,
+) -> np.ndarray:
     """The fused sum of the groups; a NaN in a scale or C gives NaN, an infinite C stays."""
     c = _accumulator(cells, "f32", (len(va), len(vb)))
     bad_a, bad_b, finite = np.isnan(sa), np.isnan(sb), np.isfinite(c)
@@ -276,10 +287,12 @@ def _multiply_exact(
     return fused_sum.fused_sum(terms, a.exponents(), b.exponents(), c, ec, 25)
 
 
-def _multiply_special(a: AlignedOperand, b: AlignedOperand, va, vb, c, d_type: str) -> np.ndarray:
+def _multiply_special(
+    a: AlignedOperand, b: AlignedOperand, va: np.ndarray, vb: np.ndarray, c: np.ndarray, d_type: str
+) -> np.ndarray:
     """Some input is infinite or NaN: what IEEE gives for the elements it reaches."""
     with np.errstate(invalid="ignore"):
-        ieee = va @ vb.T + c
+        ieee: np.ndarray = va @ vb.T + c
     number = np.where(np.isfinite(c), c, 0.0)
     a, b = a.finite(), b.finite()
     total = _multiply_exact(a, b, a.scaled(), b.scaled(), number, d_type)
@@ -326,7 +339,7 @@ def multiply_integers(
 
     The sum wraps modulo 2^32, or saturates.
     """
-    total = (a @ b.T).astype(np.int64)  # below 2^53: exact
+    total: np.ndarray = (a @ b.T).astype(np.int64)  # below 2^53: exact
     if cells is not None:
         total += cells.view(np.int32)
     if saturate:

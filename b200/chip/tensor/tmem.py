@@ -8,7 +8,7 @@ field says of another quarter is not looked at (docs/reference/semantics.md, rea
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from b200.chip.tensor.tmem_alloc import group_of, uniform, whole_warp
 from b200.effects import Effect, FencesTensor, ShiftsRows, TensorLoads, TensorStores, WaitsForTensor
 from b200.errors import Fault
 from b200.hardware import TMEM_LANES
-from b200.program.module import Instr, Vec
-from b200.registry import LaneValues, Run, lane, lanes, warp
+from b200.program.module import Instr, Operand, Vec
+from b200.registry import LaneValues, Run, lane, lanes, no_effect, warp
 
 if TYPE_CHECKING:
     from b200.chip.fragment import Fragment
@@ -119,7 +119,7 @@ class TmemAccess:
             return False
         return bool((taddr - taddr[0] == _ROW_OF_LANE).all())
 
-    def _differing(self, warp: Fragment, taddr: np.ndarray):
+    def _differing(self, warp: Fragment, taddr: np.ndarray) -> None:
         warp.machine.undefined(
             f"{self.opcode} has an address for each lane, {int(taddr[0]):#010x},"
             f" {int(taddr[1]):#010x} and so on, of the row that lane 0's gives it",
@@ -131,7 +131,7 @@ class TmemAccess:
         """How many columns the access reaches, from its address on."""
         return _width(self.shape, self.repeat, self.packed, second_half)
 
-    def _other_quarter(self, warp: Fragment, taddr: int, named: int, height: int):
+    def _other_quarter(self, warp: Fragment, taddr: int, named: int, height: int) -> None:
         quarter = warp.index % 4
         warp.machine.undefined(
             f"{self.opcode} at address {taddr:#010x} (lane {named}, column {taddr & 0xFFFF}) names"
@@ -144,7 +144,7 @@ class TmemAccess:
         )
 
 
-def _count(registers) -> int:
+def _count(registers: Operand) -> int:
     return len(registers.items) if isinstance(registers, Vec) else 1
 
 
@@ -199,12 +199,13 @@ def tcgen05_st(ins: Instr) -> Run:
     packed = _stores(ins).packed
     access = TmemAccess(ins, ins.operands[-1], packed)
 
-    def run(warp: Fragment, mask: int, taddr: LaneValues, *rest):
+    def run(warp: Fragment, mask: int, taddr: LaneValues, *rest: Any) -> None:
         whole_warp(mask, ins.opcode)
-        registers, second_half = rest[-1], rest[0] if len(rest) == 2 else 0
+        registers: LaneValues | tuple[LaneValues, ...] = rest[-1]
+        second_half = rest[0] if len(rest) == 2 else 0
         row, column = access.locate(warp, taddr, second_half)
-        registers = registers if isinstance(registers, tuple) else (registers,)
-        values = np.stack([lanes(r, np.uint32) for r in registers])
+        words = registers if isinstance(registers, tuple) else (registers,)
+        values = np.stack([lanes(r, np.uint32) for r in words])
         at_lane, at_column = cells(access.shape, access.repeat, packed, second_half)
         tmem = warp.cta.columns(column, access.width(second_half))
         if packed:
@@ -226,7 +227,7 @@ def tcgen05_ordering(ins: Instr) -> Run:
     """tcgen05.wait and tcgen05.fence: they have no effect here, because loads and stores of tensor
     memory are complete when they have executed.
     """
-    return lambda warp, mask: None
+    return no_effect
 
 
 def shift_down(cta: CTA, row: int, column: int) -> None:
@@ -242,7 +243,7 @@ def tcgen05_shift(ins: Instr) -> Run:
     """tcgen05.shift.cta_group.down [taddr]: 32 bytes of each row move down by one row."""
     group = group_of(ins)
 
-    def run(warp: Fragment, lane: int, taddr):
+    def run(warp: Fragment, lane: int, taddr: int) -> None:
         row, column = split(taddr)
         if row % 32:
             raise Fault(
@@ -252,7 +253,7 @@ def tcgen05_shift(ins: Instr) -> Run:
         for cta in ctas:
             cta.check_tmem(column, 8)
 
-        def apply():
+        def apply() -> None:
             for cta in ctas:
                 shift_down(cta, row, column)
 

@@ -109,13 +109,13 @@ def _free_columns(ctas: tuple[CTA, ...], columns: int) -> int | None:
     return next((first for first in free if first >= neighbour), free[0] if free else None)
 
 
-def _meet_neighbour(cta: CTA, columns: int):
+def _meet_neighbour(cta: CTA, columns: int) -> None:
     """The CTA's first allocation is about to be made: another CTA of its SM has made the same."""
     if cta.shares_sm and cta.tmem_peak == 0 and 2 * columns <= TMEM_COLUMNS:
         cta.tmem_neighbour = columns
 
 
-def _take(cta: CTA, first: int, columns: int):
+def _take(cta: CTA, first: int, columns: int) -> None:
     cta.tmem_allocations[first] = columns
     cta.legal.clear()
     freed = cta.tmem_freed.items()
@@ -124,11 +124,11 @@ def _take(cta: CTA, first: int, columns: int):
     _fill(cta, first, columns, cta.unwritten_tmem)
 
 
-def _fill(cta: CTA, first: int, columns: int, byte: int):
+def _fill(cta: CTA, first: int, columns: int, byte: int) -> None:
     cta.columns(first, columns)[:, first : first + columns] = byte * 0x01010101
 
 
-def _check_request(cta: CTA, columns: int):
+def _check_request(cta: CTA, columns: int) -> None:
     last = pool_of(cta).last
     if columns not in SIZES:
         raise Fault(f"tcgen05.alloc of {columns} columns: must be a power of two from 32 to 512")
@@ -190,7 +190,7 @@ def tcgen05_alloc(ins: Instr) -> Run:
     locate = resolver(space_of(ins))
     allocate = _allocate_pair if group_of(ins) == 2 else _allocate_one
 
-    def run(warp: Fragment, mask: int, address: LaneValues, columns: LaneValues):
+    def run(warp: Fragment, mask: int, address: LaneValues, columns: LaneValues) -> None:
         whole_warp(mask, ins.opcode)
         cta, columns = warp.cta, uniform(columns, "the number of columns of tcgen05.alloc")
         target, at = locate(warp, uniform(address, "the address of tcgen05.alloc"), 4, 4)
@@ -209,7 +209,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: the whole of one allocation."""
     group = group_of(ins)
 
-    def run(warp: Fragment, mask: int, taddr: LaneValues, columns: LaneValues):
+    def run(warp: Fragment, mask: int, taddr: LaneValues, columns: LaneValues) -> None:
         whole_warp(mask, ins.opcode)
         cta = warp.cta
         taddr = uniform(taddr, "the address of tcgen05.dealloc")
@@ -232,7 +232,7 @@ def tcgen05_dealloc(ins: Instr) -> Run:
 def tcgen05_relinquish_alloc_permit(ins: Instr) -> Run:
     """tcgen05.relinquish_alloc_permit: from now on the CTA may not allocate tensor memory."""
 
-    def run(warp: Fragment, mask: int):
+    def run(warp: Fragment, mask: int) -> None:
         whole_warp(mask, ins.opcode)
         warp.cta.tmem_permit = False
 

@@ -8,6 +8,7 @@ an element in each (fp4 in bits 5-2, fp6 in bits 6-1).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ class CopyShape:
         return range(TMEM_LANES) if self.targets else range(row % 32, TMEM_LANES, 32)
 
 
-SHAPES = {
+SHAPES: dict[tuple[str, str | None], CopyShape] = {
     ("128x256b", None): CopyShape(128, 32, ((0,), (1,), (2,), (3,))),
     ("128x128b", None): CopyShape(128, 16, ((0,), (1,), (2,), (3,))),
     ("64x128b", "warpx2::02_13"): CopyShape(64, 16, ((0, 2), (1, 3))),
@@ -52,7 +53,7 @@ SHAPES = {
     ("32x128b", "warpx4"): CopyShape(32, 16, ((0, 1, 2, 3),)),
     ("4x256b", None): CopyShape(4, 32),
 }
-FORMATS = {
+FORMATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "b8x16.b4x16_p64": lambda source: unpack_fp4(source) << 2,
     "b8x16.b6x16_p32": lambda source: unpack_fp6(source) << 1,
 }
@@ -113,7 +114,7 @@ def tcgen05_cp(ins: Instr) -> Run:
     group = group_of(ins)
     expand = FORMATS[source_format] if source_format is not None else None
 
-    def run(warp: Fragment, lane: int, taddr: int, descriptor: int):
+    def run(warp: Fragment, lane: int, taddr: int, descriptor: int) -> None:
         row, column = split(taddr)
         if row and shape.targets:
             raise Fault(f"{ins.opcode} to address {taddr:#010x}: lane {row}, must be 0")
@@ -125,7 +126,7 @@ def tcgen05_cp(ins: Instr) -> Run:
                 source.check(cta)
                 cta.legal.add((source, column))
 
-        def apply():
+        def apply() -> None:
             for cta in ctas:
                 rows = source.read(cta)
                 if expand is not None:

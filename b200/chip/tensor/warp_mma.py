@@ -61,6 +61,9 @@ class WarpMmaShape:
     saturate: bool
 
 
+Words = tuple[LaneValues, ...]  # registers of a vector operand
+
+
 def _form(ins: Instr) -> WarpMmaShape:
     d, a, b, _ = ins.types
     row_bytes = int(ins.mods[3].removeprefix("m16n8k")) * _ELEMENT_BYTES[a]
@@ -71,7 +74,12 @@ def _form(ins: Instr) -> WarpMmaShape:
     return WarpMmaShape(d, a, b, row_bytes, ins.has("satfinite"))
 
 
-def _gather(registers: tuple, rows_of_register: int, row_bytes: int) -> np.ndarray:
+def _words(operand: LaneValues | Words) -> Words:
+    """The registers of an operand, which may be a single one."""
+    return operand if isinstance(operand, tuple) else (operand,)
+
+
+def _gather(registers: Words, rows_of_register: int, row_bytes: int) -> np.ndarray:
     """Registers of A (two rows of each 8 a register pair) or B (one) as bytes [rows, row_bytes]."""
     out = np.empty((8 * rows_of_register, row_bytes), np.uint8)
     for i, register in enumerate(registers):
@@ -89,7 +97,7 @@ def _values(raw: np.ndarray, fmt: str) -> np.ndarray:
     return formats.decode(raw.view(unsigned), fmt)
 
 
-def _accumulator(registers: tuple, fmt: str) -> np.ndarray:
+def _accumulator(registers: Words, fmt: str) -> np.ndarray:
     """C as cells, uint32 [16, 8]."""
     cells = np.empty((16, 8), np.uint32)
     row, column = _LANE[:, 0] // 4, 2 * (_LANE[:, 0] % 4)
@@ -103,7 +111,7 @@ def _accumulator(registers: tuple, fmt: str) -> np.ndarray:
     return cells
 
 
-def _registers(cells: np.ndarray, fmt: str) -> tuple:
+def _registers(cells: np.ndarray, fmt: str) -> tuple[np.ndarray, ...]:
     """Cells as D's registers."""
     row, column = _LANE[:, 0] // 4, 2 * (_LANE[:, 0] % 4)
     if fmt == "f16":
@@ -120,7 +128,7 @@ def _multiply_fp8(a: np.ndarray, b: np.ndarray, cells: np.ndarray, d_type: str) 
     """
     product: np.ndarray | None = None
     for half in _HALVES:
-        columns = np.isin(np.arange(a.shape[1]) % _REGISTER, half)
+        columns = np.isin(np.arange(a.shape[1], dtype=np.int64) % _REGISTER, half)
         first, second = (
             AlignedOperand(a[:, columns], LEAST["f16"]),
             AlignedOperand(b[:, columns], LEAST["f16"]),
@@ -142,12 +150,13 @@ def mma_sync(ins: Instr) -> Run:
         return _double_mma(ins)
     form = _form(ins)
 
-    def run(warp: Fragment, mask: int, a: tuple, b: tuple, c: tuple):
+    def run(
+        warp: Fragment, mask: int, a: Words, b: LaneValues | Words, c: LaneValues | Words
+    ) -> tuple[np.ndarray, ...]:
         whole_warp(mask, ins.opcode)
-        a, b, c = (x if isinstance(x, tuple) else (x,) for x in (a, b, c))
-        va = _values(_gather(a, 2, form.row_bytes), form.a)
-        vb = _values(_gather(b, 1, form.row_bytes), form.b)
-        cells = _accumulator(c, form.d)
+        va = _values(_gather(_words(a), 2, form.row_bytes), form.a)
+        vb = _values(_gather(_words(b), 1, form.row_bytes), form.b)
+        cells = _accumulator(_words(c), form.d)
         if form.a in _INTEGERS:
             result = multiply_integers(va, vb, cells, form.saturate)
         elif form.a in _FP8:
@@ -170,12 +179,11 @@ def _double_mma(ins: Instr) -> Run:
     if given != (need := [2 * halves, halves * steps, steps, 2 * halves]):
         raise Unsupported(f"{ins.opcode}: its operands have {given} registers, must have {need}")
 
-    def run(warp: Fragment, mask: int, a: LaneValues | tuple, b: LaneValues | tuple, c: tuple):
+    def run(
+        warp: Fragment, mask: int, a: LaneValues | Words, b: LaneValues | Words, c: Words
+    ) -> tuple[np.ndarray, ...]:
         whole_warp(mask, ins.opcode)
-        of_a, of_b = (
-            [lanes(each, np.uint64).reshape(8, 4) for each in (x if isinstance(x, tuple) else (x,))]
-            for x in (a, b)
-        )
+        of_a, of_b = ([lanes(each, np.uint64).reshape(8, 4) for each in _words(x)] for x in (a, b))
         sums = [lanes(each, np.uint64) for each in c]
         for step, columns in enumerate(of_b):
             for i in range(2 * halves):

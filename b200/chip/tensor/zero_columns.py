@@ -45,9 +45,9 @@ class ZeroColumns:
 
     def apply(self, b: np.ndarray) -> np.ndarray:
         """Values [N, K] of B from the [N + shift, K] that the instruction reads."""
-        b = b[self.shift :].copy()
-        b[self.columns] = 0
-        return b
+        read: np.ndarray = b[self.shift :].copy()
+        read[self.columns] = 0
+        return read
 
 
 def _spans(descriptor: int, part: int, width: int) -> np.ndarray:

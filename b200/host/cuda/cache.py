@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 
@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Generator[None]:
     """Processes that want the same thing of the cache make it once."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,7 @@ class Extensions:
         return path
 
     @contextlib.contextmanager
-    def loading(self, origins: dict[str, Origin]) -> Iterator[None]:
+    def loading(self, origins: dict[str, Origin]) -> Generator[None]:
         """Inside, a compiled library comes into this process, and registers what it has. origins:
         of its lines, by a compiled file's name.
         """

@@ -169,7 +169,7 @@ class Captured:
     """
 
     graph: int
-    nodes: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list[int])
     _shown: ctypes.Array | None = field(default=None, repr=False)
 
     def new(self, capture: Capture) -> list[tuple[Work, tuple[int, ...]]]:

@@ -25,7 +25,7 @@ class Module:
     """A module that a library registered, or a program loaded. registers: a thread's, by kernel."""
 
     program: Program
-    registers: dict[str, int] = field(default_factory=dict)
+    registers: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass

@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,7 @@ def run(extensions: Extensions, sources: Sequence[Path], arguments: Sequence[str
 @contextlib.contextmanager
 def _watched(
     extensions: Extensions, path: Path, library: ctypes.CDLL, origins: dict[str, Origin]
-) -> Iterator[None]:
+) -> Generator[None]:
     """What the host code of a program touches is looked at (host_view.py)."""
     driver, modules = extensions.driver, extensions.driver.modules
     lines = HostLines(path, origins)

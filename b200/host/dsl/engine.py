@@ -65,7 +65,7 @@ def _patch_ptx_folder(asked: bool) -> None:
     apply = compiler.CompileOptions.apply_envar_settings
     clean_up = dsl.BaseDSL.post_compilation_cleanup
 
-    def apply_with_folder(self, envar, function_name: str):
+    def apply_with_folder(self, envar, function_name: str) -> None:
         apply(self, envar, function_name)
         kept = self.options[compiler.KeepPTX]
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
@@ -73,7 +73,7 @@ def _patch_ptx_folder(asked: bool) -> None:
         for name in ("dump_path", "full_ptx_path"):
             setattr(kept, name, str(Path(folder.name, Path(getattr(kept, name)).name)))
 
-    def clean_up_with_folder(self):
+    def clean_up_with_folder(self) -> None:
         folder = getattr(self.compile_options, _FOLDER, None)
         clean_up(self)
         if folder is not None:
@@ -117,7 +117,7 @@ def _callback(runtime: Runtime, name: str, count: int, method: Callable):
     return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(call)
 
 
-def _patch(runtime: Runtime):
+def _patch(runtime: Runtime) -> None:
     import cutlass._mlir.execution_engine as engines
     import cutlass.base_dsl.jit_executor as jit
     import cutlass.cutlass_dsl.cuda_jit_executor as cuda_jit

@@ -83,7 +83,7 @@ def patch_checks(_runtime: Runtime) -> None:
     @functools.wraps(make_pointer)
     def make_pointer_held_to_cpu_alignment(
         self, pointer, dtype, mem_space=AddressSpace.generic, assumed_align=None
-    ):
+    ) -> None:
         held = assumed_align if assumed_align is None else min(assumed_align, CPU_ALIGNMENT)
         make_pointer(self, pointer, dtype, mem_space, held)
         if assumed_align is not None:

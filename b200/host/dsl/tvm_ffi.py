@@ -14,7 +14,7 @@ import ctypes
 import functools
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from b200.host.refusals import unsupported
 from b200.host.runtime import Runtime
@@ -53,7 +53,7 @@ class TensorSpec:
                 bound.hold(f"{self.name}.strides[{i}]", self.at, have, want)
         return Descriptor(given, self)
 
-    def _refuse(self, want: str, have: Any):
+    def _refuse(self, want: str, have: Any) -> NoReturn:
         raise ValueError(f"Mismatched Tensor {self.at}, expected {want}, not {have}")
 
 
@@ -223,7 +223,9 @@ def patch(_runtime: Runtime) -> None:
     generate = jit.ExecutionArgs.generate_execution_args
 
     @functools.wraps(make_tensor)
-    def make_plain_tensor(self, *args, enable_tvm_ffi: bool = False, **kwargs):  # args: tensor, ...
+    def make_plain_tensor(
+        self, *args, enable_tvm_ffi: bool = False, **kwargs
+    ) -> None:  # args: tensor, ...
         setattr(self, _ON_GPU, getattr(args[0], "is_cuda", False))
         if enable_tvm_ffi:
             args = (_shared(args[0]), *args[1:])
@@ -253,12 +255,12 @@ def patch(_runtime: Runtime) -> None:
     jit.ExecutionArgs.generate_execution_args = generate_with_specs
 
 
-def _refuse_export(*_args, **_kwargs):
+def _refuse_export(*_args, **_kwargs) -> NoReturn:
     """A library of its own would launch past the runtime functions that are taken over."""
     raise unsupported("export_to_c of a function compiled with --enable-tvm-ffi is not modelled")
 
 
-def _record(execution_args, args: tuple, kwargs: dict):
+def _record(execution_args, args: tuple, kwargs: dict) -> None:
     """Remember a function's tensors, and the streams that its caller may leave out."""
     bound = execution_args.original_signature.bind(*args, **kwargs).arguments
     names = [n for n in execution_args.signature.parameters if n in bound]

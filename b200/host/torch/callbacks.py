@@ -66,7 +66,7 @@ def _patch_saved_tensors() -> None:
     save, saved = FunctionCtx.save_for_backward, torch._C._FunctionBase.saved_tensors
 
     @functools.wraps(save)
-    def save_for_backward(self, *tensors):
+    def save_for_backward(self, *tensors) -> None:
         setattr(self, _SAVED, tuple(map(on_cuda, tensors)))
         save(self, *tensors)
 

@@ -18,7 +18,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -171,7 +171,7 @@ def _on_gpu(tensor: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def _as_plain(tensors: list[torch.Tensor]) -> Iterator[None]:
+def _as_plain(tensors: list[torch.Tensor]) -> Generator[None]:
     """Parameters and buffers on the GPU are to dynamo torch's own, and without gradients."""
     ours = [(t, t.requires_grad) for t in tensors if type(t) is CudaTensor]
     for t, _ in ours:
@@ -186,7 +186,7 @@ def _as_plain(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _prepared() -> Iterator[None]:
+def _prepared() -> Generator[None]:
     """Inside, inductor finds the GPU in software, and dynamo no accelerator: a torch with CUDA
     would ask its own for the current queue.
     """

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ class _Nvtx:
 
     @staticmethod
     @contextlib.contextmanager
-    def range(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+    def range(*_args: Any, **_kwargs: Any) -> Generator[None]:
         yield
 
 
@@ -205,7 +205,7 @@ def _random_numbers() -> dict[str, Any]:
     def state(device=None):
         return generator.get_state()
 
-    def set_state(new, device=None):
+    def set_state(new, device=None) -> None:
         generator.set_state(new)
 
     return {
@@ -264,7 +264,7 @@ def _watching_the_cpu(make: Callable):
         use_device: str | None = None,
         use_cpu: bool = True,
         **kwargs,
-    ):
+    ) -> None:
         if use_cuda or use_device == "cuda":
             use_cpu, use_device = True, None
         make(self, *args, use_device=use_device, use_cpu=use_cpu, **kwargs)

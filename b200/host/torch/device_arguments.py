@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import torch
@@ -60,7 +60,7 @@ class Making:
     made = False
 
     @contextlib.contextmanager
-    def making(self, on_gpu: bool) -> Iterator[None]:
+    def making(self, on_gpu: bool) -> Generator[None]:
         before, self.made = self.made, on_gpu
         try:
             yield

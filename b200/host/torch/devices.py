@@ -292,7 +292,7 @@ def move_to_cuda(
     return move(self, target, memory_format=memory_format, non_blocking=non_blocking)
 
 
-def _numpy(self, *_args, **_kwargs):
+def _numpy(self, *_args, **_kwargs) -> NoReturn:
     raise TypeError(
         "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to"
         " host memory first."
@@ -342,7 +342,7 @@ def _dlpack(self, **kwargs):
     return capsule
 
 
-def _set_data(self, value):
+def _set_data(self, value) -> None:
     with _ON_CPU():
         _Tensor.data.__set__(self, value)
 

@@ -15,7 +15,7 @@ import contextlib
 import ctypes
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ class Overrides(Mode):
     @contextlib.contextmanager
     def _telling(
         self, mode: contextlib.AbstractContextManager, flag: ctypes.c_int, gpu: bool
-    ) -> Iterator[None]:
+    ) -> Generator[None]:
         before, flag.value = flag.value, gpu
         try:
             with mode:
@@ -72,7 +72,7 @@ class Overrides(Mode):
             flag.value = before
 
     @contextlib.contextmanager
-    def with_everything_on_gpu(self) -> Iterator[None]:
+    def with_everything_on_gpu(self) -> Generator[None]:
         """Inside, the program's kernels for CUDA are called, whatever the tensors are to Python."""
         before, self.everything = self.everything, True
         try:

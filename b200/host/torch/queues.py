@@ -24,7 +24,7 @@ def functions(runtime: Runtime) -> dict[str, Any]:
         check_device(device)
         return _Current.queue
 
-    def synchronize(device=None):
+    def synchronize(device=None) -> None:
         check_device(device)
         if runtime.recording is not None:
             raise RuntimeError(NOT_PERMITTED)

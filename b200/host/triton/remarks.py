@@ -30,7 +30,7 @@ from typing import Any
 
 from b200.checker.finding import PORTABILITY, Finding
 from b200.chip.launch import Launch
-from b200.program.module import Kernel
+from b200.program.module import Instr, Kernel
 
 PAGE = "docs/triton.md"
 ON_CHIP = ("shared memory [", "tensor-memory columns", "mbarrier")
@@ -50,7 +50,7 @@ class Remarks:
     """Takes the compiler's remarks out of the reports of a kernel's launches."""
 
     def __init__(self, kernel: Kernel, gluon: bool):
-        locations = (item.loc for item in kernel.body if getattr(item, "loc", None) is not None)
+        locations = (i.loc for i in kernel.body if isinstance(i, Instr) and i.loc is not None)
         self.first_line = str(next(locations, ""))
         self.gluon = gluon
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from harness.evaluator.case.timing import SEED_STEP_REPEATS, WrongResult, plan
@@ -132,7 +132,7 @@ def in_one_process(kernel: Kernel, data: Iterable[tuple[str, Any]], wait: Callab
 
 
 @contextlib.contextmanager
-def _told(stage: str) -> Iterator[None]:
+def _told(stage: str) -> Generator[None]:
     """What goes wrong here says in which call."""
     try:
         yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def execute(job: Job) -> Outcome:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float) -> Generator[None]:
     """Raises OutOfTime inside after so many seconds, unless machine code is being executed then."""
 
     def ring(*_: Any) -> None:

@@ -56,7 +56,7 @@ class Result:
 
     name: str
     case: Case
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def failed(self) -> dict[str, Any] | None:

@@ -136,7 +136,7 @@ class EveryOrder(InOrder):
     def _step(self, warp, fragment) -> None:
         fragment.spin = None
         try:
-            after = self.machine.code.blocks[fragment.pc](fragment, fragment.R)
+            after = self.machine.code.blocks[fragment.pc](fragment, fragment.register_file)
         except Blocked:
             return
         if after == EXIT:
@@ -162,7 +162,9 @@ class EveryOrder(InOrder):
         warps = []
         for warp, f in self.warps:
             token = None if f.token is None else (f.token[0].number, f.token[1])
-            registers = tuple(x if isinstance(x, int) else (x.dtype.str, x.tobytes()) for x in f.R)
+            registers = tuple(
+                x if isinstance(x, int) else (x.dtype.str, x.tobytes()) for x in f.register_file
+            )
             meets = warp.cluster_arrived, warp.cluster_phase
             warps.append((warp.live, f.pc, f.mask, token, meets, registers))
         return tuple(ctas), tuple(warps), self.words.tobytes(), self.late
@@ -197,7 +199,7 @@ class EveryOrder(InOrder):
             f.token = None if token is None else (f.cta.named_barriers[token[0]], token[1])
             warp.cluster_arrived, warp.cluster_phase = meets
             warp.fragments[:] = [f] if live else []
-            f.R[:] = [
+            f.register_file[:] = [
                 x if isinstance(x, int) else np.frombuffer(x[1], np.dtype(x[0])) for x in registers
             ]
 
