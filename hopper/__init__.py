@@ -5,6 +5,7 @@
     byte_tensormaps.py  tensormaps of 4-bit elements -> tensormaps of bytes
     run.py              module load and launch (cuda-python)
     backend.py          takes the place of the emulator under the CuTe DSL's host code
+    h200.py             the clock of an H200: the B200's, with constants of its own
     pack.py             a launch in a file, for a machine without the DSL
 
 TMA, mbarriers, clusters, distributed shared memory, the driver and concurrency are the GPU's own.

@@ -7,6 +7,7 @@ custom_kernel(data)                  # CUDA tensors
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch, Shape
@@ -33,6 +34,6 @@ class HopperGpu(Gpu):
         if key not in self._loaded:
             self._loaded[key] = run.HopperKernel(program.text, kernel.name)
         start = time.perf_counter()
-        self._loaded[key].launch(shape, params)
+        self._loaded[key].launch(replace(shape, dependent=False), params)  # each is waited for
         seconds = time.perf_counter() - start
         return Launch(kernel.name, *shape.sizes, seconds)

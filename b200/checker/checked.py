@@ -29,7 +29,7 @@ from b200.checker.tensor import partly_written
 from b200.chip.describe import mnemonic
 from b200.chip.fragment import Fragment, WarpState
 from b200.chip.global_memory import Region
-from b200.chip.launch import Arguments, Launch
+from b200.chip.launch import Arguments, Launch, Shape
 from b200.chip.machine import Machine
 from b200.chip.operations import Action, Operation
 from b200.chip.overlap import lets_start
@@ -112,7 +112,7 @@ class Checker(Watcher):
 
     # --- a launch ---------------------------------------------------------------------------------
     def begins(self, code: Translated, arguments: Arguments) -> None:
-        dependence = self._dependence(code)
+        dependence = self._dependence(code, arguments)
         follow = self.follow and self.machine.order.plain and not self.keep_stores
         traces = None
         if follow and can_be_followed(code):
@@ -152,7 +152,7 @@ class Checker(Watcher):
             if reached := self._reached_or_unknown("registers", *again):
                 unwritten.tell_of_registers(observer, code, reached)
         launch.footprint = self._footprint(code)
-        ended.mutual_waits(observer, cooperative=self.machine.workspace != 0)
+        ended.mutual_waits(observer, cooperative=arguments[0].workspace != 0)
         observer.finish()
         nans.look(observer, partial(self._again, *again))
         keeps = observer.keeps()
@@ -207,17 +207,17 @@ class Checker(Watcher):
                 if present[i] == where:
                     findings[i] = _judged(found, reached)
 
-    def _again(self, code: Translated, *arguments: Any) -> Callable[..., object] | None:
+    def _again(self, code: Translated, shape: Shape, params: bytes) -> Callable[..., object] | None:
         """A function that carries the launch out once more, unchecked and in the same order, with
         each byte of some memory (a key of NAMES) set to the function's argument. None if that is
         impossible, because what the launch before has written is missing.
         """
-        order = self.machine.order.again(self.machine.dependent)
+        order = self.machine.order.again(shape.dependent)
         if order is None or self.observer.unwritten.unknown:
             return None
         memory = self.machine.memory
         machine = Machine(memory, order)
-        machine.symbols, machine.workspace = self.machine.symbols, self.machine.workspace
+        machine.symbols = self.machine.symbols
         plain = translate(code.program, code.kernel)
 
         def again(byte: int, where: str = "") -> object:
@@ -230,7 +230,7 @@ class Checker(Watcher):
                 with memory.heap.again(memory):
                     held = where == "registers"
                     of = unwritten.with_registers(plain, byte) if held else plain
-                    return machine.launch(of, *arguments)
+                    return machine.launch(of, shape, params)
             finally:
                 memory.put_behind(0xFF)
 
@@ -241,9 +241,9 @@ class Checker(Watcher):
         """Of what launches may follow: the parameters may differ."""
         return code, arguments[0], dependence is not None
 
-    def _dependence(self, code: Translated) -> DependentLaunch | None:
+    def _dependence(self, code: Translated, arguments: Arguments) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""
-        before = self.in_flight.get(self.queue) if self.machine.dependent else None
+        before = self.in_flight.get(self.queue) if arguments[0].dependent else None
         starts, beside = lets_start(code), self.beside
         alone = beside is None or not beside.earlier and can_be_late(code)
         before = before or InFlight()

@@ -78,7 +78,7 @@ class Observer:
         self.alike: Counter = Counter()
         self.given = Given(self)
         self.globals = GlobalRules(self)
-        self.replicates, self.looks = machine.replicates, machine.looks
+        self.replicates, self.looks = code.program.replicates, code.program.looks
         self.unwritten = Unwritten(self, machine.memory, checker.whole)
         self.coverage = Coverage(self)
         self.arrivals = Arrivals(self)

@@ -59,8 +59,6 @@ class Gpu:
         self.tensors = LiveTensors()
         self.memory = GlobalMemory(self.tensors.find)
         self.machine = Machine(self.memory, SideBySide())
-        self.dependent = False  # whether the launch may start before the one before has ended
-        self.cooperative = False  # whether the launch is
         self.launches: list[Launch] = []
         self.attributes: dict[int, bytes] = {}
         self.repeated = Repeated(self.memory)
@@ -111,8 +109,9 @@ class Gpu:
         if not isinstance(args, bytes):
             self.tensors.make_legal(self.memory, args)
         with ONE_LAUNCH:
-            self.dependent, self.cooperative = dependent, cooperative
-            launch = self.execute(program, found, Shape(grid, block, cluster, smem), params)
+            workspace = ctypes.addressof(self._grid) if cooperative else 0
+            shape = Shape(grid, block, cluster, smem, dependent, workspace)
+            launch = self.execute(program, found, shape, params)
             launch.ptx = program.text
             if program.looks is not None:
                 program.looks(launch)
@@ -129,9 +128,8 @@ class Gpu:
         code = self._translate(program, kernel)
         self.tensors.refresh(self.memory)
         self.machine.symbols = self.variables(program)
-        self.machine.dependent = self.dependent
-        self.machine.replicates, self.machine.looks = program.replicates, program.looks
-        self.machine.workspace = self._workspace() if self.cooperative else 0
+        if shape.workspace:
+            self._begin_workspace(shape.workspace)
 
         def carry_out() -> Launch:
             start = time.perf_counter()
@@ -142,20 +140,19 @@ class Gpu:
 
         opcodes = (getattr(item, "opcode", "") for item in kernel.body)
         repeatable = all(watcher.repeatable for watcher in self.machine.watchers)
-        if self.dependent or not repeatable or any(o.startswith(_NOT_REPEATABLE) for o in opcodes):
+        apart = any(opcode.startswith(_NOT_REPEATABLE) for opcode in opcodes)
+        if shape.dependent or not repeatable or apart:
             return carry_out()
-        key = (self.machine, id(code), shape, params, self.cooperative)
+        key = (self.machine, id(code), shape, params)
         return self.repeated.run(key, carry_out)
 
-    def _workspace(self) -> int:
+    def _begin_workspace(self, address: int) -> None:
         """Global memory for a cooperative launch: its size in bytes, and the count of grid.sync().
-        The address.
+        Legal from now on.
         """
         ctypes.memset(self._grid, 0, ctypes.sizeof(self._grid))
         self._grid[0] = ctypes.sizeof(self._grid)
-        address = ctypes.addressof(self._grid)
         self.memory.register(address, ctypes.sizeof(self._grid), "the workspace of grid.sync()")
-        return address
 
     def variables(self, program: Program) -> dict[str, int]:
         """Make a module's `.global` and `.const` variables, which live as long as the process,

@@ -21,8 +21,9 @@ Dim3 = tuple[int, int, int]
 @dataclass(frozen=True)
 class Shape:
     """The shape of a launch. grid, cluster: in CTAs; block: in threads; smem: dynamic shared memory
-    in bytes. dependent: it may start before the one before it has ended. Raises ValueError for
-    sizes that are not three whole numbers.
+    in bytes. dependent: it may start before the one before it has ended. workspace: the address of
+    what grid.sync() counts in, of a cooperative launch; 0 of another. Raises ValueError for sizes
+    that are not three whole numbers.
     """
 
     grid: Dim3
@@ -30,6 +31,7 @@ class Shape:
     cluster: Dim3
     smem: int
     dependent: bool = False
+    workspace: int = 0
 
     def __post_init__(self) -> None:
         for name in ("grid", "block", "cluster"):

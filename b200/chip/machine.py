@@ -43,7 +43,7 @@ from b200.chip.time_limits import TimeLimits
 from b200.chip.watcher import Watcher
 from b200.errors import EmulatorError, Fault
 from b200.hardware import SMEM_LENT
-from b200.program.module import Instr, LaunchLooks
+from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_MASK
 
@@ -94,10 +94,6 @@ class Machine:
         self.symbols: dict[str, int] = {}
         self.grids = ChildGrids()
         self.budget = Budget()
-        self.workspace = 0  # address of that of the next launch, if it is cooperative
-        self.dependent = False  # whether the next launch may start before the one before has ended
-        self.replicates = False  # Program.replicates, of the next launch
-        self.looks: LaunchLooks | None = None  # Program.looks, likewise
         self.resident: list[Cluster] = []
         self.next_cluster: Cluster | None = None
         self.waiting: Iterator[Cluster] = iter(())
@@ -221,7 +217,7 @@ class Machine:
         return launch
 
     def _carry_out(self, code: Translated, shape: Shape, params: bytes) -> Launch:
-        self.code = code
+        self.code, self.shape = code, shape
         smem = code.static_smem + shape.smem
         launch = Launch(code.kernel.name, shape.grid, shape.block, shape.cluster, smem)
         check_limits(launch, len(params))
@@ -263,7 +259,7 @@ class Machine:
             cta.unwritten_tmem, cta.freed_tmem = self.unwritten_tmem, self.freed_tmem
             cluster.ctas.append(cta)
         for cta in cluster.ctas:
-            shared = special_registers(launch, cluster, cta, self.workspace)
+            shared = special_registers(launch, cluster, cta, self.shape.workspace)
             for w in range(-(-threads // 32)):
                 lanes = min(32, threads - 32 * w)
                 state = WarpState(

@@ -66,7 +66,7 @@ class Overlapping(InOrder):
         earlier, self.earlier = self.earlier, None
         # All launches before this one have happened here; below, the latest is taken back.
         before = Contents(machine.memory.allocations()) if lets_start(code) else None
-        if machine.dependent and earlier is not None and earlier.after.unchanged():
+        if arguments[0].dependent and earlier is not None and earlier.after.unchanged():
             earlier.before.put_back()
             self.pending, self.gate = earlier, Gate()
         try:

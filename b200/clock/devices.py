@@ -1,7 +1,6 @@
 """The GPUs that the clock models: the SMs of their GPCs, and the constants that differ from a B200.
 
-The H200 is a witness: the same clock with constants that were measured on an H200
-(constants_h200.toml). Its predictions can be compared with that GPU (`python -m lab h200_model`).
+Others may be added to DEVICES, as hopper/h200.py does: the same clock with other constants.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import TypeVar
 
 from b200.chip.placement import Placement
-from b200.clock.constants import BY_NAME, TABLE, Constant, Constants, read_table
+from b200.clock.constants import TABLE, Constant, Constants
 from b200.clock.sm import SM
 from b200.hardware import GPC_SMS, STRAY_TPCS
 
@@ -56,14 +54,6 @@ class Device:
 
 B200 = Device("B200", 1.965, GPC_SMS, STRAY_TPCS)
 
-H200 = Device(
-    "H200",
-    1.98,
-    (16, 16, 16, 16, 16, 16, 18, 18),  # rig clusters: the order of CTAs
-    4,
-    read_table(Path(__file__).with_name("constants_h200.toml"), BY_NAME),
-)
-
 
 def part(device: Device, name: str, gpcs: tuple[int, ...]) -> Device:
     """A chip of fewer GPCs, with its share of the memory system and of each launch's CTAs. It takes
@@ -90,4 +80,4 @@ def part(device: Device, name: str, gpcs: tuple[int, ...]) -> Device:
 
 QUARTER = part(B200, "B200 quarter", (18, 18))
 
-DEVICES = {device.name: device for device in (B200, H200, QUARTER)}
+DEVICES = {device.name: device for device in (B200, QUARTER)}

@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any, cast
 
 PACKAGE = Path(__file__).resolve().parents[1]
-CONSTANTS_H200, RANGES = "clock/constants_h200.toml", "clock/published_errors.json"
+RANGES = "clock/published_errors.json"
 PARTS = {  # name -> folders and files of the package
     "clock": ("clock",),
     "program": ("program", "registry.py", "isa"),
     "chip": ("chip", "effects", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
     "ranges": (RANGES,),
     "checker": ("checker",),
-    "h200": (CONSTANTS_H200,),
 }
 MODELLED = ("clock", "program", "chip")  # what every modelled time of a B200 depends on
-APART = (CONSTANTS_H200, RANGES, "clock/digest.py")  # in a folder of a part, and not of that part
+APART = (RANGES, "clock/digest.py")  # in a folder of a part, and not of that part
 SUFFIXES = (".py", ".toml", ".json", ".txt")
 LENGTH = 16  # hexadecimal digits
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -201,7 +201,7 @@ class Timeline:
         self.ghz = clock.options.clock_ghz
         self.c, self.chip, self.sms = clock.constants, clock.chip, clock.placement.sms
         machine = clock.machine
-        self.dependent = machine.dependent
+        self.dependent = machine.shape.dependent
         self.code, self.launch, self.hits = machine.code, launch, machine.hits
         self.options = clock.options
         self.executed = {

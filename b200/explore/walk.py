@@ -96,7 +96,7 @@ def walk(
             region.u8[:] = old
         order.cut = steppable(checked.code, touches.writer_type, late)
         machine = Machine(memory, order, (touches,))
-        machine.symbols, machine.workspace = checked.symbols, checked.workspace
+        machine.symbols = checked.symbols
         machine.launch(order.cut.code, *arguments)
         if not others.unchanged():
             raise Declined("another order writes memory that the run did not write")

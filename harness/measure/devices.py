@@ -17,6 +17,7 @@ from b200.clock import Options, timed_machine
 from b200.clock.call_time import reported
 from b200.clock.devices import B200, DEVICES
 from b200.program.parse import parse
+from hopper.h200 import H200
 
 FLOAT32 = 7  # element type of a tensormap
 FLUSH_BYTES = 1 << 28  # written before a cold launch: more than any L2 holds
@@ -124,7 +125,7 @@ class Cuda:
         major, minor = torch.cuda.get_device_capability()
         self.label = torch.cuda.get_device_name()
         self.target = f"sm_{major}{minor}a"
-        self.chip = "H200" if major == 9 else B200.name
+        self.chip = H200.name if major == 9 else B200.name
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
 
     def _image(self, text: str, places: list[tuple[int, int, int]]):

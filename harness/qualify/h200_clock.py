@@ -42,6 +42,7 @@ def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> M
     from b200.errors import EmulatorError
     from hopper import side_by_side
     from hopper.errors import HopperError
+    from hopper.h200 import H200
     from hopper.pack import load
     from hopper.run import carried_over, places_of
 
@@ -53,7 +54,7 @@ def model(path: Path, constants: dict[str, float], epilogues: bool = False) -> M
         if data is not None:
             tensor.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     gpu = Gpu()
-    gpu.machine = timed_machine(gpu.memory, Options(device="H200", constants=constants))
+    gpu.machine = timed_machine(gpu.memory, Options(device=H200.name, constants=constants))
     try:
         for number, launch in enumerate(pack.launches if epilogues else pack.launches[:1]):
             program = side_by_side.rewritten(pack, number) if epilogues else _loads(pack, launch)

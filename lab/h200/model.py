@@ -27,6 +27,7 @@ from b200 import records
 from b200.clock import digest
 from b200.command_line import Parser, writable
 from harness.qualify.h200_clock import Modelled, model
+from hopper import h200
 from lab.tables import markdown
 
 
@@ -83,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
         results = list(pool.map(modelled, options.packs))
     print(f"modelled on an H200\n{table(results, measured)}")
     if options.out:
-        by = digest.made_by(constants, (*digest.MODELLED, "h200"))
+        by = digest.made_by(constants) | {"h200": digest.of_file(h200.TABLE)}
         by["hopper"] = digest.of_folder(Path(hopper.__file__).parent)
         written = {"made_by": by, "constants": constants}
         records.write(options.out, written | {"modelled": [asdict(r) for r in results]})

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from b200.chip.placement import max_clusters
-from b200.clock.devices import H200
 from b200.command_line import Parser
 from harness.evaluator import cases
 from harness.evaluator.case import loading
 from harness.evaluator.case.gpu_data import on_gpu
 from harness.evaluator.cases import Case
 from harness.qualify.packing import NoLaunch, Packer, make_data
+from hopper.h200 import H200
 from hopper.pack import to_gpu
 from reference import check_implementation
 from task import PROBLEMS, Problem, find_problem

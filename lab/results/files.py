@@ -127,6 +127,7 @@ def today(root: Path = ROOT) -> dict[str, Callable[[], str]]:
     found = {name: lambda name=name: digest.part(name, package) for name in digest.PARTS}
     return {
         **found,
+        "h200": lambda: digest.of_file(root / "hopper" / "constants_h200.toml"),
         "hopper": lambda: digest.of_folder(root / "hopper"),
         "submission": lambda: digest.of_file(root / "submission.py"),
     }

@@ -121,7 +121,7 @@ class AbreastMachine(Machine):
         self.width, self.code = 32 * n, code
         self.clusters = [Cluster(c.grid, c.index, c.shape) for c in clusters]
         self.params, self.symbols = machine.params, machine.symbols
-        self.workspace, self.cycles = machine.workspace, machine.cycles
+        self.shape, self.cycles = machine.shape, machine.cycles
         self.unwritten_smem = machine.unwritten_smem
         self.all_lanes = (1 << self.width) - 1
         self.every_cta = sum(1 << 32 * i for i in range(n))
@@ -252,7 +252,9 @@ class AbreastMachine(Machine):
         self.lead = self._cta(launch, cluster, memory[0])
         self.lead.threads = threads
         self.resident.append(cluster)
-        common: dict[str, Any] = {**special_registers(launch, cluster, self.lead, self.workspace)}
+        common: dict[str, Any] = {
+            **special_registers(launch, cluster, self.lead, self.shape.workspace)
+        }
         indices = np.array([c.index for c in self.clusters], np.uint32)
         for i, axis in enumerate("xyz"):
             ids = indices[:, i]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from b200.chip.placement import max_clusters
-from b200.clock.devices import B200, H200, Device
+from b200.clock.devices import B200, Device
 from b200.clock.sm import SM
+from hopper.h200 import H200
 
 MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-clusters.json"
 

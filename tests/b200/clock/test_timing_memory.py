@@ -7,10 +7,11 @@ import torch
 from b200.clock import Constants
 from b200.clock.coalescer import Coalescer
 from b200.clock.costs import cost
-from b200.clock.devices import B200, H200
+from b200.clock.devices import B200
 from b200.clock.memory_system import MemorySystem, Server
 from b200.clock.rates import EITHER, PIPES, TABLE, rate
 from b200.program.module import Instr
+from hopper.h200 import H200
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import kernel, run
 

@@ -10,8 +10,8 @@ import torch
 
 from b200.clock import Constants
 from b200.clock.call_time import reported
-from b200.clock.devices import H200
 from b200.clock.write_back import Moved, extra_bytes, write_back_us
+from hopper.h200 import H200
 from lab.h200 import mixed
 from tests.b200.clock.test_timing import timed
 from tests.b200.ptx_support import run
@@ -26,7 +26,7 @@ def launched(stored: int, every: int):
     data, out = (torch.zeros(n + 16, dtype=torch.uint8) for n in sizes)
     text = mixed.kernel("along", STEPS, stored, every, CTAS)
     shape = {"grid": (CTAS, 1, 1), "block": (128, 1, 1), "smem": SMEM}
-    return run(text, data, out, gpu=timed(device="H200"), **shape)
+    return run(text, data, out, gpu=timed(device=H200.name), **shape)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 
 from b200.clock import Constants
 from b200.clock.stores import alone, in_part, sectors_of
+from hopper.h200 import H200
 from hopper.rewrite import TARGET
 from lab.h200 import stores
 from tests.b200.clock.test_timing import timed
@@ -21,7 +22,7 @@ def kernel_us(pattern: str) -> float:
     """Of 4.3 MB stored by all SMs, from the first CTA's start on."""
     data = torch.zeros(2 * CTAS * STEPS * stores.STEP, dtype=torch.uint8)
     out = torch.zeros(CTAS, dtype=torch.int64)
-    gpu = timed(device="H200")
+    gpu = timed(device=H200.name)
     text = stores.kernel(pattern, CTAS, STEPS, TARGET)
     done = run(text, out, data, grid=(CTAS, 1, 1), block=(128, 1, 1), gpu=gpu)
     time = done.time

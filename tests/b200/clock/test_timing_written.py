@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from b200.clock import Constants
-from b200.clock.devices import H200
 from b200.clock.write_back import behind_memset
+from hopper.h200 import H200
 from lab.h200.mixed import STAGE
 from tests.lab.h200.test_written import launched
 

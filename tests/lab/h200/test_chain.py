@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from hopper.h200 import H200
 from lab.h200 import chain
 from tests.b200.clock.test_timing import timed
 
@@ -33,7 +34,7 @@ def test_each_load_is_of_dram_and_waits_for_the_one_before():
         memory[(here - addresses[0]) // 8] = after - start
     out = torch.zeros(chain.LOADS, dtype=torch.int32)
     params = struct.pack("<QQ", out.data_ptr(), memory.data_ptr())
-    launch = timed(device="H200").launch(chain.kernel(), "k", (1, 1, 1), (1, 1, 1), args=params)
+    launch = timed(device=H200.name).launch(chain.kernel(), "k", (1, 1, 1), (1, 1, 1), args=params)
     assert launch.time.chip.dram_bytes >= 32 * chain.LOADS
     found = json.loads(MEASURED.read_text())["results"]
     fastest = min(clk for r in found for clk in r["cycles"])

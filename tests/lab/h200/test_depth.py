@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from b200.sparse import pages
+from hopper.h200 import H200
 from lab.h200 import depth as depth
 from tests.b200.clock.test_timing import timed
 
@@ -15,7 +16,7 @@ MEASURED = Path(__file__).parents[3] / "docs" / "results" / "h200-depth.json"
 
 def launched(ctas: int, stages: int):
     """The launch in the model, and what it wrote."""
-    gpu, shape = timed(device="H200"), depth.shape_of(ctas, stages)
+    gpu, shape = timed(device=H200.name), depth.shape_of(ctas, stages)
     data = torch.frombuffer(pages(ctas * depth.ROWS * depth.PITCH), dtype=torch.uint8)
     out = torch.zeros(ctas, depth.WORDS, dtype=torch.int64)
     params = depth.parameters(ctas, data.data_ptr(), out.data_ptr())

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from b200.sparse import pages
+from hopper.h200 import H200
 from lab.h200 import ingest as ingest
 from tests.b200.clock.test_timing import timed
 
@@ -15,7 +16,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results" / "h200-ingest.json"
 
 def modelled(stage: ingest.Stage, clusters: int, cluster: int) -> float:
     """Bytes a clk that land in each SM, by the clock of an H200."""
-    gpu, ctas = timed(device="H200"), clusters * cluster
+    gpu, ctas = timed(device=H200.name), clusters * cluster
     rows, nbytes = ingest.matrix(stage, ctas, 1)
     boxes = torch.frombuffer(pages(rows * stage.stride), dtype=torch.uint8)
     bulk, out = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(ctas, dtype=torch.int64)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hopper.h200 import H200
 from lab.h200 import replays
 from tests.b200.clock.test_timing import timed
 
@@ -21,7 +22,7 @@ def test_each_byte_is_read_once(load):
     out = torch.zeros(1, dtype=torch.int64)
     params = struct.pack("<QQ", out.data_ptr(), data.data_ptr())
     text = replays.kernel(ctas, turns, load)
-    launch = timed(device="H200").launch(text, "k", (ctas, 1, 1), (256, 1, 1), args=params)
+    launch = timed(device=H200.name).launch(text, "k", (ctas, 1, 1), (256, 1, 1), args=params)
     assert launch.time.chip.dram_bytes == data.nbytes
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from b200.clock.devices import H200
+from hopper.h200 import H200
 from lab.h200.mixed import STAGE, kernel, shape_of
 from lab.h200.written import FIRST, LAST
 from tests.b200.clock.test_timing import timed
@@ -18,7 +18,7 @@ def launched(ctas: int, steps: int, **options):
     out = torch.zeros(ctas, 2, dtype=torch.int64)
     text, shape = kernel("along", steps, 0, 1, ctas, first=FIRST, last=LAST), shape_of(ctas)
     where = {"grid": shape.grid, "block": shape.block, "smem": shape.smem}
-    return run(text, data, out, gpu=timed(device="H200", **options), **where), out.unbind(1)
+    return run(text, data, out, gpu=timed(device=H200.name, **options), **where), out.unbind(1)
 
 
 def test_stamps_enclose_the_loads():
