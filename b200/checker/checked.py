@@ -238,8 +238,10 @@ class Checker(Watcher):
 
     @staticmethod
     def _key(code: Translated, arguments: Arguments, dependence: DependentLaunch | None) -> tuple:
-        """Of what launches may follow: the parameters may differ."""
-        return code, arguments[0], dependence is not None
+        """Of what launches may follow: the parameters may differ. That a launch is a dependent one
+        matters where it has a rule for that.
+        """
+        return code, replace(arguments[0], dependent=False), dependence is not None
 
     def _dependence(self, code: Translated, arguments: Arguments) -> DependentLaunch | None:
         """The rule of dependent launches; None if no other launch overlaps with this one."""

@@ -182,5 +182,5 @@ def test_one_constant_switches_it_off(variants):
         launches = Launches()
         for _ in range(2):
             call(variants[kind], data)
-        found.append(launches.gpu.machine.dependent)
+        found.append(launches.gpu.machine.shape.dependent)
     assert found == [True, False]
