@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from b200.chip import tensors
-from b200.clock import digest
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import find_toolkit
 from b200.isa import grammar
+from harness import digest
 from tests import ROOT
 
 IMPORTED = (

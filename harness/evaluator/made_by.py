@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 
 from b200 import checkout
-from b200.clock import digest
+from harness import digest
 
 DSL = "nvidia-cutlass-dsl"
 
 
 def modelled(submission: Path, constants: Mapping[str, float] | None = None) -> dict[str, str]:
-    """The digests of b200/clock/digest.py, that of the submission, where it is of another
+    """The digests of harness/digest.py, that of the submission, where it is of another
     repository which commit of that, and the version of the DSL that compiled it. constants: those
     with another value than the clock's.
     """

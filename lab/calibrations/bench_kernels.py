@@ -20,9 +20,10 @@ from b200 import records
 from b200.chip.copies.tensormap import TensorMap
 from b200.chip.gpu import Gpu
 from b200.chip.launch import Launch
-from b200.clock import Options, digest, timed_machine
+from b200.clock import Options, timed_machine
 from b200.clock.overrides import read_overrides
 from b200.command_line import Parser, folder, writable
+from harness import digest
 
 
 class MissingTable(Exception):

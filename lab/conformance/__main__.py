@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 from b200 import records
-from b200.clock import digest
 from b200.command_line import Parser
+from harness import digest
 from lab.conformance.assembler import Ptxas
 from lab.conformance.study import study
 

@@ -14,9 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from b200 import records
-from b200.clock import digest, overlap
+from b200.clock import overlap
 from b200.command_line import Parser, writable
 from b200.hardware import SMEM_RESERVED
+from harness import digest
 from hopper.h200 import H200
 from lab.h200.dependent import HOW, THREADS, Asked, DependentTime, asked
 from lab.tables import markdown

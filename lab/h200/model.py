@@ -24,8 +24,8 @@ from pathlib import Path
 
 import hopper
 from b200 import records
-from b200.clock import digest
 from b200.command_line import Parser, writable
+from harness import digest
 from harness.qualify.h200_clock import Modelled, model
 from hopper import h200
 from lab.tables import markdown

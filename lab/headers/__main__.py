@@ -18,8 +18,8 @@ from collections import Counter
 from pathlib import Path
 
 from b200 import records
-from b200.clock import digest
 from b200.command_line import Parser
+from harness import digest
 from lab.headers import build, study
 from lab.headers.groups import PROGRAMS
 

@@ -31,8 +31,8 @@ import torch
 import b200
 import submission
 from b200 import records
-from b200.clock import digest
 from b200.command_line import Parser
+from harness import digest
 from lab.mutations import kinds
 from lab.mutations.trials import Result, places, trial, verdict
 

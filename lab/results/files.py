@@ -1,7 +1,7 @@
 """Each file of docs/results: the sources it depends on, and what makes it.
 
 `made_by` in a file (in each row of a file of JSON lines) says what made it. Of a modelled result it
-has the digests of b200/clock/digest.py; beside them, or in their place, `commit` is the commit that
+has the digests of harness/digest.py; beside them, or in their place, `commit` is the commit that
 brought the figures, and `device`, `sources` and `by` say what else there is to say.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from b200.clock import digest
+from harness import digest
 from lab.calibrations import CALIBRATIONS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from b200.clock import digest
+from harness import digest
 from lab.results.files import FILES, RESULTS, ROOT, STEPS, File, today
 from lab.tables import markdown
 

@@ -25,8 +25,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from b200.clock import digest
 from b200.command_line import Parser
+from harness import digest
 from lab import limits
 from lab.strangers import rows
 from lab.strangers.rows import Row

@@ -34,11 +34,12 @@ import torch
 import b200
 import submission
 from b200 import pictures, records
-from b200.clock import Constants, Options, digest
+from b200.clock import Constants, Options
 from b200.clock.write_back import behind_memset, write_back_us
 from b200.command_line import Parser
 from b200.hardware import SM_COUNT
 from b200.host import own_gpu
+from harness import digest
 from harness.evaluator.quantities import KERNEL_ALONE
 from lab.kernel_cases import legal
 from lab.survey.table import name as told

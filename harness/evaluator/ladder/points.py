@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from b200.clock import digest
+from harness import digest
 from harness.evaluator import cases
 from harness.evaluator.made_by import sources
 from task import Problem, find_problem

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from b200.clock import digest
+from harness import digest
 from lab.results import stale
 from lab.results.files import FILES, RESULTS, today
 from tests import ROOT

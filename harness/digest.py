@@ -1,5 +1,5 @@
-"""Digests of the sources that a modelled time depends on: results that agree in them are of the
-same clock.
+"""Digests of the sources of b200 that a modelled time depends on: results that agree in them are
+of the same clock.
 
 A digest is of what sources mean. Comments, docstrings and layout do not count in Python; TOML and
 JSON count by their values, but for the words on the source of a constant.
@@ -16,9 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-PACKAGE = Path(__file__).resolve().parents[1]
+import b200
+
+PACKAGE = Path(b200.__file__).resolve().parent
 RANGES = "clock/published_errors.json"
-PARTS = {  # name -> folders and files of the package
+PARTS = {  # name -> folders and files of b200
     "clock": ("clock",),
     "program": ("program", "registry.py", "isa"),
     "chip": ("chip", "effects", "formats.py", "hardware.py", "occupancy.py", "spaces.py"),
@@ -26,7 +28,7 @@ PARTS = {  # name -> folders and files of the package
     "checker": ("checker",),
 }
 MODELLED = ("clock", "program", "chip")  # what every modelled time of a B200 depends on
-APART = (RANGES, "clock/digest.py")  # in a folder of a part, and not of that part
+APART = (RANGES,)  # in a folder of a part, and not of that part
 SUFFIXES = (".py", ".toml", ".json", ".txt")
 LENGTH = 16  # hexadecimal digits
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -34,7 +36,7 @@ WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDe
 
 @cache
 def part(name: str, root: Path = PACKAGE) -> str:
-    """The digest of a part of the package (PARTS)."""
+    """The digest of a part of b200 (PARTS)."""
     found = {path.relative_to(root).as_posix(): path.read_text() for path in _files(name, root)}
     return of_texts(found)
 
@@ -56,7 +58,7 @@ def of_folder(folder: Path) -> str:
 def made_by(
     constants: Mapping[str, float] | None = None, parts: Iterable[str] = MODELLED
 ) -> dict[str, str]:
-    """Digests of the parts of the package that a result depends on: of all, for a modelled time.
+    """Digests of the parts of b200 that a result depends on: of all, for a modelled time.
     constants: those with another value than the clock's.
     """
     found = {name: part(name) for name in parts}
