@@ -1,4 +1,4 @@
-"""docs/walks.md and docs/adding.md: each `file: function` that they name exists."""
+"""docs/walks.md, adding.md and glossary.md: each `file: name` that they have exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests import ROOT
 
-PAGES = ("walks.md", "adding.md")
+PAGES = ("walks.md", "adding.md", "glossary.md")
 PLACE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 
 

@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from b200 import effects as e
-from b200.checker.barriers import fences  # noqa: F401  each of these has rules (steps.rule)
-from b200.checker.barriers import synchronisation as sync
+from b200.checker.barriers import (
+    fences,  # noqa: F401  each of these has rules (steps.rule)
+    synchronisation,
+)
 from b200.checker.dependents import unheeded
 from b200.checker.memory import generic, tensormaps  # noqa: F401
 from b200.checker.products.overflows import watched
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from b200.program.analysis import Op
 
 # Wrappers of looks whose answer decides nothing
-UNHEEDED = {e.WaitsForPhase: sync.unheeded_look, e.Loads: generic.unheeded_load}
+UNHEEDED = {e.WaitsForPhase: synchronisation.unheeded_look, e.Loads: generic.unheeded_load}
 
 
 class CheckedWriter(Writer):
@@ -85,7 +87,7 @@ def _stepping(ins: Instr, run: Run, make: Callable):
     """
     observed = make(ins, ins.effect, run)
     look = look_of(make, ins)
-    if observed is run or make is sync.meets:
+    if observed is run or make is synchronisation.meets:
         return observed
     if look is None:
         return named(ins, observed)
@@ -131,7 +133,7 @@ def _has_steps(ins: Instr) -> bool:
     if isinstance(effect, (e.CallsSystem, e.RequestsWork, e.ReadsRequest)):
         return False  # what the device has printed, or cancelled, stays so
     make = WRAPPERS.get(type(effect))
-    if make is None or make is sync.meets:
+    if make is None or make is synchronisation.meets:
         return True
     unseen = isinstance(effect, (e.Loads, e.Stores)) and effect.private
     return unseen or look_of(make, ins) is not None

@@ -9,7 +9,7 @@ harm, too: in another order it may never end.
 
 A loop around one wait counts as the wait. A look that decides only whether the wait after it is
 left out (consumer_try_wait and consumer_wait of CUTLASS's pipelines) is a step of its own, with
-both outcomes (trace.py: LOOK). Plain reads are as ordered as the checker found them: if it found a
+both outcomes (kinds.py: LOOK). Plain reads are as ordered as the checker found them: if it found a
 race, they count as such values, too. So does a plain read of a word whose last writer another order
 may change (words.py), or one that only another order executes: the checker has not seen that one.
 """

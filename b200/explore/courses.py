@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.trace import EVERY, Place, Step, Trace
 
 

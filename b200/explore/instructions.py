@@ -18,7 +18,7 @@ from b200.chip.memory.addressing import resolver, space_of
 from b200.chip.state import CTA
 from b200.chip.sync.mbarrier import MBarrier
 from b200.chip.sync.mbarrier_instructions import barrier_operand
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.addresses import filled
 from b200.explore.control import deciding_reads, looks
 from b200.explore.trace import Place

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.trace import Step, Trace
 from b200.hardware import TMEM_COLUMNS
 

@@ -19,7 +19,7 @@ from b200.chip.launch import Arguments
 from b200.chip.machine import Machine
 from b200.chip.state import CTA, Cluster
 from b200.chip.watcher import Watcher
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.instructions import RecordingWriter
 from b200.explore.trace import EVERY, Place, Step, Trace
 from b200.explore.words import Words

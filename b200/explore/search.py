@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.courses import by_place
 from b200.explore.places import RULES, Broken
 from b200.explore.settle import Settled

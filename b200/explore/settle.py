@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.courses import COURSES, Course, Use, Why, by_place
 from b200.explore.trace import Place, Step, Trace, bits_of
 from b200.hardware import TMEM_COLUMNS

@@ -10,8 +10,7 @@ from b200.checker import words
 from b200.checker.finding import ERROR, Finding
 from b200.checker.words import line
 from b200.chip.launch import Arguments, Launch
-from b200.explore import trace as kinds
-from b200.explore import walked as walked_words
+from b200.explore import kinds, walked_words
 from b200.explore.control import RunShown, unknown
 from b200.explore.courses import Why
 from b200.explore.record import StepRecording

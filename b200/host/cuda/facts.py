@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from b200.hardware import COMPUTE_CAPABILITY
-from b200.host.cuda import modules as on_device
+from b200.host.cuda import modules
 from b200.host.cuda.launching import Function
 from b200.host.cuda.modules import Modules
 from b200.host.poke import poke
@@ -31,13 +31,13 @@ ATTRIBUTES: dict[int, Callable[[Function], int]] = {
     5: lambda _: _VERSION,
     6: lambda _: _VERSION,
     7: lambda _: 0,  # loads of global memory by L1: ptxas' choice
-    on_device.MAX_DYNAMIC_SMEM: lambda function: function.dynamic_smem_limit,
+    modules.MAX_DYNAMIC_SMEM: lambda function: function.dynamic_smem_limit,
     9: lambda _: -1,  # shared memory's part of L1: the driver's choice
     10: lambda function: int(any(_cluster(function))),
     11: lambda function: _cluster(function)[0],
     12: lambda function: _cluster(function)[1],
     13: lambda function: _cluster(function)[2],
-    on_device.NON_PORTABLE_CLUSTER: lambda function: int(function.non_portable_cluster),
+    modules.NON_PORTABLE_CLUSTER: lambda function: int(function.non_portable_cluster),
     15: lambda _: 0,  # the order of clusters: the driver's choice
 }
 
@@ -54,8 +54,8 @@ class Facts:
         """
         found = self.modules.reserved_at(address)
         if found is not None:
-            kind = _OF_DEVICE if found.by in on_device.OF_THE_GPU else _OF_HOST
-            kind = _MANAGED if found.by == on_device.MANAGED else kind
+            kind = _OF_DEVICE if found.by in modules.OF_THE_GPU else _OF_HOST
+            kind = _MANAGED if found.by == modules.MANAGED else kind
             return poke(out, "<4Q", kind, found.first, found.size, found.first)
         region = self.modules.region_at(address)
         if region is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from b200.explore import trace as kinds
+from b200.explore import kinds
 from b200.explore.trace import EVERY, Place, Step, Trace
 
 COLUMNS = 512
