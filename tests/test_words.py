@@ -15,7 +15,7 @@ SHORT = {"b200.effects": "e", "b200.chip.operations": "ops"}
 ELSEWHERE = {
     ("b200/chip/budget.py", "hw"),
     ("b200/chip/copies/tensormap_ops.py", "tm"),
-    ("b200/chip/machine.py", "_instruction_set"),
+    ("b200/chip/machine.py", "_units"),
     ("b200/chip/tensor/mma.py", "operands"),
     ("b200/host/cuda/graphs.py", "g"),
     ("b200/run_arguments.py", "report_options"),

@@ -22,7 +22,7 @@ from b200.chip.watcher import Watcher
 from b200.explore import kinds
 from b200.explore.instructions import RecordingWriter
 from b200.explore.trace import EVERY, Place, Step, Trace
-from b200.explore.words import Words
+from b200.explore.words import WordsSeen
 from b200.program.module import Instr
 from b200.program.translated import Translated
 from b200.registry import active
@@ -45,7 +45,7 @@ class StepRecorder:
     """The steps of a launch, cluster by cluster."""
 
     def __init__(self, deciding: frozenset[int] = frozenset()) -> None:
-        self.words = Words(deciding)
+        self.words = WordsSeen(deciding)
         self.traces: dict[Cluster, Trace] = {}
         # (CTA rank, warp) -> the checker's agent, of each cluster
         self.agents: dict[Cluster, dict[tuple[int, int], Agent]] = {}

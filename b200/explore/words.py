@@ -68,7 +68,7 @@ class MemoryWords:
         return bool(((writers == SEVERAL) | others).any())
 
 
-class Words:
+class WordsSeen:
     """The writers of each word of a launch. deciding: id() of the reads that are looked at."""
 
     def __init__(self, deciding: frozenset[int]):
