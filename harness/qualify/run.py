@@ -48,6 +48,11 @@ def run(command: Command) -> Given:
     except BaseException:
         _end(process)
         raise
+    return given(status, out, told)
+
+
+def given(status: int | str, out: str, told: str) -> Given:
+    """What a command gave that has ended so, by what it wrote to stdout and to stderr."""
     rows = [_row(line) for line in out.splitlines() if line.startswith("{")]
     return Given(status, rows, told[-TOLD:] if status not in (0, 112) else "")
 

@@ -65,5 +65,5 @@ def covering_set(submission: Submission, data_of: Callable[[Case], Any]) -> Iter
         for config in submission.legal(data_of(case))
     ]
     found = covering.covering([covering.settings(c.problem.short, config) for c, config in pool])
-    for i in found:
+    for i in sorted(found):  # those of a case together: its input is drawn once
         yield Wanted(*pool[i], "covering set")

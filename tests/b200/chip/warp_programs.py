@@ -109,11 +109,14 @@ def interpret(program: list) -> list[int]:
                 waiting[lane] = lanes[lane].run.send(reply)
             except StopIteration:
                 ended.add(lane)
-        replies = {}
+        replies, met = {}, {}  # met: what those who have come together bring, by what they wait for
         for lane, (kind, mask, _) in waiting.items():
-            group = [i for i in range(32) if mask >> i & 1 and i not in ended]
-            if all(i in waiting and waiting[i][:2] == (kind, mask) for i in group):
-                replies[lane] = {i: waiting[i][2] for i in group}
+            if (kind, mask) not in met:
+                group = [i for i in range(32) if mask >> i & 1 and i not in ended]
+                come = all(i in waiting and waiting[i][:2] == (kind, mask) for i in group)
+                met[kind, mask] = {i: waiting[i][2] for i in group} if come else None
+            if (found := met[kind, mask]) is not None:
+                replies[lane] = found
         assert replies or len(ended) == 32, "the program is not legal"
         for lane in replies:
             del waiting[lane]
