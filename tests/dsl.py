@@ -63,6 +63,7 @@ APART_TESTS = {
     "harness/test_bad_inputs.py::test_a_time_is_not_lost_*": "drawings",
     "harness/test_compare.py::test_right_wrong_and_crashing_*": "a report; test_eval.py runs",
     "harness/test_eval.py::test_constants_of_the_clock_*": "the clock",
+    "harness/test_eval.py::test_random_shapes_*": "draws of shapes",
     "harness/test_foreign.py::test_a_right_kernel_*": "the clock",
     "harness/test_foreign.py::test_a_wrong_kernel_*": "the clock",
     "harness/test_foreign.py::test_diff_knows_*": "what is said of wrong results",
