@@ -154,6 +154,8 @@ class View:
         self.a, self.b = a, b
         self.m, self.n, self.l = m, n, l
         self.shape, self.before, self.neighbours = shape, before, neighbours
+        # (operand, which of b, "codes" or "values") -> what most hypotheses leave as it is
+        self._usual: dict[tuple[str, int, str], np.ndarray] = {}
 
     @property
     def dual(self) -> bool:
@@ -196,9 +198,18 @@ class View:
         operand whose scales are read; pitch: operand -> bytes from a row to the next.
         """
         parts, operands = [], {"a": self.a, "b": self.b[which]}
-        for name, operand, rows in (("a", self.a, self.m), ("b", self.b[which], self.n)):
-            values = operand.elements(rows, self.l, name in swap, (pitch or {}).get(name))
+        for name, operand in operands.items():
+            swapped, apart = name in swap, (pitch or {}).get(name)
             how = (scales or {}).get(name, {})
+            rows = self.m if name == "a" else self.n
+            usual = not swapped and apart is None
+            if usual and how == {}:
+                parts.append(self._values(name, which))
+                continue
+            if usual:
+                values = self._codes(name, which)
+            else:
+                values = operand.elements(rows, self.l, swapped, apart)
             if how is not None:
                 how = dict(how)
                 row_map = how.pop("rows", None)
@@ -207,6 +218,21 @@ class View:
                 values = values * source.scales_at(at, self.l, **how).repeat(16, axis=1)
             parts.append(values)
         return parts[0] * parts[1]
+
+    def _codes(self, name: str, which: int) -> np.ndarray:
+        """float64 [S, K]: the right elements of "a" or "b", without scales."""
+        if (kept := self._usual.get((name, which, "codes"))) is None:
+            operand, rows = (self.a, self.m) if name == "a" else (self.b[which], self.n)
+            kept = self._usual[name, which, "codes"] = operand.elements(rows, self.l)
+        return kept
+
+    def _values(self, name: str, which: int) -> np.ndarray:
+        """float64 [S, K]: those with their own scales."""
+        if (kept := self._usual.get((name, which, "values"))) is None:
+            operand, rows = (self.a, self.m) if name == "a" else (self.b[which], self.n)
+            scales = operand.scales_at(rows, self.l).repeat(16, axis=1)
+            kept = self._usual[name, which, "values"] = self._codes(name, which) * scales
+        return kept
 
     def value(self, **how) -> np.ndarray:
         """The elements, float64 [S]: one product, or silu(p1) * p2."""

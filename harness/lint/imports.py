@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.lint import boards
-from harness.lint.reach import reached
 from harness.lint.submission import Found, Submission, dotted
 
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""}
@@ -34,7 +33,7 @@ class Import:
 def imports(submission: Submission) -> Iterator[Import]:
     """Those that the board comes to, `importlib.import_module("name")` included."""
     optional = _optional(submission.tree)
-    for node in reached(submission):
+    for node in submission.reached:
         caught = id(node) in optional
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -148,7 +147,7 @@ def beside(submission: Submission) -> Iterator[Found]:
             for name in item.names:
                 if name != "*" and name not in known:
                     yield _not_there(item.module, name, item.line, _grade(item))
-    for node in reached(submission):
+    for node in submission.reached:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             module = node.value.id
             if module in modules and node.attr not in modules[module]:

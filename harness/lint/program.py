@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from harness.lint import boards
-from harness.lint.reach import ENTRY, reached
+from harness.lint.reach import ENTRY
 from harness.lint.submission import Found, Submission, dotted
 
 REFERENCE = ("ref_kernel", "_scaled_mm")  # of reference.py, of all four boards
@@ -101,7 +101,7 @@ def prints(submission: Submission) -> Iterator[Found]:
     """To stdout, in a call of custom_kernel."""
     lines = tuple(
         node.lineno
-        for node in reached(submission, ENTRY)
+        for node in submission.called
         if isinstance(node, ast.Call)
         and dotted(node.func) == "print"
         and not any(keyword.arg == "file" for keyword in node.keywords)
@@ -119,7 +119,7 @@ def computes_reference(submission: Submission) -> Iterator[Found]:
     """A call that computes what the boards hold its result against."""
     lines = tuple(
         node.lineno
-        for node in reached(submission, ENTRY)
+        for node in submission.called
         if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in REFERENCE
     )
     if lines:

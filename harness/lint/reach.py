@@ -8,18 +8,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from harness.lint.submission import Submission
-
 ENTRY = "custom_kernel"
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def reached(submission: Submission, entry: str = "") -> list[ast.AST]:
+def reached(tree: ast.Module, entry: str = "") -> list[ast.AST]:
     """The nodes that can be executed. entry: by a call of that function; "" also by the import."""
-    functions = _functions(submission.tree)
+    functions = _functions(tree)
     found: dict[int, ast.AST] = {}
     names = {entry or ENTRY}
-    pending: list[ast.AST] = [] if entry else _own(submission.tree.body)
+    pending: list[ast.AST] = [] if entry else _own(tree.body)
     taken: set[int] = set()
     while True:
         for node in pending:

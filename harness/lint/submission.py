@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from harness.lint.reach import ENTRY, reached
+
 
 @dataclass(frozen=True)
 class Found:
@@ -50,6 +52,16 @@ class Submission:
     def tree(self) -> ast.Module:
         """An empty module where it cannot be parsed: another rule says so."""
         return self.parsed if isinstance(self.parsed, ast.Module) else ast.parse("")
+
+    @cached_property
+    def reached(self) -> list[ast.AST]:
+        """The nodes that a board can come to (reach.py)."""
+        return reached(self.tree)
+
+    @cached_property
+    def called(self) -> list[ast.AST]:
+        """Those of them that a call of custom_kernel comes to."""
+        return reached(self.tree, ENTRY)
 
     @cached_property
     def strings(self) -> list[tuple[int, str]]:

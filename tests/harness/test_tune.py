@@ -177,7 +177,7 @@ def test_what_hangs_dies_or_raises_costs_itself(run_eval, submission, tmp_path):
     text = path.read_text().replace("    time.sleep(0.0)\n", PLANTED.lstrip("\n"))
     path.write_text("import os\n" + text)
     given = ("tune", "gemm", "--case", CASE, "--submission", str(path), "-n", "6", *EMULATED)
-    done = run_eval(*given, "--json", "--timeout", "8")
+    done = run_eval(*given, "--json", "--timeout", "4")
     (record,) = done.records
     found = {trial["config"]["rounds"]: trial["status"] for trial in record["tried"]}
     assert found == {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -17,7 +15,6 @@ import submission
 from lab.kernel_cases import dual, gemm, gemv, group
 from lab.survey import paste
 from submission import Config
-from tests import ROOT
 
 PROBLEM = gemm(256, 128, 512)
 PLAIN, PAIRS, SPLIT, WIDE = Config(), Config(cta_group=2), Config(split_k=2), Config(tile_n=128)
@@ -202,7 +199,7 @@ from lab.survey import paste
 from tests.lab.survey.test_paste import PLAIN, SPLIT, trials
 
 paste.begin = lambda device: None
-paste.TRIAL_SECONDS, paste.CALLS = 3.0, 1
+paste.TRIAL_SECONDS, paste.CALLS = 2.0, 1
 paste.bind = lambda problem, groups, config: lambda: time.sleep(60 * (config == SPLIT))
 paste.Work.times = lambda *_: (1.0, 1.0)
 paste.Work.wrong = lambda self, call: call()
@@ -212,14 +209,12 @@ paste.survey(torch.device("cpu"))
 """
 
 
-def test_one_that_hangs_ends_the_run_by_a_line():
-    done = subprocess.run(
-        [sys.executable, "-c", HANGS], capture_output=True, text=True, cwd=ROOT, timeout=50
-    )
+def test_one_that_hangs_ends_the_run_by_a_line(fork_server):
+    done = fork_server.run("-c", HANGS, limit=50)
     assert done.returncode == paste.HUNG
     assert done.stderr.splitlines()[-2:] == [
         "survey: try 2 trial 2",
-        "survey: hung 2: no end after 3 s",
+        "survey: hung 2: no end after 2 s",
     ]
 
 
