@@ -7,6 +7,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.b200.host.cuda.support import made_once_of
+
 REACHED = "THE REAL DRIVER WAS CALLED"
 # What libraries ask when they are loaded, or to find out whether there is a GPU. cuGetExportTable
 # finds nothing (500, CUDA_ERROR_NOT_FOUND), so NVIDIA's runtime library does not start over it.
@@ -45,15 +47,18 @@ FORBIDDEN = 'int {name}(void) {{ fprintf(stderr, "%s: {name}\\n", "' + REACHED +
 VARIANTS = ("", "_v2", "_v3", "_ptsz", "_v2_ptsz")
 
 
-def build(folder: Path) -> Path:
+def build() -> Path:
     """The folder with the library, for LD_LIBRARY_PATH."""
     from cuda.bindings import driver
 
     names = [name for name in dir(driver) if name.startswith("cu") and name[2:3].isupper()]
     exported = sorted({name + variant for name in names for variant in VARIANTS})
     forbidden = [name for name in exported if f" {name}(" not in ALLOWED]
-    source = folder / "stub.c"
-    source.write_text(ALLOWED + "".join(FORBIDDEN.format(name=name) for name in forbidden))
-    command = ["cc", "-shared", "-fPIC", "-w", str(source), "-o", str(folder / "libcuda.so.1")]
-    subprocess.run([*command, "-Wl,-soname,libcuda.so.1"], check=True)
-    return folder
+    source = ALLOWED + "".join(FORBIDDEN.format(name=name) for name in forbidden)
+    command = ["cc", "-shared", "-fPIC", "-w", "stub.c", "-o", "libcuda.so.1"]
+    command.append("-Wl,-soname,libcuda.so.1")
+
+    def make(folder: Path) -> None:
+        subprocess.run(command, cwd=folder, check=True)
+
+    return made_once_of({"stub.c": source}, make, *command)

@@ -29,10 +29,9 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C comp
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Of a process with the stub driver in front, and its GPU visible."""
-    folder = stub_driver.build(tmp_path_factory.mktemp("driver"))
-    paths = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    paths = [str(stub_driver.build()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "0"}
 
 

@@ -87,15 +87,17 @@ def made_by_nvcc(files: Mapping[str, str], *words: str) -> Path:
     return made_once_of(files, make, toolkit.build, toolkit.cxx_version, *words)
 
 
-def compile_program(name: str, source: str, head: str = HEAD, **options) -> ctypes.CDLL:
-    """A program of one CUDA source, compiled and loaded as load_inline does it."""
+def compile_program(name: str, source: str | None, head: str = HEAD, **options) -> ctypes.CDLL:
+    """A program of one CUDA source, compiled and loaded as load_inline does it. None: with a source
+    of C++ alone, cpp_sources.
+    """
     from torch.utils.cpp_extension import load_inline
 
     options.setdefault("extra_cuda_cflags", ["-gencode=arch=compute_100a,code=sm_100a"])
+    options.setdefault("cpp_sources", "")
     path = load_inline(
         name,
-        cpp_sources="",
-        cuda_sources=head + source,
+        cuda_sources=None if source is None else head + source,
         is_python_module=False,
         no_implicit_headers=True,
         **options,

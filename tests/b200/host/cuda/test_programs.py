@@ -12,10 +12,11 @@ import torch
 
 import b200
 from b200.host.cuda import build, stand_in
+from b200.host.cuda.cache import locked
 from b200.host.cuda.errors import BuildError
 from b200.host.cuda.toolkit import Toolkit, find_toolkit
 from tests.b200.host.cuda import graph_program
-from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc
+from tests.b200.host.cuda.support import caller, compile_program, needs_nvcc, one_folder
 
 pytestmark = needs_nvcc
 
@@ -411,10 +412,12 @@ def test_the_stand_in_is_compiled_once_for_each_content_and_compiler(tmp_path, m
     assert len(list((tmp_path / "cache/b200/cuda").glob("*.o"))) == 3
 
 
-def test_a_changed_header_is_seen(gpu, tmp_path):
-    header = tmp_path / "number.h"
+def test_a_changed_header_is_seen(gpu):
+    """Also where the libraries of both are there already: the folder is that of each run."""
     source = '#include "number.h"\nextern "C" int number() { return NUMBER; }\n'
-    for number in (1, 2):
-        header.write_text(f"#define NUMBER {number}\n")
-        program = compile_program("header", source, "", extra_include_paths=[str(tmp_path)])
-        assert program.number() == number
+    folder = one_folder({"source.cu": source})
+    with locked(folder / "lock"):
+        for number in (1, 2, 1):
+            (folder / "number.h").write_text(f"#define NUMBER {number}\n")
+            program = compile_program("header", source, "", extra_include_paths=[str(folder)])
+            assert program.number() == number

@@ -49,7 +49,7 @@ def nowhere(monkeypatch, tmp_path):
     toolkit._inspect.cache_clear()
 
 
-def refused(source: str = "__global__ void k() {}", **options) -> str:
+def refused(source: str | None = "__global__ void k() {}", **options) -> str:
     with pytest.raises((BuildError, b200.EmulatorError)) as caught:
         compile_program("wrong", source, "", **options)
     assert "\n" not in str(caught.value)
@@ -219,7 +219,7 @@ def test_flags_are_joined_as_torch_joins_them():
 
 @needs_nvcc
 def test_a_function_that_nobody_defines():
-    said = refused("void elsewhere(); void f() { elsewhere(); }\n")
+    said = refused(None, cpp_sources="void elsewhere(); void f() { elsewhere(); }\n")
     assert "does not load" in said and "elsewhere" in said
 
 
@@ -366,5 +366,6 @@ def test_one_clear_line(call, name):
 
 @needs_nvcc
 def test_a_function_of_torchs_library_for_cuda():
-    said = refused("namespace at::cuda { void sort(); }\nvoid f() { at::cuda::sort(); }\n")
+    source = "namespace at::cuda { void sort(); }\nvoid f() { at::cuda::sort(); }\n"
+    said = refused(None, cpp_sources=source)
     assert "does not link: at::cuda::sort is in torch's library for CUDA" in said
