@@ -180,7 +180,7 @@ LEVER_CASES = {
     "two products": (Config(), dual(256, 70, 1024)),
     "two products, short K": (Config(), dual(256, 64, 256)),
     "narrow stores": (Config(), gemm(130, 37, 192, 3)),
-    "tokens as rows": (Config(swap_ab=False), gemm(200, 300, 1088, 2)),
+    "tokens as rows": (Config(swap_ab=False), gemm(200, 140, 576, 2)),
     "tokens as rows of pairs that share them": (
         Config(swap_ab=False, cta_group=2, cluster_n=2),
         dual(272, 400, 1088),

@@ -57,7 +57,14 @@ OTHERS = {
     "weights as columns": (dual(256, 200, 2048), Config(swap_ab=False, split_k=4)),
 }
 # What another case has but for a number; gemv 3 and dual 4 have the very kernels of gemv 2 and dual 2.
-LIKE_OTHERS = {"gemv 1", "gemm 3", "dual 3", "group 2"}
+LIKE_OTHERS = {
+    "gemv 1",
+    "gemm 3",
+    "dual 3",
+    "group 2",
+    "pairs that share weights",
+    "tokens as rows",
+}
 NAMES = [*FORMS, *OTHERS]
 CASES = [
     pytest.param(name, marks=pytest.mark.slow if name in LIKE_OTHERS else ()) for name in NAMES
