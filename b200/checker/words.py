@@ -17,7 +17,7 @@ LOADS = ("tma", "bulk", "bulk_reduce", "cp.async")
 CORE = ("mma", "cp", "shift")
 
 
-def line(ins) -> str:
+def line(ins: Instr | None) -> str:
     """file:line of an instruction."""
     if ins is None or ins.loc is None:
         return "(no line information)"

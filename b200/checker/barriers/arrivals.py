@@ -42,9 +42,9 @@ class Uses:
 
     __slots__ = ("ins", "lanes", "agent", "lane", "run", "phases", "begun")
 
-    def __init__(self, ins):
+    def __init__(self, ins: Instr):
         self.ins = ins
-        self.lanes: dict = {}
+        self.lanes: dict[Agent, int] = {}
         self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
         self.begun: dict[int, tuple[int, int]] = {}
 

@@ -325,7 +325,7 @@ class Mbarriers:
         """A try_wait or test_wait has failed; or it has passed, but nothing depends on that."""
         barrier = self.known(mbarrier)
         if barrier is not None:
-            self.observer.agent(warp).looked[barrier] = parity, self.observer.ins, failed
+            self.observer.agent(warp).looked[barrier] = parity, self.observer.executed, failed
 
     def waited(
         self, warp: Fragment, mbarrier: MBarrier, parity: int, relaxed: Instr | None
