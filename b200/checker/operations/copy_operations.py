@@ -84,7 +84,7 @@ class CopyOperations:
         index_of: Callable | None = None,
         words: bool = False,
         updates: bool = False,
-        box=None,
+        box: TensorMap | None = None,
         source: str = "",
         inside: float = 0.0,
         reads: Callable[[GlobalRead], None] | None = None,
