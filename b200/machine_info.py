@@ -41,7 +41,7 @@ def lines() -> Iterator[str]:
     for name in ("CUDA programs (FILE.cu)", "CUDA in load_inline and load"):
         yield f"{name}: {_needs([*absent, *lacking])}"
     yield f"compiled CUDA programs (b200 exec): {_needs(lacking)}"
-    gone = list(filter(None, map(missing, FEATURES)))
+    gone = [why for feature in FEATURES if (why := missing(feature))]
     yield f"taken over: {len(FEATURES) - len(gone)} of {len(FEATURES)} features"
     yield from (f"  refused: {reason}" for reason in gone)
 
@@ -62,7 +62,9 @@ def _is_there(module: str) -> bool:
 def _finds_nvrtc() -> bool:
     """As cuda-python finds it: the library of pip's package, or of a toolkit."""
     try:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
+        from cuda.pathfinder import (  # pyright: ignore[reportMissingTypeStubs]  it has none
+            load_nvidia_dynamic_lib,
+        )
     except ImportError:
         return False
     try:

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from b200 import Gpu
+    from b200.chip.launch import Launch
 
 NAME = "b200-session"
 _MARK = (
@@ -66,7 +73,7 @@ def _begin(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def b200_gpu(request: pytest.FixtureRequest):  # noqa: ANN201  imports nothing without --b200
+def b200_gpu(request: pytest.FixtureRequest) -> Gpu:
     """The software B200 (b200.Gpu). Without --b200 the test is skipped."""
     if not request.config.option.b200:
         pytest.skip("needs --b200")
@@ -76,7 +83,7 @@ def b200_gpu(request: pytest.FixtureRequest):  # noqa: ANN201  imports nothing w
 
 
 @pytest.fixture
-def b200_launches(b200_gpu):  # noqa: ANN001, ANN201
+def b200_launches(b200_gpu: Gpu) -> Callable[[], list[Launch]]:
     """A function: the launches of this test so far, a list of Launch."""
     before = len(b200_gpu.launches)
     return lambda: b200_gpu.launches[before:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 
 def write(path: Path, data: Any) -> None:
@@ -32,18 +32,18 @@ def _item(value: Any) -> str:
 def _items(value: Any) -> list[Any]:
     """What a list or a dict holds."""
     if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+        return list(cast("dict[str, Any]", value).values())  # isinstance does not say of what
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _lines(whole: Any, items: list[str]) -> str:
     """The texts of a list's or a dict's items, one a line."""
     if isinstance(whole, dict):
-        named = zip(whole, items, strict=True)
+        named = zip(cast("dict[str, Any]", whole), items, strict=True)
         return "{\n" + ",\n".join(f"{json.dumps(key)}: {item}" for key, item in named) + "\n}"
     return "[\n" + ",\n".join(items) + "\n]"
 
 
 def as_object(found: Any) -> dict[str, Any]:
     """What was read as JSON, if it is an object; {} for anything else."""
-    return found if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

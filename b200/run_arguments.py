@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from b200.command_line import Parser, writable_folder
 from b200.reports import options as report_options
@@ -68,7 +69,7 @@ def _parser() -> Parser:
     again = "run a program that fails once more with --schedule late (default, but of -m pytest)"
     add("--again", action=argparse.BooleanOptionalAction, help=again)
     file = "a further source file of a CUDA program; repeatable"
-    more = {"action": "append", "default": [], "metavar": "FILE"}
+    more: dict[str, Any] = {"action": "append", "default": [], "metavar": "FILE"}
     add("--with", dest="sources", type=Path, help=file, **more)
     constants = "with --time: constants of the clock, as `eval.py measure --out` writes them"
     add("--constants", type=_constants, metavar="FILE", help=constants)

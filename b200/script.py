@@ -317,7 +317,8 @@ def _print_without_our_frames(error: BaseException) -> None:
 
 def _without_ours(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Frames of the program. A kernel's, which is called by ours, is in no file."""
-    kept, in_ours = [], False
+    kept: list[traceback.FrameSummary] = []
+    in_ours = False
     for frame in stack:
         is_ours = frame.filename.startswith(_OURS)
         in_ours = is_ours or in_ours and frame.filename.startswith("<")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import mmap
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.13 on
 SMALL = 1 << 20  # bytes; below, an ordinary allocation is quicker
@@ -18,7 +19,7 @@ def pages(nbytes: int) -> mmap.mmap:
     return mmap.mmap(-1, max(nbytes, 1), flags=flags)
 
 
-def zeros(count: int, dtype: type) -> np.ndarray:
+def zeros(count: int, dtype: DTypeLike) -> np.ndarray:
     """np.zeros(count, dtype) that does not fail for want of memory it never touches."""
     nbytes = count * np.dtype(dtype).itemsize
     if nbytes < SMALL:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from b200.chip.launch import Launch
 
 
 def install(settings: Mapping[str, Any]) -> None:
@@ -25,7 +28,7 @@ def install(settings: Mapping[str, Any]) -> None:
         return
     launch = gpu.launch
 
-    def launch_and_tell(*args, **kwargs):
+    def launch_and_tell(*args: Any, **kwargs: Any) -> Launch:
         launched = launch(*args, **kwargs)
         for finding in launched.findings or ():
             print(finding, file=sys.stderr, flush=True)

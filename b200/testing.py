@@ -5,6 +5,8 @@ journal. The process that runs a test reads what came while it ran; the one that
 in writes the report.
 """
 
+# pyright: reportPrivateUsage=false
+# It is told what the package has installed.
 from __future__ import annotations
 
 import argparse
@@ -12,7 +14,7 @@ import os
 import signal
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -178,11 +180,11 @@ class Session:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Iterator[None]:
+    ) -> Generator[None, Any, None]:
         if call.excinfo is not None:
             _leave_out_ours(call.excinfo.value.__traceback__)
-        outcome: Any = yield
-        report = outcome.get_result()
+        outcome = yield
+        report: pytest.TestReport = outcome.get_result()
         new, self._read = self.journal.read(self._read)
         mine = [x for x in new if x["record"] != records.MARK and x.get("test") == item.nodeid]
         self._of_test.add(mine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from b200.checker.streams import NEVER
 from b200.checker.vector_clocks import HB, ORDER, SHARED_ROWS, TENSOR, Components, join
 from b200.chip.state import CTA, Cluster
 from b200.chip.sync.mbarrier import MBarrier
+
+if TYPE_CHECKING:
+    from b200.checker.barriers.arrivals import Uses
+    from b200.checker.memory.weak_order import Edge
+    from b200.program.module import Instr
 
 NOTHING = np.zeros((SHARED_ROWS, 0), np.int32)
 EXECUTIONS = 1024  # remembered of an access of parts of words
@@ -60,7 +65,9 @@ class Record:
     box: Any = None  # tensormap of a TMA load
     inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
     source: str = ""  # tensor that a load reads
-    parts: tuple = ()  # (operand, record number of the load that brought it) of an MMA
+    parts: tuple[
+        tuple[str, int], ...
+    ] = ()  # (operand, record number of the load that brought it) of an MMA
     start: int = 0  # offset in shared memory of what a tcgen05.cp copies, or a TMA load fills
     overwritten: Record | None = None  # the latest load over a part of this one
 
@@ -121,18 +128,22 @@ class Barrier:
     gathered: np.ndarray = field(default_factory=lambda: NOTHING)
     passed: np.ndarray = field(default_factory=lambda: NOTHING)
     last: np.ndarray | None = None
-    users: dict = field(default_factory=dict)
-    uses: dict = field(default_factory=dict)
-    answers: dict = field(default_factory=dict)
-    looks: dict = field(default_factory=dict)
+    users: dict[Agent, int] = field(default_factory=lambda: {})
+    uses: dict[int, Uses] = field(default_factory=lambda: {})
+    answers: dict[Barrier | None, tuple[Agent, Instr | None]] = field(default_factory=lambda: {})
+    looks: dict[Agent, tuple[int, Instr]] = field(default_factory=lambda: {})
     waited: set[int] = field(default_factory=set[int])
-    unheld: list[tuple] = field(default_factory=list[tuple])
-    states: dict[tuple, tuple] = field(default_factory=dict[tuple, tuple])
-    expects: dict = field(default_factory=dict)  # instruction -> bytes it announced last
-    copies: dict = field(default_factory=dict)  # instruction -> bytes it signalled last
-    events: deque = field(default_factory=lambda: deque(maxlen=EVENTS))
+    unheld: list[tuple[Agent, int, Instr]] = field(default_factory=lambda: [])
+    states: dict[tuple[Agent | None, int], tuple[int, Instr]] = field(default_factory=lambda: {})
+    # id() of an instruction -> it, and the bytes that it announced, or signalled, last
+    expects: dict[int, tuple[Instr, int]] = field(default_factory=lambda: {})
+    copies: dict[int, tuple[Instr, int]] = field(default_factory=lambda: {})
+    # (number, warp, what, where, phases so far)
+    events: deque[tuple[int, Agent, str, str, int]] = field(
+        default_factory=lambda: deque(maxlen=EVENTS)
+    )
 
-    def again(self, agent: Agent, ins, lane: int, count: int) -> bool:
+    def again(self, agent: Agent, ins: Instr | None, lane: int, count: int) -> bool:
         """Whether an initialisation belongs to the recorded execution of mbarrier.init, as another
         lane's part of it. Lanes are executed in order, so a second execution begins with a lane
         that is not higher.
@@ -158,7 +169,7 @@ class Barrier:
         used = self.users or self.uses or self.signalled or self.object.waiters
         return not used
 
-    def answered(self, agent: Agent, ins) -> None:
+    def answered(self, agent: Agent, ins: Instr | None) -> None:
         """Note that a warp arrives here, itself or through the tensor core."""
         if agent.waits:
             self.answers[next(reversed(agent.waits))] = agent, ins
@@ -220,7 +231,7 @@ class BarrierGeneration:
     """A generation of a CTA barrier, or a phase of the cluster's. `clock` joins those that came."""
 
     # (warp, its epoch, instruction, threads counted)
-    arrivals: list[tuple] = field(default_factory=list[tuple])
+    arrivals: list[tuple[Agent, int, Instr, int]] = field(default_factory=lambda: [])
     clock: np.ndarray = field(default_factory=lambda: np.zeros((SHARED_ROWS, 32), np.int32))
     last: np.ndarray | None = None
 
@@ -242,17 +253,19 @@ class ClusterState:
         self.pairs: dict[tuple[int, int], list[Record]] = {}
         # (rank of the CTA, collector buffer) -> the operand that it holds, the MMA that filled it
         self.collected: dict[tuple[int, str], tuple[Any, Record]] = {}
-        self.meetings: dict[tuple, BarrierGeneration] = {}  # (what, generation) -> meeting
+        self.meetings: dict[
+            tuple[Any, ...], BarrierGeneration
+        ] = {}  # (what, generation) -> meeting
         self.flags = SharedFlags()
         self.far_fences = FarFences()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
-        self.outgoing: dict[int, list] = {cta.rank: [] for cta in cluster.ctas}
+        self.outgoing: dict[int, list[Record]] = {cta.rank: [] for cta in cluster.ctas}
         # CTA rank -> component of an mbarrier there -> the latest commit of another CTA to it
         self.arrivals: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}
         # arrivals that hand over the order of execution only (weak_order.Edge)
-        self.edges: deque = deque(maxlen=256)
+        self.edges: deque[Edge] = deque(maxlen=256)
         self.ordered: np.ndarray | None = None  # the clock that the latest of them published
-        self.ranks: dict[tuple, dict[int, int | None]] = {}  # as DescriptorRanks.fields
+        self.ranks: dict[tuple[Any, ...], dict[int, int | None]] = {}  # as DescriptorRanks.fields
         self.exits: dict[int, np.ndarray] = {}  # CTA rank -> clock of its warps that have exited
         self.left: dict[int, int] = {cta.rank: 0 for cta in cluster.ctas}
 
@@ -277,7 +290,7 @@ class ClusterState:
         found = self.barriers.get((mbarrier.cta.rank, mbarrier.offset))
         return found if found is not None and found.object is mbarrier else None
 
-    def meeting(self, key: tuple) -> BarrierGeneration:
+    def meeting(self, key: tuple[Any, ...]) -> BarrierGeneration:
         """A meeting of this generation; that of two generations before is over for all."""
         found = self.meetings.get(key)
         if found is None:

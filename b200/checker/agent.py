@@ -36,7 +36,7 @@ from b200.checker.vector_clocks import (
 from b200.registry import FULL, active
 
 if TYPE_CHECKING:
-    from b200.checker.accesses import ClusterState, Record
+    from b200.checker.accesses import Barrier, ClusterState, Record
     from b200.checker.memory.lane_sync import Ticket
     from b200.chip.fragment import WarpState
     from b200.program.module import Instr
@@ -74,7 +74,9 @@ class Agent:
         self.fenced: np.ndarray | None = None  # clock at the latest fence
         # (epoch, lanes) of each fence.proxy.async by some
         self.half_fences: deque[tuple[int, int]] = deque(maxlen=256)
-        self.weak: tuple | None = None  # (snapshot, distance, the clock of a relaxed arrive)
+        self.weak: tuple[np.ndarray, int, np.ndarray] | None = (
+            None  # (snapshot, distance, the clock of a relaxed arrive)
+        )
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
         # The same of what its own lanes have released: (turn, distance, by whom, clock)
@@ -84,16 +86,21 @@ class Agent:
             tuple[str, int | None], WarpStream
         ] = {}  # (name, lane or None) -> stream
         self.roles: set[str] = set()
-        self.records: dict = {}  # instruction -> (epoch, record number) of generic accesses
-        self.waits: dict = {}
-        self.looked: dict = {}
+        # (key of an instruction, rank of the CTA, whether of parts of words) -> of generic accesses
+        self.records: dict[tuple[int, int, bool], Record] = {}
+        # mbarrier -> parity, phases so far, instruction of the latest wait; the latest one is last
+        self.waits: dict[Barrier, tuple[int, int, Instr]] = {}
+        # mbarrier -> parity, instruction of the latest look, whether it has failed
+        self.looked: dict[Barrier, tuple[int, Instr, bool]] = {}
         self.heeds = True
         # (mbarrier, parity, instruction, that of the wait before) of a wait as the one before
-        self.again: tuple | None = None
+        self.again: tuple[Barrier, int, Instr, Instr] | None = None
         # (mbarrier, wait) -> how often it has passed, and how often as another wait had before
-        self.passes: dict = {}
-        self.doubled: dict = {}
-        self.loads: dict = {}  # tcgen05.ld -> the record of its latest execution
+        self.passes: dict[tuple[Barrier, Instr], int] = {}
+        self.doubled: dict[tuple[Barrier, Instr], int] = {}
+        self.loads: dict[
+            int, Record
+        ] = {}  # id() of a tcgen05.ld -> the record of its latest execution
         # ld of global memory -> addresses of its latest executions, where warps are replicas
         self.loaded: dict[int, list[np.ndarray]] = {}
         self.copies = LatestCopies()
@@ -103,10 +110,13 @@ class Agent:
         self.lane_order: tuple[int, np.ndarray | None] = -1, None
         self.tickets: deque[Ticket] = deque(maxlen=64)  # taken lately (memory/lane_sync.py)
         self.in_step = 0  # the lanes that execute the present access, or are predicated off there
-        self.trusted: set = set()  # mbarriers whose initialisation it is known to see
+        # mbarriers whose initialisation it is known to see; (mbarrier, 1): the async proxy, too
+        self.trusted: set[Barrier | tuple[Barrier, int]] = set()
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
-        self.registers: tuple | None = None  # its latest setmaxnreg: (registers, instruction)
+        self.registers: tuple[int, Instr] | None = (
+            None  # its latest setmaxnreg: (registers, instruction)
+        )
 
     def stream(self, name: str, lane: int | None = None) -> WarpStream:
         """lane: of operations that a lane issues for itself, None where the warp has one stream."""
@@ -260,7 +270,7 @@ class Agent:
         turn, order = self.lane_order
         return order if turn == self.turn else None
 
-    def in_order(self, step: int, before: np.ndarray, lanes) -> np.ndarray | bool:
+    def in_order(self, step: int, before: np.ndarray, lanes: np.ndarray | int) -> np.ndarray | bool:
         """Whether lanes know of accesses that the warp's lanes `before` have made up to epoch
         `step` of this turn: by such groups, or by what they have acquired of one another. A marker
         in place of a lane (shadow.py) knows by groups alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,7 +46,7 @@ class Finding:
 
     kind: str
     diagnosis: str
-    details: tuple[str, ...]
+    details: tuple[Any, ...]  # str; a function that returns one until Findings.tell
     loc: str
     other: str = ""
     severity: str = ERROR
@@ -75,22 +75,22 @@ def explained(kinds: Iterable[str]) -> str:
     return f"explained in {PAGE}: {text}" if text else ""
 
 
-class Findings(list):
+class Findings(list[Finding]):
     """A launch's findings: the gravest a pair of lines and kind. dropped: those beyond LIMIT."""
 
     def __init__(self):
         super().__init__()
-        self.keys: dict[tuple, int] = {}  # key -> number of its finding; LIMIT if dropped
+        self.keys: dict[tuple[Any, ...], int] = {}  # key -> number of its finding; LIMIT if dropped
         self.dropped = 0
 
     def tell(self) -> None:
         """Turn details into text. Details that need the whole run are functions until then."""
         for i, finding in enumerate(self):
             if any(callable(detail) for detail in finding.details):
-                details = (d() if callable(d) else d for d in finding.details)
+                details: Iterator[Any] = (d() if callable(d) else d for d in finding.details)
                 self[i] = replace(finding, details=tuple(details))
 
-    def graver(self, key: tuple, severity: str) -> int | None:
+    def graver(self, key: tuple[Any, ...], severity: str) -> int | None:
         """The number of the finding that this key has so far, if it is less grave; else None."""
         number = self.keys.get(key)
         if number is None or number >= len(self):

@@ -381,7 +381,7 @@ class Trail:
         if self.follows:
             raise Departed
 
-    def again(self, warp: CheckedFragment, place) -> bool:
+    def again(self, warp: CheckedFragment, place: object) -> bool:
         """Whether a warp names the same place in global memory as when it last executed the same
         instruction: lanes of one execution do (checker/operations/repeats.py).
         """

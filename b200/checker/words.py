@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from b200.checker.accesses import Record, issued_before, known
 from b200.checker.agent import Agent
@@ -17,7 +17,7 @@ LOADS = ("tma", "bulk", "bulk_reduce", "cp.async")
 CORE = ("mma", "cp", "shift")
 
 
-def line(ins) -> str:
+def line(ins: Instr | None) -> str:
     """file:line of an instruction."""
     if ins is None or ins.loc is None:
         return "(no line information)"
@@ -172,8 +172,15 @@ def too_many_left(old: Record, wait: str, agent: Agent | None = None) -> str:
     return f"{wait} {most} in place of {n} at {call(ins)}, which leaves the copy under way"
 
 
-def barrier_between(agent: Agent, old) -> str:
-    """The line that asks for a barrier between two warps. old: something with an agent."""
+class OfAgent(Protocol):
+    """Something that a warp has done."""
+
+    @property
+    def agent(self) -> Agent: ...
+
+
+def barrier_between(agent: Agent, old: OfAgent) -> str:
+    """The line that asks for a barrier between two warps."""
     return (
         f"missing: a barrier ({barriers_for(agent, old.agent)}) between {name(old.agent)} and "
         f"{name(agent)}"

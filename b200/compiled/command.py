@@ -98,7 +98,8 @@ def python_library() -> Path:
 def _become(given: argparse.Namespace, made: Path, python: Path) -> int:
     """This process becomes the command. The exit status where it cannot."""
     os.environ.update(kit.environment(made, python))
-    chosen = dataclasses.asdict(options.choice_of(given)) | {"expected": [], "used": []}
+    chosen: dict[str, object] = dataclasses.asdict(options.choice_of(given))
+    chosen |= {"expected": [], "used": []}
     os.environ[OPTIONS] = json.dumps({"everything": given.all_findings, "choice": chosen})
     try:
         os.execvp(given.command[0], given.command)

@@ -2,6 +2,8 @@
 is found in it is told at its end. So a setup.py builds its CUDA extensions for it, under pip too.
 """
 
+# pyright: reportPrivateUsage=false
+# It is told what the package has installed.
 from __future__ import annotations
 
 import atexit

@@ -71,7 +71,7 @@ def bytes_of(spans: Iterable[Span]) -> list[Bytes]:
 
 def _each(at: np.ndarray, nbytes: int) -> np.ndarray:
     if at.size == 1:  # most accesses of a walk; np.unique costs more than the rest
-        return np.arange(at[0], at[0] + nbytes)
+        return np.arange(int(at[0]), int(at[0]) + nbytes)
     return np.unique(at[:, None] + np.arange(nbytes))
 
 

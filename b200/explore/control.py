@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from b200.checker.dependents import region
 from b200.checker.endless_looks import ends_only_by
@@ -85,7 +85,7 @@ def memory_decides(blocks: list[Block]) -> bool:
 def _that_decide(blocks: list[Block], reads: Callable[[Instr], bool]) -> set[int]:
     found = {id(op.ins) for block in blocks for op in block.ops if reads(op.ins)}
     control = Control(blocks, RunShown((), mixed=found))
-    harm = (control._harm(block, op) for block in control.blocks for op in block.ops)
+    harm = (control.harm(block, op) for block in control.blocks for op in block.ops)
     return found & NONE.union(*harm)
 
 
@@ -94,7 +94,7 @@ ANY = "any store"
 # Instructions that a value depends on, and that another order may change, by id(). A number below 0
 # is a branch, by its block: what is computed where its way has led is the same whenever it is
 # computed, and depends on the branch from where its ways meet.
-Causes = frozenset
+Causes: TypeAlias = frozenset[int]
 NONE: Causes = frozenset()
 
 
@@ -129,7 +129,7 @@ class Control:
         found: dict[str, None] = {}
         for block in self.blocks:
             for op in block.ops if self.run.hits[block.index] else ():
-                harm = self._harm(block, op)
+                harm = self.harm(block, op)
                 for cause in (ins for number, ins in self.instructions.items() if number in harm):
                     what = "goes on by" if op.entry is None else "synchronises by"
                     found[
@@ -140,7 +140,7 @@ class Control:
 
     # --- spreading --------------------------------------------------------------------------------
     def _spread(self) -> None:
-        before = None
+        before: tuple[int, ...] = ()
         while before != (before := self._size()):
             for block in self.blocks:
                 known = dict(self.entry[block.index])
@@ -166,7 +166,9 @@ class Control:
         """The causes of a value where it reaches a block (None: memory). A branch whose ways have
         met before that is replaced by the causes that decide over it.
         """
-        work, found, seen = list(causes), set(), set()
+        work = list(causes)
+        found: set[int] = set()
+        seen: set[int] = set()
         while work:
             cause = work.pop()
             if cause >= 0 or index is not None and index in self.regions[-1 - cause]:
@@ -176,7 +178,7 @@ class Control:
                 work += self._branches(self.blocks[-1 - cause])
         return NONE | found
 
-    def _size(self) -> tuple:
+    def _size(self) -> tuple[int, ...]:
         """A measure that grows as long as anything new is found."""
         return (
             sum(len(causes) for known in self.entry for causes in known.values()),
@@ -237,7 +239,7 @@ class Control:
         return asked.answers or id(ins) in self.run.mixed or any(moving)
 
     # --- deciding ---------------------------------------------------------------------------------
-    def _harm(self, block: Block, op: Op) -> Causes:
+    def harm(self, block: Block, op: Op) -> Causes:
         """The order-dependent values that decide over an instruction's part in synchronisation."""
         causes = _instructions(self.decides[id(op.ins)])
         if op.entry is None:
@@ -273,14 +275,16 @@ class Control:
         """Whether a block ends a loop that goes on by a value that another order may change."""
         return index in self.regions[index] and bool(self.decide(index))
 
-    def _is_wait(self, block: Block, causes: Causes, looks: list[Instr], inside: list) -> bool:
+    def _is_wait(
+        self, block: Block, causes: Causes, looks: list[Instr], inside: list[Instr]
+    ) -> bool:
         """Whether a branch repeats one look until the phase is over, and does nothing else."""
         repeated = len(causes) == len(looks) == 1 and all(ins is looks[0] for ins in inside)
         return repeated and self._repeats(block, looks[0])
 
     def waits(self) -> set[int]:
         """id() of the looks that are repeated until the phase is over."""
-        found = set()
+        found: set[int] = set()
         for block in self.blocks:
             causes = self.decide(block.index)
             looks = [ins for c in causes if _looks(ins := self.instructions[c])]
@@ -315,7 +319,7 @@ class Control:
         if not _looks(wait) or block.index in region:
             return None
         loops = [i for i in region if len(set(self.blocks[i].successors)) > 1]
-        if len(loops) != 1 or self.decide(loops[0]) != {id(wait)}:
+        if len(loops) != 1 or self.decide(loops[0]) != frozenset((id(wait),)):
             return None
         return wait if self._repeats(self.blocks[loops[0]], wait) else None
 
@@ -328,7 +332,8 @@ class Control:
             return False
         if home is block:
             return True
-        at, seen = home, set()
+        at = home
+        seen: set[int] = set()
         while at is not block:
             if len(at.successors) != 1 or at.index in seen or at.successors[0] == EXIT:
                 return False

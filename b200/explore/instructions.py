@@ -73,7 +73,9 @@ def writes(effect: e.Effect) -> bool:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _written(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest: Any):
+def _written(
+    call: Call[e.Access], warp: RecordedFragment, mask: int, address: LaneValues, *rest: Any
+) -> Any:
     """Note who writes which words (words.py)."""
     result = call.run(warp, mask, address, *rest)
     warp.recorder.words.written(warp, mask, address, call.ins, call.effect)
@@ -81,7 +83,12 @@ def _written(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *
 
 
 def _written_ranges(
-    call: Call, warp: RecordedFragment, mask: int, address, size, *rest: Any
+    call: Call[e.Fills],
+    warp: RecordedFragment,
+    mask: int,
+    address: LaneValues,
+    size: LaneValues,
+    *rest: Any,
 ) -> None:
     """Likewise of weak stores of as many bytes as an operand says."""
     call.run(warp, mask, address, size, *rest)
@@ -89,7 +96,9 @@ def _written_ranges(
         warp.recorder.words.written(warp, lanes_, at, call.ins, store)
 
 
-def _read(call: Call[e.Access], warp: RecordedFragment, mask: int, address, *rest: Any):
+def _read(
+    call: Call[e.Access], warp: RecordedFragment, mask: int, address: LaneValues, *rest: Any
+) -> Any:
     """Note the words of a read whose value decides over synchronisation."""
     warp.recorder.words.read(warp, mask, address, call.ins, call.effect)
     return call.run(warp, mask, address, *rest)
@@ -111,7 +120,9 @@ def _init(
         recorder.step(warp, kinds.INIT, place, call.ins, count=count)
 
 
-def _inval(call: Call[e.InvalidatesMbarrier], warp: RecordedFragment, lane: int, address) -> None:
+def _inval(
+    call: Call[e.InvalidatesMbarrier], warp: RecordedFragment, lane: int, address: int
+) -> None:
     place = _place(call.find(warp, address))
     call.run(warp, lane, address)
     warp.recorder.step(warp, kinds.INVAL, place, call.ins)
@@ -131,7 +142,13 @@ def _arrive(call: Call[e.Arrives], warp: RecordedFragment, lane: int, address: i
     return result
 
 
-def _bytes(call: Call, warp: RecordedFragment, lane: int, address: int, nbytes: int) -> None:
+def _bytes(
+    call: Call[e.ExpectsBytes | e.CompletesBytes],
+    warp: RecordedFragment,
+    lane: int,
+    address: int,
+    nbytes: int,
+) -> None:
     """Record expect_tx and complete_tx."""
     kind = kinds.EXPECT if isinstance(call.effect, e.ExpectsBytes) else kinds.COMPLETE
     place = _place(call.find(warp, address))
@@ -140,7 +157,7 @@ def _bytes(call: Call, warp: RecordedFragment, lane: int, address: int, nbytes: 
 
 
 def _copies_arrive(
-    call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, lane: int, address
+    call: Call[e.ArrivesBehindCopies], warp: RecordedFragment, lane: int, address: int
 ) -> None:
     """Record cp.async.mbarrier.arrive. Its arrival itself is an asynchronous operation."""
     if not call.effect.counted:
@@ -150,8 +167,13 @@ def _copies_arrive(
 
 
 def _look(
-    call: Call[e.WaitsForPhase], warp: RecordedFragment, mask: int, address, phase, *hint: Any
-):
+    call: Call[e.WaitsForPhase],
+    warp: RecordedFragment,
+    mask: int,
+    address: LaneValues,
+    phase: LaneValues,
+    *hint: Any,
+) -> Any:
     """Record a look (test_wait or try_wait) that leaves out the wait after it if the phase is over.
     The kernel is told that the phase is not over, so that it executes the wait and the wait is
     recorded. The wait then passes if the look has found the phase over.
@@ -255,7 +277,11 @@ def _pool(cta: CTA) -> Place:
 
 
 def _alloc(
-    call: Call[e.AllocatesTensor], warp: RecordedFragment, mask: int, address, columns
+    call: Call[e.AllocatesTensor],
+    warp: RecordedFragment,
+    mask: int,
+    address: LaneValues,
+    columns: LaneValues,
 ) -> None:
     call.run(warp, mask, address, columns)
     recorder, rank, pair = warp.recorder, warp.cta.rank, call.effect.pair
@@ -287,7 +313,9 @@ def _relinquish(call: Call[e.EndsAllocation], warp: RecordedFragment, mask: int)
 # --- registers ------------------------------------------------------------------------------------
 
 
-def _registers(call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n) -> None:
+def _registers(
+    call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n: LaneValues
+) -> None:
     """Record setmaxnreg when it is carried out."""
     entry, pool = warp.machine.budget.registers, warp.cta.registers
     had = pool.of(warp.index) if pool is not None else entry
@@ -305,7 +333,7 @@ def _registers(call: Call[e.SetsRegisters], warp: RecordedFragment, mask: int, n
 AT_ISSUE = (e.Copies, e.Commits, e.RequestsWork)
 WAITS = (e.WaitsForPhase,)
 # Class of an effect -> what is called in place of the run function, with the Call in front
-RECORDED: dict[type[e.Effect], Callable] = {
+RECORDED: dict[type[e.Effect], Callable[..., Any]] = {
     e.InitsMbarrier: _init,
     e.InvalidatesMbarrier: _inval,
     e.Arrives: _arrive,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -187,15 +187,18 @@ def speak(steps: Iterable[Taken]) -> bool:
     return places.ring()
 
 
+Who: TypeAlias = tuple[tuple[int, int, int], int]  # a warp: the index of its CTA, its number
+
+
 class _Places:
     """The words that are accessed as one, and by whom: place -> warps, whether stores write it."""
 
     def __init__(self) -> None:
-        self.of: dict[tuple, int] = {}
-        self.by: list[set[tuple]] = []
+        self.of: dict[tuple[object, int], int] = {}
+        self.by: list[set[Who]] = []
         self.stored: list[bool] = []
 
-    def add(self, who: tuple, cta: object, words: np.ndarray, stores: bool) -> None:
+    def add(self, who: Who, cta: object, words: np.ndarray, stores: bool) -> None:
         keys = [(cta, word) for word in np.unique(words).tolist()]
         known = sorted({self.of[key] for key in keys if key in self.of})
         place = known[0] if known else len(self.by)
@@ -213,7 +216,7 @@ class _Places:
 
     def ring(self) -> bool:
         """A connected graph of warps and places has a ring if it has as many links as nodes."""
-        parts: list[tuple[set[tuple], int, bool]] = []  # warps, links less places, stored
+        parts: list[tuple[set[Who], int, bool]] = []  # warps, links less places, stored
         for by, stored in zip(self.by, self.stored):
             if len(by) > 1:
                 met = [part for part in parts if part[0] & by]

@@ -10,13 +10,23 @@ error in that state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from b200.explore import kinds
 from b200.explore.trace import Step, Trace
 from b200.hardware import TMEM_COLUMNS
 
 GRAIN = 32  # columns of the smallest allocation
+
+
+# States; the docstrings of the classes say what each part is.
+MbarrierState: TypeAlias = tuple[int, int, int, int, frozenset[int]]
+BarrierState: TypeAlias = tuple[int, int, frozenset[int], int, frozenset[int]]
+ClusterPhase: TypeAlias = tuple[int, int, frozenset[int], frozenset[int]]
+Allocation: TypeAlias = tuple[int, int, int, int]
+TensorState: TypeAlias = tuple[
+    frozenset[Allocation], tuple[int, ...], frozenset[int], tuple[tuple[int, int], ...]
+]
 
 
 class Broken(Exception):
@@ -29,14 +39,14 @@ class MbarrierRules:
     """
 
     def __init__(self, trace: Trace):
-        self.start: Any = None
+        self.start: MbarrierState | None = None
 
-    def open(self, state: tuple, step: Step) -> bool:
+    def open(self, state: MbarrierState | None, step: Step) -> bool:
         if state is None:
             return False
         return state[1] != step.parity or any(look in state[4] for look in step.of)
 
-    def after(self, state: tuple | None, step: Step) -> Any:
+    def after(self, state: MbarrierState | None, step: Step) -> MbarrierState | None:
         if step.kind == kinds.INIT:
             if state is not None and (state[2] != state[0] or state[3]):
                 raise Broken("mbarrier.init over an mbarrier in mid-phase")
@@ -46,14 +56,14 @@ class MbarrierRules:
         if step.kind == kinds.INVAL:
             return None
         if step.kind == kinds.LOOK:
-            seen = {step.number} if self.open(state, step) else ()
-            return *state[:4], state[4].union(seen)
+            seen = {step.number} if self.open(state, step) else set[int]()
+            return *state[:4], state[4] | seen
         for _ in range(step.times):
             state = self._once(state, step)
         return state
 
     @staticmethod
-    def _once(state: tuple, step: Step):
+    def _once(state: MbarrierState, step: Step) -> MbarrierState:
         expected, parity, pending, tx, seen = state
         arrivals = step.count if step.kind == kinds.ARRIVE else 0
         if arrivals > pending:
@@ -70,7 +80,7 @@ class MbarrierRules:
             return expected, parity ^ 1, expected, 0, seen
         return expected, parity, pending, tx, seen
 
-    def text(self, state: tuple, step: Step) -> str:
+    def text(self, state: MbarrierState | None, step: Step) -> str:
         """The reason why a wait does not pass."""
         if state is None:
             return "it is not initialised"
@@ -85,12 +95,12 @@ class BarrierRules:
     """
 
     def __init__(self, trace: Trace):
-        self.start: Any = (0, 0, frozenset(), trace.warps, frozenset())
+        self.start: BarrierState = (0, 0, frozenset(), trace.warps, frozenset())
 
-    def open(self, state: tuple, step: Step) -> bool:
+    def open(self, state: BarrierState, step: Step) -> bool:
         return all(number in state[4] for number in step.of)
 
-    def after(self, state: tuple, step: Step) -> Any:
+    def after(self, state: BarrierState, step: Step) -> BarrierState:
         told, arrived, here, live, over = state
         if step.kind == kinds.MEET:
             if arrived and step.threads != told:
@@ -105,10 +115,10 @@ class BarrierRules:
         if arrived > needed:
             raise Broken(f"{arrived} threads arrive where it waits for {needed}")
         if arrived and arrived == needed:
-            arrived, here, over = 0, frozenset(), over | here
+            arrived, here, over = 0, frozenset[int](), over | here
         return told, arrived, here, live, over
 
-    def text(self, state: tuple, step: Step) -> str:
+    def text(self, state: BarrierState, step: Step) -> str:
         told, arrived, _, live, _ = state
         return f"{arrived} of {told or 32 * live} threads have arrived"
 
@@ -117,22 +127,22 @@ class ClusterRules:
     """The cluster's. State: (threads expected, arrived; arrivals of this phase, of those over)."""
 
     def __init__(self, trace: Trace):
-        self.start: Any = (trace.threads * trace.ctas, 0, frozenset(), frozenset())
+        self.start: ClusterPhase = (trace.threads * trace.ctas, 0, frozenset(), frozenset())
 
-    def open(self, state, step: Step) -> bool:
+    def open(self, state: ClusterPhase, step: Step) -> bool:
         return all(number in state[3] for number in step.of)
 
-    def after(self, state, step: Step) -> Any:
+    def after(self, state: ClusterPhase, step: Step) -> ClusterPhase:
         expected, arrived, here, over = state
         if step.kind == kinds.MEET:
             arrived, here = arrived + step.count, here | {step.number}
         elif step.kind == kinds.EXIT:
             expected -= step.count
         if expected and arrived >= expected:
-            arrived, here, over = 0, frozenset(), over | here
+            arrived, here, over = 0, frozenset[int](), over | here
         return expected, arrived, here, over
 
-    def text(self, state, step: Step) -> str:
+    def text(self, state: ClusterPhase, step: Step) -> str:
         return f"{state[1]} of {state[0]} threads have arrived"
 
 
@@ -143,10 +153,12 @@ class TensorMemoryRules:
     """
 
     def __init__(self, trace: Trace):
-        self.start: Any = (frozenset(), (TMEM_COLUMNS,) * 2, frozenset(), ())
+        self.start: TensorState = (frozenset(), (TMEM_COLUMNS,) * 2, frozenset(), ())
 
     @staticmethod
-    def _free(allocations: frozenset, ranks: tuple, columns: int) -> int | None:
+    def _free(
+        allocations: frozenset[Allocation], ranks: tuple[int, ...], columns: int
+    ) -> int | None:
         """The first column of a range that is free in all of these CTAs; None if there is none."""
         taken = [(first, n) for _, rank, first, n in allocations if rank in ranks]
         for first in range(0, TMEM_COLUMNS - columns + 1, GRAIN):
@@ -159,12 +171,12 @@ class TensorMemoryRules:
         """The ranks of the CTAs in which a step allocates."""
         return (step.rank, step.rank | 1) if step.kind == kinds.ALLOC_PAIR else (step.rank,)
 
-    def open(self, state: tuple, step: Step) -> bool:
+    def open(self, state: TensorState, step: Step) -> bool:
         if step.kind == kinds.JOIN_PAIR:
             return bool(state[3])
         return self._free(state[0], self._ranks(step), step.count) is not None
 
-    def after(self, state: tuple, step: Step) -> Any:
+    def after(self, state: TensorState, step: Step) -> TensorState:
         allocations, last, closed, granted = state
         if step.kind == kinds.DEALLOC:
             kept = frozenset(a for a in allocations if (a[0], a[1]) != (*step.of, step.rank))
@@ -188,12 +200,13 @@ class TensorMemoryRules:
             allocations = allocations - {theirs} | {(step.number, *theirs[1:])}
             return allocations, last, closed, granted
         first = self._free(allocations, self._ranks(step), step.count)
+        assert first is not None  # it is open
         allocations |= {(step.number, rank, first, step.count) for rank in self._ranks(step)}
         if step.kind == kinds.ALLOC_PAIR:
             granted = (*granted, (step.number, step.count))
         return allocations, last, closed, granted
 
-    def text(self, state: tuple, step: Step) -> str:
+    def text(self, state: TensorState, step: Step) -> str:
         mine = sum(n for _, rank, _, n in state[0] if rank == step.rank)
         free = f"{TMEM_COLUMNS - mine} of {TMEM_COLUMNS} columns are free"
         if step.kind == kinds.JOIN_PAIR:
@@ -205,19 +218,19 @@ class RegisterRules:
     """Registers of a CTA. State: how many warps have given back, less those taken."""
 
     def __init__(self, trace: Trace):
-        self.start: Any = 0
+        self.start: int = 0
 
-    def open(self, state, step: Step) -> bool:
+    def open(self, state: int, step: Step) -> bool:
         return state >= step.count
 
-    def after(self, state, step: Step) -> Any:
+    def after(self, state: int, step: Step) -> int:
         return state + (step.count if step.kind == kinds.GIVE else -step.count)
 
-    def text(self, state, step: Step) -> str:
+    def text(self, state: int, step: Step) -> str:
         return f"{state:,} are given back"
 
 
-def _replaced(values: tuple, index: int, value: int) -> tuple:
+def _replaced(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
     return (*values[:index], value, *values[index + 1 :])
 
 

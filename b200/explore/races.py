@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from b200.chip.state import Cluster
 from b200.explore.states import State, Taken, shortest, way
 from b200.explore.touches import Touch
 
-Actor = tuple  # CTA and warp
+Actor: TypeAlias = tuple[tuple[int, int, int], int]  # the index of a CTA, and a warp
+What: TypeAlias = tuple[Actor | None, int, tuple[Touch, ...]]  # see _what
 
 
 class Race(NamedTuple):
@@ -49,7 +50,10 @@ def race(first: State) -> Race | None:
     return None
 
 
-def _edges(state: State) -> Iterator[tuple[State, Taken, State]]:
+Edge: TypeAlias = tuple[State, Taken, State]
+
+
+def _edges(state: State) -> Iterator[Edge]:
     """The steps from a state. A poll that changes nothing accesses memory, too."""
     yield from ((state, taken, after) for taken, after in state.steps)
     yield from ((state, taken, state) for taken in state.polls)
@@ -60,7 +64,7 @@ def _actor(taken: Taken) -> Actor | None:
     return None if taken.name else (taken.cta, taken.warp)
 
 
-def _what(taken: Taken) -> tuple:
+def _what(taken: Taken) -> What:
     """What a step is to others."""
     return _actor(taken), len(taken.own), taken.touched
 
@@ -73,10 +77,10 @@ class _Pairs:
 
     def __init__(self, steps: list[Taken]):
         kinds = {_what(taken): taken for taken in steps if taken.touched}
-        self.number: dict[tuple, int] = {}
-        self.what: list[tuple] = []
-        self.conflicts: dict[tuple, int] = {}
-        self.of: dict[Actor | Cluster, int] = {}
+        self.number: dict[What, int] = {}
+        self.what: list[What] = []
+        self.conflicts: dict[What, int] = {}
+        self.of: dict[Actor | Cluster | None, int] = {}
         for what, earlier in kinds.items():
             if earlier.name:
                 continue
@@ -145,7 +149,7 @@ def _latest(first: State, pairs: _Pairs) -> dict[State, _Latest]:
     return found
 
 
-def _told(first: State, edges: list, last: State, later: Taken, what: tuple) -> Race:
+def _told(first: State, edges: list[Edge], last: State, later: Taken, what: What) -> Race:
     """An order with the race: to a step that is `what`, and from there to a later one of `last`
     without another of the same warp that somebody else can tell, or, where that one is of another
     cluster, without one of the same cluster that it can tell.

@@ -8,7 +8,7 @@ not change.
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from b200.checker.agent import Agent
 from b200.checker.checked import CheckedFragment, Checker
@@ -80,7 +80,13 @@ class StepRecorder:
             last[lane] = numbers
 
     def step(
-        self, warp: Fragment, kind: str, place: Place, ins: Instr, mask: int | None = None, **what
+        self,
+        warp: Fragment,
+        kind: str,
+        place: Place,
+        ins: Instr,
+        mask: int | None = None,
+        **what: Any,
     ) -> Step:
         """Record a step of some lanes of a warp, None: of a fragment's."""
         return self.step_of(
@@ -88,20 +94,32 @@ class StepRecorder:
         )
 
     def step_of(
-        self, state: WarpState, mask: int, kind: str, place: Place, ins: Instr | None, **what
+        self, state: WarpState, mask: int, kind: str, place: Place, ins: Instr | None, **what: Any
     ) -> Step:
         before, actor = self.behind(state, mask), (state.cta.rank, state.index, "")
         step = self._add(state.cta, kind, place, before, actor, ins, what)
         self._set(state, mask, (step.number,))
         return step
 
-    def _add(self, cta: CTA, kind: str, place: Place, before: tuple, actor: tuple, ins, what: dict):
+    def _add(
+        self,
+        cta: CTA,
+        kind: str,
+        place: Place,
+        before: tuple[int, ...],
+        actor: tuple[int, int, str],
+        ins: Instr | None,
+        what: dict[str, Any],
+    ) -> Step:
+        """what: other fields of the step."""
         trace = self.trace(cta)
         step = Step(len(trace.steps), kind, place, before, actor, ins, **what)
         trace.steps.append(step)
         return step
 
-    def signal(self, warp: Fragment, kind: str, place: Place, ins, name: str, **what) -> Step:
+    def signal(
+        self, warp: Fragment, kind: str, place: Place, ins: Instr | None, name: str, **what: Any
+    ) -> Step:
         """Record a signal of an asynchronous operation, which comes some time after its issue."""
         before = what.pop("before", ()) + self.behind(warp.state, warp.mask)
         actor = (warp.cta.rank, warp.index, name)

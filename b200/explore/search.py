@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 from b200.explore import kinds
 from b200.explore.courses import by_place
@@ -24,6 +24,12 @@ from b200.explore.states import bound_of
 from b200.explore.trace import Step, Trace, bits_of
 
 LIMIT = 200_000  # states of a cluster
+# The steps that have been taken, as bits, and the state of each place that is not settled: Any, for
+# it is known to the rules of the place alone (places.py).
+SearchState: TypeAlias = tuple[int, tuple[Any, ...]]
+Parents: TypeAlias = dict[SearchState, tuple[SearchState, tuple[int, ...]] | None]
+# How many steps a bad order takes, its end, and what is blocked there, with the error if any.
+Best: TypeAlias = tuple[int, SearchState, list[tuple[int, str | None]]]
 
 
 @dataclass
@@ -78,12 +84,12 @@ class Search:
 
     def run(self) -> Searched:
         """Try all orders, or as many as limit and time (time.monotonic()) allow."""
-        start: tuple[int, tuple] = (0, tuple(rules.start for rules in self.rules))
+        start: SearchState = (0, tuple(rules.start for rules in self.rules))
         ready = [s.number for s in self.steps if not s.before]
-        parents: dict[tuple, tuple[tuple, tuple[int, ...]] | None] = {start: None}
-        work: list[tuple[tuple, tuple[int, ...]]] = [(start, tuple(ready))]
+        parents: Parents = {start: None}
+        work: list[tuple[SearchState, tuple[int, ...]]] = [(start, tuple(ready))]
         count = 1
-        best: tuple[int, tuple, Any] | None = None
+        best: Best | None = None
         while work:
             if bound := bound_of(count, self.limit, self.until):
                 return Searched(count, self._told(best, parents), bound)
@@ -115,7 +121,7 @@ class Search:
         return Searched(count, self._told(best, parents), "")
 
     # --- one step ---------------------------------------------------------------------------------
-    def _can(self, state: tuple, number: int) -> bool:
+    def _can(self, state: SearchState, number: int) -> bool:
         """Whether a step whose turn it is can be taken."""
         taken, held = state
         step = self.steps[number]
@@ -126,7 +132,7 @@ class Search:
         place = self.acts[number][0]
         return self.rules[place].open(held[place], step)
 
-    def _take(self, state: tuple, number: int):
+    def _take(self, state: SearchState, number: int) -> SearchState:
         taken, held = state
         step = self.steps[number]
         if self.acts[number] and not self.looks >> number & 1:
@@ -141,7 +147,9 @@ class Search:
         more = [n for n in self.behind[number] if not self.direct[n] & ~taken]
         return (*(n for n in ready if n != number), *more)
 
-    def _forced(self, state: tuple, ready: tuple):
+    def _forced(
+        self, state: SearchState, ready: tuple[int, ...]
+    ) -> tuple[SearchState, tuple[int, ...], tuple[int, ...]]:
         """Take steps that commute with all others, as long as there are any."""
         done: list[int] = []
         moved = True
@@ -156,7 +164,7 @@ class Search:
         return state, ready, tuple(done)
 
     # --- which steps to try -----------------------------------------------------------------------
-    def _stubborn(self, state: tuple, ready: tuple, can: list[int]) -> list[int]:
+    def _stubborn(self, state: SearchState, ready: tuple[int, ...], can: list[int]) -> list[int]:
         """The steps to try in a state: those of the smallest stubborn set that can be taken."""
         best: list[int] = can
         for seed in can:
@@ -168,7 +176,7 @@ class Search:
                 break
         return best
 
-    def _closure(self, state: tuple, ready: set[int], seed: int) -> int:
+    def _closure(self, state: SearchState, ready: set[int], seed: int) -> int:
         left = ~state[0]
         found, work = 1 << seed, [seed]
         while work:
@@ -196,7 +204,7 @@ class Search:
         return found & ~self.looks if self.looks >> number & 1 else found
 
     # --- what is told -----------------------------------------------------------------------------
-    def _told(self, best: tuple | None, parents: dict) -> Stuck | None:
+    def _told(self, best: Best | None, parents: Parents) -> Stuck | None:
         if best is None:
             return None
         _, state, blocked = best
@@ -206,7 +214,7 @@ class Search:
             at, taken = parent
             numbers[:0] = taken
         held = state[1]
-        reasons = []
+        reasons: list[tuple[Step, str]] = []
         for number, text in blocked:
             step = self.steps[number]
             if text is None:
@@ -218,7 +226,7 @@ class Search:
 
 
 def _numbers(bits: int) -> list[int]:
-    found = []
+    found: list[int] = []
     while bits:
         low = bits & -bits
         found.append(low.bit_length() - 1)

@@ -21,6 +21,7 @@ or that depend on one that is not, are left to the search (search.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from b200.explore import kinds
@@ -49,7 +50,7 @@ def settle(trace: Trace) -> Settled:
     while True:
         needs = _needs(courses, open_places)
         order = StepOrder(trace, needs)
-        new = {}
+        new: dict[Place, Why] = {}
         for place, course in courses.items():
             if place not in open_places:
                 why = order.why_open(place, course, places[place], open_places)
@@ -60,8 +61,10 @@ def settle(trace: Trace) -> Settled:
         open_places |= new
 
 
-def _needs(courses: dict[Place, Course], open_places: dict) -> dict[int, tuple[int, ...]]:
-    needs = {}
+def _needs(
+    courses: dict[Place, Course], open_places: Mapping[Place, Why]
+) -> dict[int, tuple[int, ...]]:
+    needs: dict[int, tuple[int, ...]] = {}
     for place, course in courses.items():
         if place in open_places:
             continue
@@ -86,14 +89,18 @@ class StepOrder:
             self.own.append(own)
             self.before.append(own | self._union(needs.get(step.number, ())))
 
-    def _union(self, numbers: tuple) -> int:
+    def _union(self, numbers: tuple[int, ...]) -> int:
         found = 0
         for number in numbers:
             found |= self.before[number] | 1 << number
         return found
 
     def why_open(
-        self, place: Place, course: Course, steps: list[Step], open_places: dict
+        self,
+        place: Place,
+        course: Course,
+        steps: list[Step],
+        open_places: Mapping[Place, Why],
     ) -> Why | None:
         """The reason why a place is not settled; None if it is."""
         if place.kind == "tmem":
@@ -184,7 +191,7 @@ class StepOrder:
                     return Why("an allocation may come after relinquish_alloc_permit", step)
         return None
 
-    def _registers(self, steps: list[Step], open_places) -> Why | None:
+    def _registers(self, steps: list[Step], open_places: Mapping[Place, Why]) -> Why | None:
         """A reason if a warp may wait for ever for registers; else None. It gets them in the end if
         every step that gives registers back comes whatever else waits: after no step that takes
         some, and after no wait that may be for ever.

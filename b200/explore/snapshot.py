@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -29,7 +29,11 @@ from b200.chip.sync.barriers import NamedBarrier
 from b200.chip.sync.mbarrier import AnyOf, MBarrier
 from b200.chip.sync.registers import RegisterPool
 from b200.chip.tensor.tmem_alloc import TmemPool
+from b200.program.translated import Registers
 from b200.registry import Waitable
+
+if TYPE_CHECKING:
+    from b200.explore.touches import Pending
 
 # What changes in an object of each class, and what of that is left out of the key.
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -73,6 +77,11 @@ UNORDERED = frozenset(("waiters", "fragments", "gathering"))  # lists whose orde
 KEPT = (list, deque, dict, set)
 
 
+# Any: an object of a machine, whatever it is, and what its fields held.
+Saved: TypeAlias = list[tuple[Any, Any]]
+SavedArrays: TypeAlias = list[tuple[np.ndarray, bytes]]
+
+
 class Unlisted(Exception):
     """An object that may change, of a class that FIELDS does not have; str() is its name."""
 
@@ -82,12 +91,12 @@ class Snapshot:
 
     __slots__ = ("key", "_saved", "_arrays")
 
-    def __init__(self, key: tuple, saved: list, arrays: list):
+    def __init__(self, key: tuple[Any, ...], saved: Saved, arrays: SavedArrays):
         self.key, self._saved, self._arrays = key, saved, arrays
 
     def put_back(self) -> None:
         for target, value in self._saved:
-            kind = type(target)
+            kind = target.__class__
             if kind is list:
                 target[:] = value
             elif kind in KEPT:
@@ -111,7 +120,9 @@ class Camera:
         self.latest: dict[int, tuple[bytes, bytes]] = {}
         self.named: dict[int, object] = {}  # what a key names by its id(), which stays its own so
 
-    def take(self, clusters: list[Cluster], queue: list, pending: list) -> Snapshot:
+    def take(
+        self, clusters: list[Cluster], queue: list[Fragment], pending: list[Pending]
+    ) -> Snapshot:
         """queue: fragments that can run. pending: operations under way."""
         return _Look(self, clusters, queue, pending).snapshot()
 
@@ -119,13 +130,19 @@ class Camera:
 class _Look:
     """One snapshot being taken."""
 
-    def __init__(self, camera: Camera, clusters: list[Cluster], queue: list, pending: list):
+    def __init__(
+        self,
+        camera: Camera,
+        clusters: list[Cluster],
+        queue: list[Fragment],
+        pending: list[Pending],
+    ):
         self.camera = camera
-        self.saved: list = []
-        self.arrays: list = []
-        self.key: list = []
+        self.saved: Saved = []
+        self.arrays: SavedArrays = []
+        self.key: list[Any] = []
         self.index: dict[int, int] = {}
-        self.work: deque = deque()
+        self.work: deque[Any] = deque()
         for cluster in clusters:
             self._see(cluster)
             for cta in cluster.ctas:
@@ -146,7 +163,7 @@ class _Look:
     def snapshot(self) -> Snapshot:
         return Snapshot(tuple(self.key), self.saved, self.arrays)
 
-    def _see(self, x: Any) -> tuple:
+    def _see(self, x: Any) -> tuple[str, int]:
         """The name of an object in the key: its place among those that were seen."""
         number = self.index.get(id(x))
         if number is None:
@@ -157,7 +174,7 @@ class _Look:
     def _array(self, array: np.ndarray) -> bytes:
         data = array.tobytes()
         known, digest = self.camera.latest.get(id(array), (None, b""))
-        if known == data:
+        if known is not None and known == data:
             data = known
         else:
             digest = hashlib.blake2b(data, digest_size=16).digest()
@@ -170,7 +187,7 @@ class _Look:
         assert kind is not None
         values = [(name, getattr(x, name)) for name in FIELDS[kind]]
         self.saved.append((x, values))
-        key: list = [kind.__name__]
+        key: list[Any] = [kind.__name__]
         for name, value in values:
             if name == "register_file":
                 self._registers(x, value, key)
@@ -182,7 +199,7 @@ class _Look:
                 key.append(self._value(value, name in UNORDERED))
         self.key.append(tuple(key))
 
-    def _registers(self, owner: Any, registers: list, key: list) -> None:
+    def _registers(self, owner: Any, registers: Registers, key: list[Any]) -> None:
         if id(registers) not in self.index:
             self.index[id(registers)] = len(self.index)
             self.saved.append((registers, registers.copy()))
@@ -201,19 +218,20 @@ class _Look:
     def _container(self, value: Any, unordered: bool) -> Any:
         self.saved.append((value, value.copy()))
         if isinstance(value, dict):
-            found = [(self._value(k, False), self._value(v, False)) for k, v in value.items()]
+            items = cast("dict[Any, Any]", value).items()  # isinstance does not say what it is of
+            found = [(self._value(k, False), self._value(v, False)) for k, v in items]
             return "dict", tuple(sorted(found, key=repr))
         found = [self._value(v, False) for v in value]
         return "list", tuple(sorted(found, key=repr) if unordered else found)
 
     def _value(self, x: Any, unordered: bool) -> Any:
-        kind = type(x)
+        kind = x.__class__
         if x is None or kind in (int, bool, str, float, bytes):
             return x
         if kind in KEPT:
             return self._container(x, unordered or kind is set)
         if isinstance(x, tuple):
-            return tuple(self._value(v, False) for v in x)
+            return tuple(self._value(v, False) for v in cast("tuple[Any, ...]", x))
         if kind is np.ndarray:
             return x.tobytes()
         if any(base in FIELDS for base in kind.__mro__):
@@ -235,5 +253,5 @@ class _Look:
         return id(x)  # what never changes: instructions, the machine, operands
 
 
-def _place(warp: Fragment) -> tuple:
+def _place(warp: Fragment) -> tuple[int, int, int, int]:
     return warp.cta.rank, warp.index, warp.mask, warp.pc

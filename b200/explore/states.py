@@ -82,7 +82,8 @@ def shortest(first: State, goes: Callable[[Taken], bool] = lambda taken: True) -
 
 def way(came: Ways, last: State) -> list[Taken]:
     """The steps to a state."""
-    order, state = [], last
+    order: list[Taken] = []
+    state = last
     while (before := came[state]) is not None:
         state, taken = before
         order.append(taken)

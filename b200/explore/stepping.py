@@ -10,7 +10,7 @@ of each visible instruction.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from b200 import effects as e
 from b200.checker.dependents import Dependents
@@ -55,7 +55,7 @@ def steppable(code: Translated, writer: type[Writer] | None, fences: bool) -> St
         if moving and ins.key not in paces or isinstance(ins.effect, UNSTEPPED):
             raise Declined(f"its kernel has {ins.mods[0]} {moving[0].name if moving else ''}")
     reads = memory_decides(code.structure)
-    body: list = []
+    body: list[Instr | Label] = []
     seen = {ins.key for ins in instructions if _is_visible(ins, reads)}
     if fences:
         seen |= {ins.key for ins in instructions if isinstance(ins.effect, e.FencesMemory)}
@@ -155,9 +155,9 @@ class Steps:
         if ins.pred is not None and not isinstance(ins.effect, e.Jumps):
             guard = warp.register_file[self.register[ins.pred.name]]
             return not (guard ^ (FULL if ins.negated else 0)) & warp.mask
-        token = warp.token
-        waits = isinstance(token, tuple) and isinstance(token[0], NamedBarrier)
-        return waits and token[0].generation != token[1]
+        held: Any = warp.token
+        token = cast("tuple[Any, ...]", held) if isinstance(held, tuple) else (None, 0)
+        return isinstance(token[0], NamedBarrier) and token[0].generation != token[1]
 
     def take(self, who: Fragment | Pending) -> None:
         """Take a step. Raises Fault."""

@@ -16,8 +16,8 @@ from b200.chip.memory.addressing import space_of
 from b200.chip.operations import Action, Operation
 from b200.chip.state import CTA
 from b200.chip.watcher import Watcher
-from b200.effects import Access, Effect
-from b200.explore.addresses import Bytes, accessed, bytes_of, filled, sources, targets
+from b200.effects import Access, Effect, Fills
+from b200.explore.addresses import Bytes, Span, accessed, bytes_of, filled, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
 from b200.program.writer import Writer
@@ -79,7 +79,7 @@ class TouchingWriter(Writer):
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, Access) and not effect.private:
             op = replace(op, made=self.noted(op.ins, effect, op.made))
-        elif op.entry is not None and effect.properties.lanes and effect.properties.sized:
+        elif op.entry is not None and isinstance(effect, Fills):
             op = replace(op, made=partial(_ranges, Call(op.ins, effect, op.made)))
         super()._op(op)
 
@@ -95,7 +95,7 @@ class Touches(Watcher):
 
     def __init__(self) -> None:
         self.step: list[Touch] = []
-        self.known: dict[tuple, Touch] = {}
+        self.known: dict[tuple[object, ...], Touch] = {}
 
     def starts(self, warp: Fragment, effect: Effect) -> None:
         """A step begins with an instruction."""
@@ -177,9 +177,17 @@ def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, 
     return result
 
 
-def _ranges(call: Call, warp: Fragment, mask: int, address, size, *rest: Any) -> None:
+def _ranges(
+    call: Call[Fills],
+    warp: Fragment,
+    mask: int,
+    address: LaneValues,
+    size: LaneValues,
+    *rest: Any,
+) -> None:
     """Likewise of weak stores of as many bytes as an operand says."""
-    touches, spans = _touches(warp.machine), []
+    touches = _touches(warp.machine)
+    spans: list[Span] = []
     for some, at, store in filled(space_of(call.ins), mask, address, size):
         spans += accessed(warp, some, at, store)
     places = bytes_of(spans)

@@ -53,7 +53,7 @@ class Step:
     threads: int = 0
     rank: int = 0
 
-    def alike(self) -> tuple:
+    def alike(self) -> tuple[object, ...]:
         """A key that is equal for steps of clusters that do the same."""
         return (
             *(self.kind, self.place, self.before, self.actor, id(self.ins), self.count),
@@ -76,7 +76,7 @@ class Trace:
     not_followed: list[str] = field(default_factory=list[str])
     agents: dict[tuple[int, int], Agent] = field(default_factory=dict[tuple[int, int], Agent])
 
-    def alike(self) -> tuple:
+    def alike(self) -> tuple[object, ...]:
         """A key that is equal for clusters whose steps are the same."""
         return (self.threads, self.ctas, tuple(step.alike() for step in self.steps))
 

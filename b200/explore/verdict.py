@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from b200.checker import words
-from b200.checker.finding import ERROR, Finding
+from b200.checker.finding import ERROR, Finding, Findings
 from b200.checker.words import line
 from b200.chip.launch import Arguments, Launch
 from b200.explore import kinds, walked_words
@@ -70,13 +70,15 @@ class Explorer(StepRecording):
         launch.orders.seconds = time.perf_counter() - start
         launch.incomplete += [f"all orders: {reason}" for reason in launch.orders.reasons]
 
-    def _judge(self, launch, arguments: Arguments) -> Orders:
-        errors = [f for f in launch.findings if f.severity == ERROR]
-        racy = any(f.kind in UNORDERED for f in errors) or bool(launch.findings.dropped)
+    def _judge(self, launch: Launch, arguments: Arguments) -> Orders:
+        findings = launch.findings
+        assert isinstance(findings, Findings)  # the checker's
+        errors = [f for f in findings if f.severity == ERROR]
+        racy = any(f.kind in UNORDERED for f in errors) or bool(findings.dropped)
         words = self.recorder.words
         run = RunShown(tuple(self.machine.hits), racy, words.mixed(), words.flows())
         orders = Orders(reasons=unknown(self.machine.code.structure, run))
-        different: dict[tuple, Trace] = {}
+        different: dict[tuple[object, ...], Trace] = {}
         for trace in self.recorder.traces.values():
             orders.clusters += 1
             different.setdefault(trace.alike(), trace)
@@ -84,7 +86,7 @@ class Explorer(StepRecording):
         for trace in different.values():
             orders.reasons += trace.not_followed
             orders.reasons += self._tokens(trace)
-        found = []
+        found: list[Finding] = []
         if orders.reasons:
             found = self._carry_out(orders, racy, arguments)
         else:
@@ -92,9 +94,9 @@ class Explorer(StepRecording):
         for finding in found:
             if finding.kind not in UNORDERED:
                 orders.kind = DEADLOCK
-            if launch.findings.new(finding.kind, finding.loc, finding.other):
-                launch.findings.append(finding)
-        launch.findings.arrange()
+            if findings.new(finding.kind, finding.loc, finding.other):
+                findings.append(finding)
+        findings.arrange()
         if orders.reasons and orders.kind == FREE:
             orders.kind = INCOMPLETE
         return orders
@@ -110,7 +112,7 @@ class Explorer(StepRecording):
         if walked.bad is not None:
             orders.reasons.clear()
             return [walked_words.finding(walked)]
-        found = []
+        found: list[Finding] = []
         if walked.race is not None and not racy:
             found.append(walked_words.racing(walked.race))
             racy = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,7 @@ class _Walk(InOrder):
     def __init__(self, far: list[np.ndarray], limit: int, until: float, touches: Touches):
         super().__init__()
         self.far, self.limit, self.until, self.count = far, limit, until, 0
-        self.states: dict[tuple, State] = {}
+        self.states: dict[tuple[Any, ...], State] = {}
         self.present: Snapshot | None = None  # of the machine as it is
         self.bound = ""  # what has ended the walk before its end
         self.touches = touches

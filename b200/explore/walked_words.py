@@ -72,7 +72,7 @@ def listed(steps: int, which: str, left_out: str, turns: list[str], ones: str) -
 
 def _told(order: list[Taken]) -> list[str]:
     telling = [taken for taken in order if not taken.quiet]
-    turns = []
+    turns: list[str] = []
     for who, some in groupby(telling, _who):  # as long as the same one goes on
         what = ", ".join(f"{mnemonic(taken.ins)} at {line(taken.ins)}" for taken in some)
         turns.append(f"{who} executes {what}")

@@ -118,12 +118,18 @@ class WordsSeen:
         """For each of the reads, the stores that have written its words: id() -> id()s."""
         found: dict[int, set[int]] = {}
         for (number, memory, *_), words in self.reads.items():
-            sets = (self.sets[i] for i in np.unique(memory.stores[words]))
+            numbers: list[int] = np.unique(memory.stores[words]).tolist()
+            sets = (self.sets[i] for i in numbers)
             found.setdefault(number, set()).update(*sets)
         return found
 
     def _write(
-        self, memory: MemoryWords, words: np.ndarray, state: WarpState, ins, strong: bool
+        self,
+        memory: MemoryWords,
+        words: np.ndarray,
+        state: WarpState,
+        ins: Instr | None,
+        strong: bool,
     ) -> None:
         memory.write(words, self._number(state), strong)
         before = memory.stores[words]
@@ -156,7 +162,7 @@ class WordsSeen:
 
     def _span(
         self, warp: Fragment, address: np.ndarray, nbytes: int, cta: CTA | None
-    ) -> Iterator[tuple]:
+    ) -> Iterator[tuple[MemoryWords, np.ndarray]]:
         """(memory, words) of bytes at each of some addresses, of shared memory if there is a CTA"""
         if cta is not None:
             if address.size:
@@ -167,7 +173,7 @@ class WordsSeen:
 
     def _accessed(
         self, warp: RecordedFragment, mask: int, address: LaneValues, effect: Access
-    ) -> Iterator[tuple]:
+    ) -> Iterator[tuple[MemoryWords, np.ndarray]]:
         """(memory, words) of an access of lanes."""
         for at, nbytes, cta in accessed(warp, mask, address, effect):
             yield from self._span(warp, at, nbytes, cta)

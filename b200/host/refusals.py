@@ -112,7 +112,7 @@ def missing(name: str, why: str = "") -> Callable[..., NoReturn]:
     reason, where it could be there.
     """
 
-    def refuse(*_args, **_kwargs) -> NoReturn:
+    def refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise _absent(name, why)
 
     refuse.__name__ = name.rsplit(".", 1)[1]

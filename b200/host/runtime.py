@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from b200.checker.checked import Checker
 from b200.checker.finding import Finding
@@ -98,7 +99,7 @@ class Runtime:
         self._handles += 16
         return self._handles
 
-    def library_load_data(self, out: int, code: int, *_) -> None:
+    def library_load_data(self, out: int, code: int, *_: Any) -> None:
         if self.loading is None:
             raise unsupported(
                 "a kernel was compiled before b200.install(): its PTX is not at hand; "
@@ -120,10 +121,10 @@ class Runtime:
     def device_get_attribute(self, out: int, attribute: int, _device: int) -> None:
         poke(out, "<i", device_attribute(attribute & 0xFFFFFFFF))
 
-    def is_zero(self, out: int, *_) -> None:
+    def is_zero(self, out: int, *_: Any) -> None:
         poke(out, "<i", 0)
 
-    def accept(self, *_) -> None:
+    def accept(self, *_: Any) -> None:
         """Attributes of a kernel (carve-out, non-portable clusters) have no effect here."""
 
     def launch_kernel(self, config: int, kernel: int, args: int) -> None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -234,7 +235,7 @@ class View:
             kept = self._usual[name, which, "values"] = self._codes(name, which) * scales
         return kept
 
-    def value(self, **how) -> np.ndarray:
+    def value(self, **how: Any) -> np.ndarray:
         """The elements, float64 [S]: one product, or silu(p1) * p2."""
         return self.finish([self.terms(w, **how).sum(1) for w in range(len(self.b))])
 

@@ -9,6 +9,7 @@ thread 0 of the cluster's first CTA, %p10 to %p19 its own.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from harness.measure.devices import ProbeKernel
 from harness.measure.published import ptx
@@ -30,7 +31,7 @@ def rounds(
     after: str = "",
     finish: str = "",
     count: int = ROUNDS,
-    **launch,
+    **launch: Any,
 ) -> ProbeKernel:
     """A kernel whose every CTA writes the clk of `count` rounds of `body`.
 

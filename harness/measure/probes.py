@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from harness.measure.devices import EMPTY_CALLS, Device, ProbeKernel
 from harness.measure.kernels import (
@@ -115,7 +116,7 @@ def _cold(target: str) -> ProbeKernel:
     return rounds(f"{body}\n{WAIT}", target, after=after, data_bytes=data, cold=True)
 
 
-def _tensor(target: str, copies: int, rows: int, **launch) -> ProbeKernel:
+def _tensor(target: str, copies: int, rows: int, **launch: Any) -> ProbeKernel:
     """Tensor copies of `rows` rows of 128 bytes, each of other rows, as in _bulk."""
     asked = "".join(
         f"@%p1 {TENSOR} [%r11], [%rd3, {{0, {i * rows}}}], [%r10];\n" for i in range(copies)

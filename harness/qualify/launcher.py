@@ -71,7 +71,7 @@ class Takeover:
         function = ctypes.CFUNCTYPE(ctypes.c_int32, *words)(self._load_probe)
 
         class Engine(engines.ExecutionEngine):
-            def __init__(self, *args, **kwargs):
+            def __init__(self, *args: Any, **kwargs: Any):
                 super().__init__(*args, **kwargs)
                 self.function = function
                 self.raw_register_runtime(LOAD, ctypes.cast(function, ctypes.c_void_p))

@@ -5,7 +5,7 @@ their own; which view the next ones get.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from b200.chip.watcher import Abreast
 from b200.effects import Access, Updates
 from b200.program.module import Instr
 from b200.registry import LaneValues, as_bools
+
+if TYPE_CHECKING:
+    from b200.chip.fragment import WarpState
 
 
 class FollowAbreast(Abreast):
@@ -232,7 +235,7 @@ class FollowAbreast(Abreast):
                 raise NotAbreast("a copy may read what nobody has written")
         return copy_operands(self.copied.setdefault(seat, LatestCopies()), ins, copy)
 
-    def exits(self, state, lanes: int) -> None:
+    def exits(self, state: WarpState, lanes: int) -> None:
         self.machine.alike(lanes)
         if state.live == 0:
             try:
@@ -317,7 +320,7 @@ class ApartAbreast(FollowAbreast):
     def _step_global(self, access: GlobalAccess) -> None:
         """An access is no step here."""
 
-    def exits(self, state, lanes: int) -> None:
+    def exits(self, state: WarpState, lanes: int) -> None:
         """Nor is the end of a warp."""
 
     def _judge(self) -> None:

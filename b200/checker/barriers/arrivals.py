@@ -42,9 +42,9 @@ class Uses:
 
     __slots__ = ("ins", "lanes", "agent", "lane", "run", "phases", "begun")
 
-    def __init__(self, ins):
+    def __init__(self, ins: Instr):
         self.ins = ins
-        self.lanes: dict = {}
+        self.lanes: dict[Agent, int] = {}
         self.agent, self.lane, self.run, self.phases = None, 32, 0, 0
         self.begun: dict[int, tuple[int, int]] = {}
 
@@ -95,7 +95,7 @@ class Arrivals:
         self,
         barrier: Barrier,
         agent: Agent,
-        ins,
+        ins: Instr,
         lane: int | None,
         clock: np.ndarray,
         execution: int | None = None,
@@ -115,7 +115,7 @@ class Arrivals:
         if barrier.phases != uses.phases or not barrier.explained(clock):
             self.too_many(barrier, agent, ins)
 
-    def commits(self, cta: CTA, commit: Commit, ins) -> None:
+    def commits(self, cta: CTA, commit: Commit, ins: Instr) -> None:
         """A commit arrives at mbarriers. One that leaves out the issuer's own CTA, or pair, is
         legal; where arrivals do not add up it is the first thing to look at.
         """

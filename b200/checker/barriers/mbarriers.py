@@ -33,6 +33,7 @@ from b200.registry import FULL
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.chip import state
 
 
 class Mbarriers:
@@ -213,7 +214,7 @@ class Mbarriers:
         """A lane is about to arrive."""
         barrier = self.known(mbarrier)
         if barrier is not None:
-            agent, ins = self.observer.agent(warp), self.observer.ins
+            agent, ins = self.observer.agent(warp), self.observer.executed
             clock = agent.release(1 << lane, ins)
             self.arrivals.comes(barrier, agent, ins, lane, clock)
 
@@ -269,7 +270,7 @@ class Mbarriers:
             self.overtaken.completed(barrier, ins)
             phases.completed(self.observer, barrier, ins)
 
-    def _published(self, agent: Agent, target, ins: Instr, lanes: int) -> np.ndarray:
+    def _published(self, agent: Agent, target: state.CTA, ins: Instr, lanes: int) -> np.ndarray:
         """The clock that an arrival publishes on an mbarrier of CTA `target`, whose warps wait for
         it. PTX ISA 9.7.13.15: an arrival without .sem releases; without .scope it releases to its
         CTA; expect_tx and complete_tx release nothing.
@@ -300,7 +301,7 @@ class Mbarriers:
         )
         return doubled < passed
 
-    def _arrived_remotely(self, agent: Agent, target, ins: Instr) -> None:
+    def _arrived_remotely(self, agent: Agent, target: state.CTA, ins: Instr) -> None:
         last = agent.state.remote[target.rank].get(agent.component)
         same = last is not None and last.ins is ins and last.epoch == agent.epoch
         if not same or agent.snapshot is None:
@@ -325,7 +326,7 @@ class Mbarriers:
         """A try_wait or test_wait has failed; or it has passed, but nothing depends on that."""
         barrier = self.known(mbarrier)
         if barrier is not None:
-            self.observer.agent(warp).looked[barrier] = parity, self.observer.ins, failed
+            self.observer.agent(warp).looked[barrier] = parity, self.observer.executed, failed
 
     def waited(
         self, warp: Fragment, mbarrier: MBarrier, parity: int, relaxed: Instr | None

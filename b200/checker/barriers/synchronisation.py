@@ -77,7 +77,9 @@ def init(
 
 
 @observes(e.InvalidatesMbarrier, look=all_operands)
-def inval(call: Call[e.InvalidatesMbarrier], warp: CheckedFragment, lane: int, address) -> None:
+def inval(
+    call: Call[e.InvalidatesMbarrier], warp: CheckedFragment, lane: int, address: int
+) -> None:
     observer = warp.observer
     barrier = observer.mbarriers.known_at(warp, address)
     call.run(warp, lane, address)

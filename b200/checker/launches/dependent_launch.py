@@ -73,7 +73,7 @@ class Footprint:
             (self._places, self.instructions), self._late = self._late(), None
         return self._places
 
-    def add(self, region: Region, index, write: bool, ins: Instr) -> None:
+    def add(self, region: Region, index: slice | np.ndarray, write: bool, ins: Instr) -> None:
         found = self.places.get(region.base)
         if found is None or not found.region.is_again(region):
             entries = -(-region.size // UNIT)

@@ -39,8 +39,8 @@ def shared(
     numbers: tuple,
     cells: np.ndarray,
     by: np.ndarray,
-    index,
-    lanes,
+    index: slice | np.ndarray,
+    lanes: np.ndarray | int,
     at: tuple,
     how: str = "read",
 ) -> None:
@@ -71,6 +71,7 @@ def shared(
         in_step = new.kind == "generic" and _in_step(new.agent, before[other])
         why = OWN if old.kind == "cp.async" else IN_STEP
         if how != "overwrite" and old.kind == "generic":
+            assert isinstance(lanes, np.ndarray)  # of loads and stores
             in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
         rules.report(
             "race",
@@ -86,7 +87,12 @@ def shared(
 
 
 def sent(
-    rules: SharedRules, new: Record, numbers: tuple, index: np.ndarray | slice, lanes, at: tuple
+    rules: SharedRules,
+    new: Record,
+    numbers: tuple,
+    index: np.ndarray | slice,
+    lanes: np.ndarray | int,
+    at: tuple,
 ) -> None:
     """Report a store over the source of a copy of the warp's own, by lanes that have not waited for
     it: the wait of another lane is that lane's alone (PTX ISA 9.7.9.25.3.3).

@@ -10,7 +10,7 @@ an accumulator that nobody reads while parts of the output are never written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from b200.checker.tensor.partly_written import Partly
 from b200.chip.tensors import LiveTensors
 
 if TYPE_CHECKING:
+    from b200.checker.accesses import Record
     from b200.checker.agent import Agent
     from b200.checker.observer import Observer
     from b200.chip.copies.tensormap import TensorMap
@@ -284,7 +285,9 @@ class Coverage:
             "missing: a box as large as the tile, or loads with the coordinates between",
         )
 
-    def _alike(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box) -> None:
+    def _alike(
+        self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box: Sequence[int]
+    ) -> None:
         t = loads.tensormap
         self._note(
             ins,
@@ -313,7 +316,7 @@ class Coverage:
             "left out)",
         )
 
-    def _columns_empty(self, load, writer, columns: slice, empty: slice) -> None:
+    def _columns_empty(self, load: Record, writer: Record, columns: slice, empty: slice) -> None:
         self.observer.found(
             "uninitialised",
             f"{words.thing(load)} reads tensor-memory columns that nothing has written",
@@ -327,7 +330,9 @@ class Coverage:
             severity=NOTE,
         )
 
-    def _coordinates(self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box) -> None:
+    def _coordinates(
+        self, loads: MapLoads, missed: int, agent: Agent, ins: Instr, box: Sequence[int]
+    ) -> None:
         t = loads.tensormap
         dims = "x".join(map(str, t.dims))
         self._note(
@@ -341,7 +346,7 @@ class Coverage:
             "element may be taken for a tile",
         )
 
-    def _columns(self, mma, load, first: int, last: int, holes: tuple) -> None:
+    def _columns(self, mma: Record, load: Record, first: int, last: int, holes: tuple) -> None:
         name, empty, share = holes
         self.observer.found(
             "coverage",

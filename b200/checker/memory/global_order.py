@@ -13,7 +13,7 @@ it, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +50,7 @@ from b200.program.module import Instr
 
 if TYPE_CHECKING:
     from b200.checker.memory.global_conflicts import Write
+    from b200.checker.memory.global_reads import GlobalRead
 
 KEPT = 4096  # signals remembered of an address
 MOST_PUT_OFF = 1 << 28  # bytes of addresses that are kept of signals to be added to chains
@@ -148,7 +149,7 @@ class GlobalOrder:
         self._add_put_off(base)
         return self.chains.get(address, {}).values()
 
-    def receive(self, agent: Agent, signals, ins: Instr, address: int) -> None:
+    def receive(self, agent: Agent, signals: Iterable[Signal], ins: Instr, address: int) -> None:
         """A strong read or an atomic receives the signals of an address. An acquire takes over what
         was received there before, by its own warp or by one that it is ordered after (PTX ISA 8.8,
         acquire patterns; 8.10, coherence). That is all of a read that nobody heeds.
@@ -293,12 +294,12 @@ class GlobalOrder:
         found = [knowledge[cluster] for knowledge in self._known(agent) if cluster in knowledge]
         return merged([{cluster: clock} for clock in found])[cluster][HB]
 
-    def received_from(self, agent: Agent, old) -> SignalRead | None:
+    def received_from(self, agent: Agent, old: Write | GlobalRead) -> SignalRead | None:
         """The latest signal sent after write `old` that the CTA of `agent` has read, or None."""
         return self._sent_after(old, self.received.get(agent.cta, ()))
 
     @staticmethod
-    def _sent_after(old, reads: Sequence[SignalRead]) -> SignalRead | None:
+    def _sent_after(old: Write | GlobalRead, reads: Sequence[SignalRead]) -> SignalRead | None:
         """The latest of some reads whose signal was sent after the write `old`."""
         component, step = old.agent.component, old.epoch
         for received in reversed(reads):
@@ -309,7 +310,7 @@ class GlobalOrder:
                 return received
         return None
 
-    def not_covered(self, agent: Agent, old, what: str) -> str:
+    def not_covered(self, agent: Agent, old: Write | GlobalRead, what: str) -> str:
         """Why `agent` does not know of `old` although its CTA has read a signal of another warp of
         the CTA of `old`: the last-block idiom without its first barrier. "" if it has read none.
         what: "read" or "write".
@@ -324,7 +325,7 @@ class GlobalOrder:
                 )
         return ""
 
-    def missing(self, agent: Agent, old) -> tuple[str, bool]:
+    def missing(self, agent: Agent, old: Write | GlobalRead) -> tuple[str, bool]:
         """(why, reader): why `agent` does not know of the write `old` although it has read a signal
         sent after it, "" if it has read none; and whether only the reader's side is missing.
         """
@@ -341,7 +342,9 @@ class GlobalOrder:
             )
         return self._why(received.signal, received, received.signal.clock, old)
 
-    def _why(self, signal: Signal, pending: SignalRead, clock, old) -> tuple[str, bool]:
+    def _why(
+        self, signal: Signal, pending: SignalRead, clock: np.ndarray, old: Write | GlobalRead
+    ) -> tuple[str, bool]:
         far = distance(signal.agent.cta, pending.agent.cta)
         write = f"the {mnemonic(signal.ins)} at {words.line(signal.ins)}"
         whose = f"{write}, by {words.name(signal.agent)}"

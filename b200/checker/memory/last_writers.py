@@ -8,7 +8,7 @@ result each CTA and each warp has written.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from b200 import sparse
 from b200.checker.agent import Agent
 from b200.checker.memory.parts import by_region
 from b200.chip.copies.tma_box import Window
+
+if TYPE_CHECKING:
+    from b200.chip.copies.tma import TensorBoxes
+    from b200.chip.global_memory import GlobalMemory, Region
 
 UNIT = 2  # bytes of an entry
 
@@ -56,7 +60,7 @@ class LaunchStores:
         return found
 
     # --- called while the launch runs -------------------------------------------------------------
-    def lanes(self, memory, agent: Agent, addresses: np.ndarray, nbytes: int) -> None:
+    def lanes(self, memory: GlobalMemory, agent: Agent, addresses: np.ndarray, nbytes: int) -> None:
         """Note stores of `nbytes` at each of the addresses (int64)."""
         number = self._number(agent)
         for region, at in by_region(memory, addresses, nbytes):
@@ -65,13 +69,13 @@ class LaunchStores:
             for step in range(-(-nbytes // UNIT)):
                 shadow[np.minimum(first + step, last)] = number
 
-    def span(self, region, agent: Agent, address: int, nbytes: int) -> None:
+    def span(self, region: Region, agent: Agent, address: int, nbytes: int) -> None:
         """Note a copy out of shared memory to contiguous bytes of an allocation."""
         self.copied = True
         at = address - region.base
         self._shadow(region)[at // UNIT : -(-(at + nbytes) // UNIT)] = self._number(agent)
 
-    def boxes(self, agent: Agent, access) -> None:
+    def boxes(self, agent: Agent, access: TensorBoxes) -> None:
         """Note the boxes that a TMA store or reduction writes."""
         self.copied = True
         region, number = access.region, self._number(agent)
@@ -98,7 +102,7 @@ class LaunchStores:
             self.writers.append(writer)
         return self._numbers[writer]
 
-    def _shadow(self, region) -> np.ndarray:
+    def _shadow(self, region: Region) -> np.ndarray:
         found = self._shadows.get(region.base)
         if found is None or found.size < -(-region.size // UNIT):
             found = self._shadows[region.base] = sparse.zeros(-(-region.size // UNIT), np.uint32)

@@ -82,7 +82,7 @@ class SharedShadow:
                 cells.fill(0)
         self._forget_blocks()
 
-    def words(self, of: np.ndarray, index) -> np.ndarray:
+    def words(self, of: np.ndarray, index: int | slice | np.ndarray) -> np.ndarray:
         """The words of some granules, as an array [n, 4]."""
         return of.reshape(-1, 4)[index]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from b200.checker.observer import Observer
 
 
-def granules(index) -> slice | np.ndarray:
+def granules(index: slice | np.ndarray) -> slice | np.ndarray:
     """The granules that contain the words of an index."""
     if isinstance(index, slice):
         return slice(index.start >> 2, (index.stop - 1 >> 2) + 1)
@@ -109,7 +109,7 @@ class SharedRules:
         numbers: tuple,
         cells: np.ndarray,
         by: np.ndarray,
-        index,
+        index: slice | np.ndarray,
         at: tuple,
         same: Callable | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class SharedRules:
     def async_read(
         self,
         new: Record,
-        index,
+        index: slice | np.ndarray,
         low: int,
         high: int,
         readers: np.ndarray,
@@ -174,7 +174,7 @@ class SharedRules:
                 if later.barrier is old.barrier is not None and later.step > old.step:
                     self.products.stale(new, old, place(self.cta, *at))
 
-    def async_write(self, new: Record, index, low: int, high: int) -> None:
+    def async_write(self, new: Record, index: slice | np.ndarray, low: int, high: int) -> None:
         shadow = self.shadow
         at, first, last = (low, high, GRANULE), low * GRANULE, high * GRANULE + 15
         replaced = None  # what loads have written there
@@ -348,7 +348,7 @@ class SharedRules:
         records = self.state.records
         return all(n and records[n].agent is new.agent and same(n, records[n]) for n in numbers)
 
-    def _same_values(self, new: Record, index, stored: np.ndarray):
+    def _same_values(self, new: Record, index: slice | np.ndarray, stored: np.ndarray):
         """A function that tells whether a store before has left what `new` writes, by the same
         instruction. Such a race is of uniform size, so PTX's model holds for it [8.7]: either write
         may be the last one, and the words have the same values.

@@ -41,7 +41,7 @@ def proxy(
     numbers: tuple,
     cells: np.ndarray,
     by: np.ndarray,
-    index,
+    index: slice | np.ndarray,
     at: tuple,
     overwrites: bool = False,
 ) -> None:

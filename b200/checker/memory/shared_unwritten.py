@@ -18,6 +18,7 @@ from b200.checker.memory.shadow import GRANULE, WORD
 from b200.effects import Updates
 
 if TYPE_CHECKING:
+    from b200.checker.memory.shadow import SharedShadow
     from b200.checker.memory.shared_memory import SharedRules
 
 
@@ -29,7 +30,9 @@ def updates(access: Record) -> bool:
     return access.kind in ("atomic", "red.async")
 
 
-def reads(rules: SharedRules, new: Record, index, stored: np.ndarray, at: tuple) -> None:
+def reads(
+    rules: SharedRules, new: Record, index: slice | np.ndarray, stored: np.ndarray, at: tuple
+) -> None:
     """Report words that an access reads and nobody has written. stored: their latest stores."""
     low, high, _ = at
     empty = stored == 0
@@ -53,7 +56,12 @@ def reduced(rules: SharedRules, new: Record, low: int, high: int) -> None:
 
 
 def granules(
-    rules: SharedRules, new: Record, index, empty: np.ndarray, at: tuple, rows: Sequence | None
+    rules: SharedRules,
+    new: Record,
+    index: slice | np.ndarray,
+    empty: np.ndarray,
+    at: tuple,
+    rows: Sequence | None,
 ) -> None:
     """Report granules that nobody has written, by `empty`. rows: as in SharedRules.async_read."""
     nbytes = int(np.count_nonzero(empty)) * GRANULE
@@ -62,7 +70,7 @@ def granules(
     _report(rules, new, at, nbytes, NOTE if some else ERROR, what)
 
 
-def _some_rows(empty: np.ndarray, index, others: Sequence) -> bool:
+def _some_rows(empty: np.ndarray, index: slice | np.ndarray, others: Sequence) -> bool:
     """Whether whole rows of a tensor core's operand are empty while others are not, in this CTA
     or in the other CTA of the pair. An empty row affects only its own row or column of the
     result, which the kernel need not use.
@@ -73,7 +81,7 @@ def _some_rows(empty: np.ndarray, index, others: Sequence) -> bool:
     return bool((rows.all(1) | ~rows.any(1)).all())
 
 
-def _holds(shadow, index) -> bool:
+def _holds(shadow: SharedShadow, index: slice | np.ndarray) -> bool:
     """Whether anything has been written to some of the granules."""
     return bool(shadow.written[index].any() or shadow.words(shadow.stored, index).any())
 

@@ -30,6 +30,7 @@ from b200.checker.steps import Call, observes
 from b200.checker.vector_clocks import CTA, scope_of
 from b200.chip.copies.tensormap import BYTES
 from b200.effects import EditsTensormap, FencesTensormap, PublishesTensormap
+from b200.registry import LaneValues
 from b200.spaces import WINDOW_MASK
 
 if TYPE_CHECKING:
@@ -233,7 +234,14 @@ def replace(
 
 
 @observes(PublishesTensormap)
-def copy(call: Call[PublishesTensormap], warp: CheckedFragment, mask: int, dst, src, size) -> Any:
+def copy(
+    call: Call[PublishesTensormap],
+    warp: CheckedFragment,
+    mask: int,
+    dst: LaneValues,
+    src: LaneValues,
+    size: LaneValues,
+) -> Any:
     """Observe tensormap.cp_fenceproxy: it writes a tensormap, then is a release fence."""
     observer = warp.observer
     observer.unwritten.writes(lane_addresses(mask, dst), BYTES)

@@ -75,7 +75,7 @@ def edge_of(state: ClusterState, record: Record) -> Edge | None:
     return next((edge for edge in state.edges if edge.covers(record)), None)
 
 
-def severity(state, cta: CTA, old: Record, reads: bool) -> str:
+def severity(state: ClusterState, cta: CTA, old: Record, reads: bool) -> str:
     """How grave a conflict with `old` in shared memory of `cta` is. reads: whether `old` reads."""
     if old.kind not in IN_FLIGHT:
         return PORTABILITY
@@ -86,7 +86,7 @@ def severity(state, cta: CTA, old: Record, reads: bool) -> str:
     return PORTABILITY if reads or landed else ERROR
 
 
-def missing(state, agent: Agent, old: Record) -> str:
+def missing(state: ClusterState, agent: Agent, old: Record) -> str:
     """The change that would turn the order of execution into an order of memory, in words."""
     edge = edge_of(state, old)
     if edge is None:

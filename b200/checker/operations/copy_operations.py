@@ -84,7 +84,7 @@ class CopyOperations:
         index_of: Callable | None = None,
         words: bool = False,
         updates: bool = False,
-        box=None,
+        box: TensorMap | None = None,
         source: str = "",
         inside: float = 0.0,
         reads: Callable[[GlobalRead], None] | None = None,
@@ -122,7 +122,8 @@ class CopyOperations:
             lifetime.reached(observer, record, cta)
             if barrier is not None:
                 barrier.signalled += nbytes
-                barrier.copies[id(ins)] = ins, nbytes
+                if ins is not None:
+                    barrier.copies[id(ins)] = ins, nbytes
             records.append((record, barrier))
             if reads is not None and barrier is not None and ins is not None:
                 read = GlobalRead(agent, ins)

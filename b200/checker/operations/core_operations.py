@@ -35,8 +35,11 @@ from b200.registry import lanes_text
 
 if TYPE_CHECKING:
     from b200.checker.observer import Observer
+    from b200.checker.tensor.tensor_memory import TensorRules
     from b200.chip.state import CTA
     from b200.chip.tensor.descriptors import MatrixDescriptor, Tile
+    from b200.chip.tensor.mma import DecodedMma
+    from b200.chip.tensor.mma_operands import ScaleFactors
 
 
 def _halves_of_a(a: TensorOperand) -> slice:
@@ -92,7 +95,9 @@ class CoreOperations:
             row, column = split(op.a.taddr)
             self._shift(agent, members, row, column, "shifts the rows of A")
 
-    def _own_operands(self, record: Record, tensor, op, halves: Halves, columns: slice) -> None:
+    def _own_operands(
+        self, record: Record, tensor: TensorRules, op: DecodedMma, halves: Halves, columns: slice
+    ) -> None:
         """Report an MMA whose sum lies over what it reads itself in tensor memory. Nothing in PTX
         says that all of that is read before the first column of D is written.
         """
@@ -114,7 +119,7 @@ class CoreOperations:
                 )
 
     @staticmethod
-    def _read_scales(record: Record, tensor, sf):
+    def _read_scales(record: Record, tensor: TensorRules, sf: ScaleFactors):
         """Scale factors of the rows that there are: 16 of 32 at the end (PTX ISA 9.7.16.10.7)."""
         last = sf.column + sf.columns - 1
         half = sf.copies == 4 and 0 < sf.rows % 32 <= 16
@@ -122,7 +127,9 @@ class CoreOperations:
         if half:
             tensor.read(record, LOWER_HALVES, slice(last, last + 1))
 
-    def _read_operand(self, record: Record, cta: CTA, operand, members: tuple) -> None:
+    def _read_operand(
+        self, record: Record, cta: CTA, operand: SharedOperand | TensorOperand, members: tuple
+    ) -> None:
         if isinstance(operand, SharedOperand):
             others = [self.observer.shared(member) for member in members if member is not cta]
             rows = None if operand.mn_major else others
@@ -192,7 +199,7 @@ class CoreOperations:
 
     def _commit(self, agent: Agent, commit: ops.Commit, apply: ops.Action):
         agent.roles.add("MMA")
-        observer, ins = self.observer, self.observer.ins
+        observer, ins = self.observer, self.observer.executed
         observer.arrivals.commits(agent.cta, commit, ins)
         stream = agent.stream("tensor_core")
         if stream.lanes and not stream.lanes & observer.lanes():

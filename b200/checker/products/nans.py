@@ -85,7 +85,9 @@ def look(observer: Observer, again: Callable[[], Callable[[int], object] | None]
             _tell(observer, read, gone)
 
 
-def _gone(observer: Observer, written: list[Nans], read: list[Nans], carry_out) -> Nans | None:
+def _gone(
+    observer: Observer, written: list[Nans], read: list[Nans], carry_out: Callable[[int], object]
+) -> Nans | None:
     """The first of the results that has less NaN where there is none in what is read."""
     kept = Contents(r for r in observer.machine.memory.allocations() if r.size <= LIMIT)
     try:

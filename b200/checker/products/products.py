@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from b200.checker.tensor.tensor_memory import TensorRules
     from b200.chip.state import CTA
     from b200.chip.tensor.mma import DecodedMma
+    from b200.chip.tensor.mma_operands import ScaleFactors
 
 GROUP = 8  # rows that a stride byte offset steps over
 NEW_SUM = " starts a new sum over one that nobody has read"  # ends a diagnosis
@@ -91,9 +92,12 @@ class Products:
             return b""
         return shared.shadow.words(shared.shadow.stored, at // GRANULE).tobytes()
 
-    def _scales(self, record: Record, tensor, op) -> tuple:
+    def _scales(
+        self, record: Record, tensor: TensorRules, op: DecodedMma
+    ) -> tuple[tuple[int, int, int], ...]:
         """(column, byte, number of the copy that brought it) of each operand's scale factors."""
-        found = []
+        assert op.sfa is not None and op.sfb is not None
+        found: list[tuple[int, int, int]] = []
         for name, sf in (("A", op.sfa), ("B", op.sfb)):
             cells = tensor.shadow.written[0, sf.column : sf.column + sf.columns]
             for number in distinct(cells):
@@ -111,7 +115,9 @@ class Products:
             )
         return tuple(found)
 
-    def _scales_of_an_mma(self, record, tensor, sf, name: str, old: Record) -> None:
+    def _scales_of_an_mma(
+        self, record: Record, tensor: TensorRules, sf: ScaleFactors, name: str, old: Record
+    ) -> None:
         self.note(
             f"the scale factors of {name} lie where {words.thing(old)} has put its accumulator",
             f"written by: {words.act(old)}",
@@ -159,7 +165,16 @@ class Products:
                 )
             self._order(record, old, name, (a, b), places, mine[2], other[2])
 
-    def _order(self, record, old, name: str, before, now, copy: int, copy_before: int) -> None:
+    def _order(
+        self,
+        record: Record,
+        old: Record,
+        name: str,
+        before: tuple[int, int],
+        now: tuple[int, int],
+        copy: int,
+        copy_before: int,
+    ) -> None:
         """Check consecutive K-steps of one sum: from one load to the next, operand and scale
         factors must move in the same way through what was loaded. copy, copy_before: numbers of the
         copies that brought the scale factors.
@@ -270,7 +285,9 @@ class Products:
                     "one stride byte offset",
                 )
 
-    def _differs(self, record: Record, old: Record, operand, how: str, one: str) -> None:
+    def _differs(
+        self, record: Record, old: Record, operand: SharedOperand, how: str, one: str
+    ) -> None:
         self.note(
             f"operand {operand.name} is read {how}",
             f"loaded by: {words.act(old)}",

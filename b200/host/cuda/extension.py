@@ -178,7 +178,7 @@ class Extensions:
         from b200.host.torch.device_arguments import on_gpu
 
         @functools.wraps(function)
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any):
             self.driver.error = None
             gpu = devices.work_on_gpu(args, kwargs)
             try:

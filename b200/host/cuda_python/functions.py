@@ -186,20 +186,20 @@ class _CudaFunctions:
         self.module, self.prefix, self.state, self.status = module, prefix, state, status
         self.success = status(0)
 
-    def nothing(self, *_args, **_kwargs):
+    def nothing(self, *_args: Any, **_kwargs: Any):
         failed = self.state.modules.failed
         return (self.success if failed is None else self.status(failed.code),)
 
-    def reset(self, *_args):
+    def reset(self, *_args: Any):
         """A kernel's failure is forgotten."""
         self.state.modules.failed = None
         return (self.success,)
 
-    def gives(self, *values):
+    def gives(self, *values: Any):
         return lambda *_args, **_kwargs: (self.success, *values)
 
     def does(self, action: Callable):
-        def nothing(*args, **kwargs):
+        def nothing(*args: Any, **kwargs: Any):
             action(*args, **kwargs)
             return ()
 
@@ -219,7 +219,7 @@ class _CudaFunctions:
     def _answering(self, action: Callable[..., tuple], results: int, name: str = "a call"):
         """`action` after its status. results: how many there are."""
 
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any):
             modules = self.state.modules
             try:
                 if modules.failed is not None:
@@ -244,7 +244,7 @@ class _CudaFunctions:
         return refusals.text(int(error), getattr(error, "name", "unrecognized error code")).encode()
 
     def event(self, kind: type):
-        def create(*flags):
+        def create(*flags: Any):
             handle = self.state.handle()
             if flags and int(flags[0]) & _WITHOUT_TIME:
                 self.state.events.without_time.add(handle)
@@ -255,7 +255,7 @@ class _CudaFunctions:
     def queue(self, kind: type):
         """A function that makes a queue. Its flags: 1 is CU_STREAM_NON_BLOCKING."""
 
-        def create(flags=0, *_priority):
+        def create(flags=0, *_priority: Any):
             handle = self.state.handle()
             self.state.queues.made(handle, non_blocking=bool(int(flags) & 1))
             return kind(handle)

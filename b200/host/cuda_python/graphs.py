@@ -52,7 +52,7 @@ class GraphFunctions:
     def add(self, kind: int, make: Callable[..., tuple]) -> Callable[..., tuple]:
         """A function that adds a node. make(parameters): its work."""
 
-        def call(graph, after, count, *parameters):
+        def call(graph, after, count, *parameters: Any):
             before = [int(node) for node in (after or ())[: int(count)]]
             return (self.node_type(self.graphs.put(int(graph), before, kind, *make(*parameters))),)
 
@@ -62,10 +62,10 @@ class GraphFunctions:
         found = self.graphs.graph(int(graph))
         return [self.node_type(node) for node in found], len(found)
 
-    def instantiate(self, graph, *_flags) -> tuple:
+    def instantiate(self, graph, *_flags: Any) -> tuple:
         return (self.executable_type(self.graphs.instantiated(int(graph))),)
 
-    def begin_capture(self, *_queue) -> tuple:
+    def begin_capture(self, *_queue: Any) -> tuple:
         """All queues are under capture: cuda-python's launches do not say theirs."""
         self.graphs.runtime.recording = Capture()
         return ()

@@ -84,7 +84,7 @@ def patch(runtime: Runtime) -> None:
     build = compiler.CompileCallable.__call__
     prepare = jit.ExecutionArgs.generate_execution_args
 
-    def compile_(self, *args, **kwargs):
+    def compile_(self, *args: Any, **kwargs: Any):
         compiled = build(self, *args, **kwargs)
         execution = getattr(compiled, "execution_args", None)
         if execution is not None:

@@ -101,7 +101,7 @@ def _callback(runtime: Runtime, name: str, count: int, method: Callable):
     """The function of C that takes the place of a runtime function of so many arguments."""
     failed = 0 if name in _ASSERTED else refusals.LAUNCH_FAILURE
 
-    def call(*args):
+    def call(*args: Any):
         if runtime.error is not None:
             return failed
         try:
@@ -131,7 +131,7 @@ def _patch(runtime: Runtime) -> None:
         makes machine code of is the host's part alone, which is not worth being optimised.
         """
 
-        def __init__(self, *args, **kwargs):
+        def __init__(self, *args: Any, **kwargs: Any):
             if "opt_level" in kwargs:
                 kwargs["opt_level"] = 0
             super().__init__(*args, **kwargs)

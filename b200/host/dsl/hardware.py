@@ -12,6 +12,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from b200 import hardware
 from b200.chip.placement import max_clusters
@@ -30,7 +31,7 @@ def _patch_hardware_info() -> None:
     to load."""
     from cutlass.utils.hardware_info import HardwareInfo
 
-    def get_max_active_clusters(self, cluster_size: int, *_args, **_kwargs) -> int:
+    def get_max_active_clusters(self, cluster_size: int, *_args: Any, **_kwargs: Any) -> int:
         if not 1 <= cluster_size <= 32:
             raise ValueError(
                 f"Cluster size must be between 1 and 32, {cluster_size} is not supported"
@@ -62,7 +63,7 @@ def _once(benchmark: Callable):
     known = inspect.signature(benchmark).parameters
 
     @functools.wraps(benchmark)
-    def run(callable, **options):
+    def run(callable, **options: Any):
         wanted = options.get("iterations", 100) + options.get("warmup_iterations", 10)
         if wanted > 1:
             print(f"b200: benchmark: 1 call in the place of {wanted}", file=sys.stderr)

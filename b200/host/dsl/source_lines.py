@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 from b200.host.imports import if_there
 from b200.host.runtime import Runtime
@@ -38,7 +39,7 @@ def keep_chains(_runtime: Runtime) -> None:
 class Stand:
     """An object with some attributes replaced."""
 
-    def __init__(self, real, **replaced):
+    def __init__(self, real, **replaced: Any):
         self._real = real
         if isinstance(real, ModuleType):
             self.__dict__.update(vars(real))  # found sooner than by __getattr__
@@ -51,13 +52,13 @@ class Stand:
 class StandModule(Stand, ModuleType):
     """A module with some names replaced: a module for those who ask what a global of it is."""
 
-    def __init__(self, real: ModuleType, **replaced):
+    def __init__(self, real: ModuleType, **replaced: Any):
         ModuleType.__init__(self, real.__name__, real.__doc__)
         Stand.__init__(self, real, **replaced)
 
 
 class _Locations(Stand):
-    def file(self, filename: str, line: int, column: int, *args, **kwargs):
+    def file(self, filename: str, line: int, column: int, *args: Any, **kwargs: Any):
         found = _number(filename, line)
         return self._real.file(filename, line, found or column, *args, **kwargs)
 

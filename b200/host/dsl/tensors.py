@@ -42,11 +42,11 @@ def patch(_runtime: Runtime) -> None:
         return _in_host_memory(value) if seen and _on_host() else value
 
     @functools.wraps(print_one)
-    def print_view(view, *args, **kwargs):
+    def print_view(view, *args: Any, **kwargs: Any):
         return print_one(printable(view), *args, **kwargs)
 
     @functools.wraps(print_text)
-    def print_(values: list, *args, **kwargs):
+    def print_(values: list, *args: Any, **kwargs: Any):
         return print_text([printable(value) for value in values], *args, **kwargs)
 
     runtime._Tensor.mlir_type = property(mlir_type)

@@ -224,7 +224,7 @@ def patch(_runtime: Runtime) -> None:
 
     @functools.wraps(make_tensor)
     def make_plain_tensor(
-        self, *args, enable_tvm_ffi: bool = False, **kwargs
+        self, *args: Any, enable_tvm_ffi: bool = False, **kwargs: Any
     ) -> None:  # args: tensor, ...
         setattr(self, _ON_GPU, getattr(args[0], "is_cuda", False))
         if enable_tvm_ffi:
@@ -233,7 +233,11 @@ def patch(_runtime: Runtime) -> None:
 
     @functools.wraps(compile_and_cache)
     def compile_with_specs(
-        self, *args, full_args: tuple | None = None, full_kwargs: dict | None = None, **kwargs
+        self,
+        *args: Any,
+        full_args: tuple | None = None,
+        full_kwargs: dict | None = None,
+        **kwargs: Any,
     ):
         function = compile_and_cache(
             self, *args, full_args=full_args, full_kwargs=full_kwargs, **kwargs
@@ -255,7 +259,7 @@ def patch(_runtime: Runtime) -> None:
     jit.ExecutionArgs.generate_execution_args = generate_with_specs
 
 
-def _refuse_export(*_args, **_kwargs) -> NoReturn:
+def _refuse_export(*_args: Any, **_kwargs: Any) -> NoReturn:
     """A library of its own would launch past the runtime functions that are taken over."""
     raise unsupported("export_to_c of a function compiled with --enable-tvm-ffi is not modelled")
 

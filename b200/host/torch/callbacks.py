@@ -66,7 +66,7 @@ def _patch_saved_tensors() -> None:
     save, saved = FunctionCtx.save_for_backward, torch._C._FunctionBase.saved_tensors
 
     @functools.wraps(save)
-    def save_for_backward(self, *tensors) -> None:
+    def save_for_backward(self, *tensors: Any) -> None:
         setattr(self, _SAVED, tuple(map(on_cuda, tensors)))
         save(self, *tensors)
 
@@ -82,7 +82,7 @@ def _patch_backward() -> None:
     """Gradients are where the outputs are that they belong to."""
 
     def applying(apply: Callable):
-        def apply_on_device(cls, *args, **kwargs):
+        def apply_on_device(cls, *args: Any, **kwargs: Any):
             result = apply(cls, *args, **kwargs)
             if any(map(on_cuda, (*args, *kwargs.values()))):
                 _note_outputs(result)
@@ -109,7 +109,7 @@ def _note_outputs(result: Any) -> None:
 
 def _backward(function: Callable) -> Callable:
     @functools.wraps(function)
-    def call(self, *gradients):
+    def call(self, *gradients: Any):
         flags = getattr(self, _OUTPUTS, None)
         if flags is None:
             return function(self, *gradients)
@@ -186,7 +186,7 @@ def _registering(impl: Callable) -> Callable:
     from torch.library import fallthrough_kernel
 
     @functools.wraps(impl)
-    def call(self, op_name: Any, fn: Callable, dispatch_key: str = "", *args, **options):
+    def call(self, op_name: Any, fn: Callable, dispatch_key: str = "", *args: Any, **options: Any):
         key = dispatch_key or self.dispatch_key
         name = op_name if isinstance(op_name, str) else op_name.name()
         if self.ns == "aten" and key == "CUDA" and callable(fn) and fn is not fallthrough_kernel:

@@ -127,7 +127,7 @@ class _DeviceGuard:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_exception) -> bool:
+    def __exit__(self, *_exception: Any) -> bool:
         return False
 
 
@@ -259,11 +259,11 @@ def _watching_the_cpu(make: Callable):
     @functools.wraps(make)
     def init(
         self,
-        *args,
+        *args: Any,
         use_cuda: bool = False,
         use_device: str | None = None,
         use_cpu: bool = True,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         if use_cuda or use_device == "cuda":
             use_cpu, use_device = True, None

@@ -235,7 +235,7 @@ def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone()
 
 
-def move(self, *args, **kwargs) -> torch.Tensor:
+def move(self, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Tensor.to with "cuda" understood; a copy wherever the device changes."""
     target = kwargs.get("device")
     for arg in filter(_is_device, args):
@@ -292,14 +292,14 @@ def move_to_cuda(
     return move(self, target, memory_format=memory_format, non_blocking=non_blocking)
 
 
-def _numpy(self, *_args, **_kwargs) -> NoReturn:
+def _numpy(self, *_args: Any, **_kwargs: Any) -> NoReturn:
     raise TypeError(
         "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to"
         " host memory first."
     )
 
 
-def _represent(self, **kwargs) -> str:
+def _represent(self, **kwargs: Any) -> str:
     """The text that torch prints of a tensor on a GPU: the device after the values."""
     with _ON_CPU():
         leaf = self.grad_fn is None
@@ -327,7 +327,7 @@ def _deepcopy(self, memo: dict):
     return memo[id(self)]
 
 
-def _dlpack(self, **kwargs):
+def _dlpack(self, **kwargs: Any):
     """A capsule that says CUDA, as the consumers of GPU tensors expect it."""
     with _ON_CPU():
         capsule = as_cpu(self).__dlpack__()

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils import dlpack
@@ -74,7 +75,7 @@ def _record_queue(self, queue) -> None:
 def _moved(function: Callable):
     """`function` for CPU tensors and CudaTensors; other subclasses go to torch."""
 
-    def call(self, *args, **kwargs):
+    def call(self, *args: Any, **kwargs: Any):
         if type(self) not in (_Tensor, devices.CudaTensor, PinnedTensor, torch.nn.Parameter):
             return devices.torch_to(self, *args, **kwargs)
         return function(self, *args, **kwargs)
@@ -86,7 +87,7 @@ def _factory(function):
     """`function` with its device understood."""
 
     @functools.wraps(function)
-    def make(*args, **kwargs):
+    def make(*args: Any, **kwargs: Any):
         device = kwargs.get("device")
         pinned = kwargs.get("pin_memory")
         if pinned:
@@ -157,7 +158,7 @@ def _huge(function, args: tuple, kwargs: dict) -> torch.Tensor | None:
 
 def _from_dlpack(function: Callable):
     @functools.wraps(function)
-    def from_dlpack(tensor: object, **kwargs):
+    def from_dlpack(tensor: object, **kwargs: Any):
         if type(tensor) is devices.CudaTensor:
             return devices.as_cuda(devices.as_cpu(tensor))
         return function(tensor, **kwargs)
@@ -175,7 +176,7 @@ def _to_dlpack(function: Callable):
 
 def _load(function: Callable):
     @functools.wraps(function)
-    def load(file, map_location=None, **kwargs):
+    def load(file, map_location=None, **kwargs: Any):
         if isinstance(map_location, (str, torch.device)) and names_cuda(map_location):
             return devices.relabel(function(file, map_location="cpu", **kwargs), devices.mark)
         return function(file, map_location=map_location, **kwargs)

@@ -108,7 +108,7 @@ class _Capturing:
         pool: tuple | None = None,
         stream=None,
         capture_error_mode: str = "global",
-        **_options,
+        **_options: Any,
     ):
         self.graph, self.pool, self.mode = cuda_graph, pool, capture_error_mode
         self.queue = torch.cuda.stream(stream or torch.cuda.Stream())

@@ -69,7 +69,7 @@ def patch_scaled_mm(_runtime: Runtime) -> None:
         bias=None,
         scale_result=None,
         out_dtype=None,
-        **options,
+        **options: Any,
     ):
         if a.dtype != torch.float4_e2m1fn_x2:
             return original(a, b, scale_a, scale_b, bias, scale_result, out_dtype, **options)

@@ -57,7 +57,9 @@ class Stream:
     _handles = 0x1000
     queues = Queues()  # of the runtime, once there is one
 
-    def __init__(self, device: Any = None, priority: int = 0, stream_ptr: int | None = None, **_):
+    def __init__(
+        self, device: Any = None, priority: int = 0, stream_ptr: int | None = None, **_: Any
+    ):
         check_device(device)
         if stream_ptr is None:
             Stream._handles += 0x10
@@ -106,7 +108,7 @@ DEFAULT = Stream(stream_ptr=0)
 
 
 class ExternalStream(Stream):
-    def __init__(self, stream_ptr: int, device: Any = None, **_):
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any):
         super().__init__(device, stream_ptr=stream_ptr)
 
 
@@ -128,14 +130,14 @@ class StreamContext:
         self.before.append(_Current.queue)
         _Current.set(self.stream)
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: Any) -> None:
         _Current.set(self.before.pop())
 
 
 class Event:
     clock: EventClock
 
-    def __init__(self, enable_timing=False, blocking=False, interprocess=False, **_):
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, **_: Any):
         self.enable_timing = enable_timing
         self.recorded: tuple[float, int] | None = None
         self.device, self.cuda_event = DEVICE, id(self)

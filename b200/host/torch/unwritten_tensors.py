@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ def patch(_runtime: Runtime) -> None:
 
 def _filled(function: Callable, kinds: tuple[type, ...]):
     @functools.wraps(function)
-    def make(*args, **kwargs):
+    def make(*args: Any, **kwargs: Any):
         result = function(*args, **kwargs)
         if kwargs.get("out") is None and type(result) in kinds:
             _fill(result, 0)
@@ -46,7 +47,7 @@ def _filled(function: Callable, kinds: tuple[type, ...]):
 
 def _resized(resize, kinds: tuple[type, ...]):
     @functools.wraps(resize)
-    def call(self, *args, **kwargs):
+    def call(self, *args: Any, **kwargs: Any):
         before = _memory(self)[1] if type(self) in kinds else None
         result = resize(self, *args, **kwargs)
         if before is not None and _memory(self)[1] > before:
