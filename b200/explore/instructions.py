@@ -83,7 +83,7 @@ def _written(
 
 
 def _written_ranges(
-    call: Call[e.Fills],
+    call: Call[e.Effect],
     warp: RecordedFragment,
     mask: int,
     address: LaneValues,

@@ -16,7 +16,7 @@ from b200.chip.memory.addressing import space_of
 from b200.chip.operations import Action, Operation
 from b200.chip.state import CTA
 from b200.chip.watcher import Watcher
-from b200.effects import Access, Effect, Fills
+from b200.effects import Access, Effect
 from b200.explore.addresses import Bytes, Span, accessed, bytes_of, filled, sources, targets
 from b200.program.analysis import Op
 from b200.program.module import Instr
@@ -79,7 +79,7 @@ class TouchingWriter(Writer):
         effect = op.ins.effect
         if op.entry is not None and isinstance(effect, Access) and not effect.private:
             op = replace(op, made=self.noted(op.ins, effect, op.made))
-        elif op.entry is not None and isinstance(effect, Fills):
+        elif op.entry is not None and effect.properties.lanes and effect.properties.sized:
             op = replace(op, made=partial(_ranges, Call(op.ins, effect, op.made)))
         super()._op(op)
 
@@ -178,7 +178,7 @@ def _access(call: Call[Access], warp: Fragment, mask: int, address: LaneValues, 
 
 
 def _ranges(
-    call: Call[Fills],
+    call: Call[Effect],
     warp: Fragment,
     mask: int,
     address: LaneValues,

@@ -71,8 +71,8 @@ def shared(
         in_step = new.kind == "generic" and _in_step(new.agent, before[other])
         why = OWN if old.kind == "cp.async" else IN_STEP
         if how != "overwrite" and old.kind == "generic":
-            assert isinstance(lanes, np.ndarray)  # of loads and stores
-            in_step = in_step and SHUFFLED in (*lanes.tolist(), *before[other].tolist())
+            lanes_of_both = (*np.atleast_1d(lanes).tolist(), *before[other].tolist())
+            in_step = in_step and SHUFFLED in lanes_of_both
         rules.report(
             "race",
             f"{words.thing(new)} {verb} what another lane of the warp has just {done}, "
