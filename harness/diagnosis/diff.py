@@ -39,7 +39,7 @@ class Plane:
     wrong: np.ndarray
     a: Operand
     b: list[Operand]
-    neighbours: list
+    neighbours: list[Any]
     launched: Launched | None
 
     @property
@@ -60,7 +60,7 @@ class Plane:
         return View(self.a, self.b, m, n, l, self.want.shape, before, self.neighbours)
 
 
-def planes(data: tuple, output: Any, launches: Iterable[Any] = ()) -> Iterator[Plane]:
+def planes(data: tuple[Any, ...], output: Any, launches: Iterable[Any] = ()) -> Iterator[Plane]:
     """The groups of any of the four problems' data; one for all but nvfp4_group_gemm."""
     launches = list(launches)
     truth: Any = ref_kernel(data)
@@ -77,7 +77,7 @@ def planes(data: tuple, output: Any, launches: Iterable[Any] = ()) -> Iterator[P
         yield Plane(i, got, want, old, wrong, a, b, near, launched.of(launches, output[i]))
 
 
-def _operands(data: tuple) -> Iterator[tuple[Operand, list[Operand]]]:
+def _operands(data: tuple[Any, ...]) -> Iterator[tuple[Operand, list[Operand]]]:
     """(a, b or both) of each group."""
     if isinstance(data[0], list):
         for (a, b, _), (sfa, sfb), (pa, pb) in zip(*data[:3]):
@@ -91,7 +91,7 @@ def _operands(data: tuple) -> Iterator[tuple[Operand, list[Operand]]]:
 
 
 def explain(
-    data: tuple,
+    data: tuple[Any, ...],
     output: Any,
     picture: Path | None = None,
     what: str = "",

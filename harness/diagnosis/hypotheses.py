@@ -8,6 +8,7 @@ under `@hypothesis`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def nibbles(v: View) -> Predictions:
         )
 
 
-_OTHER_ORDERS: tuple[tuple[dict, str], ...] = (
+_OTHER_ORDERS: tuple[tuple[dict[str, Any], str], ...] = (
     *(
         ({"order": order}, f"read as if an atom's bytes lay as {order}; they lie as {RIGHT_ORDER}")
         for order in atom_orders()

@@ -191,8 +191,8 @@ class View:
         self,
         which: int = 0,
         swap: Collection[str] = (),
-        scales: dict | None = None,
-        pitch: dict | None = None,
+        scales: dict[str, Any] | None = None,
+        pitch: dict[str, Any] | None = None,
     ) -> np.ndarray:
         """float64 [S, K]: the products that add up to an element. swap: of operands "a", "b" the
         nibbles; scales: operand -> arguments of scales_at, or None for scales of 1, and "of": the

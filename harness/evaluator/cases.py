@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from task import PROBLEMS, SEED, CaseArgs, Problem
 
@@ -197,11 +198,11 @@ def infer_problem(lines: Sequence[CaseArgs]) -> Problem:
     )
 
 
-def _shape(args: CaseArgs) -> tuple:
+def _shape(args: CaseArgs) -> tuple[Any, ...]:
     return tuple(sorted((key, value) for key, value in args.items() if key != "seed"))
 
 
-def _official_shapes(problem: Problem) -> set[tuple]:
+def _official_shapes(problem: Problem) -> set[tuple[Any, ...]]:
     return {_shape(args) for args in (*problem.tests, *(b.args for b in problem.benchmarks))}
 
 

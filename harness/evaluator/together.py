@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from harness.evaluator.case.job import Job, Outcome
 from harness.evaluator.cases import Case, format_args
@@ -37,11 +38,11 @@ def further(
             yield Case(problem, args[0], text), replace(job, trace="", plot="")
 
 
-def _shape(case: Case) -> tuple:
+def _shape(case: Case) -> tuple[Any, ...]:
     return tuple(sorted((key, value) for key, value in case.args.items() if key != "seed"))
 
 
-def _chosen(seconds: dict[tuple, float], everything: bool) -> list[tuple]:
+def _chosen(seconds: dict[tuple[Any, ...], float], everything: bool) -> list[tuple[Any, ...]]:
     """Shapes that fit the budget. First two that differ in one size, which a key may lack."""
     cheapest = sorted(seconds, key=seconds.__getitem__)
     if everything:

@@ -6,7 +6,7 @@ import functools
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -65,6 +65,16 @@ class ProbeKernel:
         return pointers.ljust(64, b"\0") + tensormap.encode()
 
 
+def _numbers(words: Any) -> list[int]:
+    """A tensor of one dimension as a list; torch leaves the type of it open."""
+    return words.tolist()
+
+
+def _sms(cuda: Any) -> int:
+    """The SMs of a GPU. cuda: torch.cuda, which leaves the type of its properties open."""
+    return cuda.get_device_properties(0).multi_processor_count
+
+
 class Device(Protocol):
     """Something that runs probes. target: of their PTX. sms: how many SMs it has. chip: the one of
     b200.clock.devices.DEVICES that its values are held against.
@@ -109,7 +119,7 @@ class Clock:
         data = torch.zeros(kernel.data_bytes, dtype=torch.uint8)
         params = kernel.parameters(out, data)
         self._gpu(kernel.cold).launch(parsed(kernel.text), "k", *kernel.shape.sizes, params)
-        return out.tolist()
+        return _numbers(out)
 
     def empty_call_us(self, calls: int) -> float:
         gpu = self._gpu(False)
@@ -126,7 +136,7 @@ class Cuda:
         self.label = torch.cuda.get_device_name()
         self.target = f"sm_{major}{minor}a"
         self.chip = H200.name if major == 9 else B200.name
-        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+        self.sms = _sms(torch.cuda)
 
     def _image(self, text: str, places: list[tuple[int, int, int]]):
         from hopper.run import Image
@@ -144,7 +154,7 @@ class Cuda:
             if kernel.cold:
                 torch.ones(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
             image.launch(kernel.shape, params)
-        return out.tolist()
+        return _numbers(out)
 
     def empty_call_us(self, calls: int) -> float:
         from hopper.timing import queue_us

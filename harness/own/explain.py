@@ -37,7 +37,7 @@ class Map:
 
 def explain(
     truth: Truth,
-    data: tuple,
+    data: tuple[Any, ...],
     output: Any,
     launches: Iterable[Any] = (),
     picture: Path | None = None,
@@ -107,7 +107,7 @@ def _drawn(shown: Map, path: Path, what: str) -> str:
     return f"picture: {path}"
 
 
-def _why(truth: Truth, data: tuple, got: Values, want: Values) -> list[str]:
+def _why(truth: Truth, data: tuple[Any, ...], got: Values, want: Values) -> list[str]:
     """The mistakes that give the outputs as they are; else what lines have in common; else those
     that give a part.
     """
@@ -117,7 +117,7 @@ def _why(truth: Truth, data: tuple, got: Values, want: Values) -> list[str]:
         lines += [f"... and {len(exact) - SHOWN} more"] if len(exact) > SHOWN else []
         apart = "these inputs cannot tell them apart; another --seed or case may"
         return [*lines, apart] if len(exact) > 1 else lines
-    lines = []
+    lines: list[str] = []
     for name in want:
         if truth.wrong(name, got[name], want[name]).any() and want[name].dim():
             x, y = (t.double().reshape(-1, t.shape[-1]) for t in (got[name], want[name]))
@@ -129,7 +129,7 @@ def _why(truth: Truth, data: tuple, got: Values, want: Values) -> list[str]:
     return lines or [f"{none} (`mistakes` of the file adds others)"]
 
 
-def _mistakes(truth: Truth, data: tuple, want: Values) -> Iterator[tuple[str, Values]]:
+def _mistakes(truth: Truth, data: tuple[Any, ...], want: Values) -> Iterator[tuple[str, Values]]:
     """The file's own mistakes first."""
     for text, outputs in truth.mistakes(data):
         yield text, truth.values(outputs)

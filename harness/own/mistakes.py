@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ ROUNDINGS = (torch.bfloat16, torch.float16)
 Changed = Iterator[tuple[str, torch.Tensor]]
 
 
-def of_inputs(data: tuple, names: Sequence[str]) -> Iterator[tuple[str, tuple]]:
+def of_inputs(data: tuple[Any, ...], names: Sequence[str]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Inputs that a kernel may have read in their place, with what it did then."""
     tensors = [i for i, x in enumerate(data) if isinstance(x, torch.Tensor)]
     for n, i in enumerate(tensors):
@@ -115,7 +116,7 @@ def of_lines(got: torch.Tensor, want: torch.Tensor, near: float) -> list[str]:
     """What rows or columns of a matrix have in common: a factor or an offset a line. got, want:
     float64 [rows, columns]. near: the relative error of a factor, and of an offset beside `want`.
     """
-    found = []
+    found: list[str] = []
     for axis, what in ((1, "row"), (0, "column")):
         if want.shape[axis] < 4:
             continue

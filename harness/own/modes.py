@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.evaluator.case import emulated
 from harness.evaluator.case.job import Job, Outcome
@@ -76,7 +76,8 @@ def timed(job: Job) -> Outcome:
         return outcome
     truth, kernel = Truth(Path(job.own)), load_kernel(Path(job.submission))
     _, kernel = emulated.start(job, kernel)
-    data, outputs = truth.inputs(job.args), []
+    data = truth.inputs(job.args)
+    outputs: list[Any] = []
 
     def kept(given: Any) -> Any:
         outputs.append(kernel(given))
@@ -98,13 +99,13 @@ def timed(job: Job) -> Outcome:
 def _measured(job: Job) -> Outcome:
     truth, kernel = Truth(Path(job.own)), load_kernel(Path(job.submission))
 
-    def check(data: tuple, output: Any) -> tuple[bool, str]:
+    def check(data: tuple[Any, ...], output: Any) -> tuple[bool, str]:
         return truth.check(_on_cpu(data), _on_cpu(output))
 
     return measure(job, kernel, lambda seed: _given(job, truth.inputs(job.args, seed)), check)
 
 
-def _given(job: Job, data: tuple) -> tuple:
+def _given(job: Job, data: tuple[Any, ...]) -> tuple[Any, ...]:
     """What the kernel is given: a copy, on the GPU where the case runs on one."""
     copies = clone_data(data)
     return _moved(copies, "cuda") if job.device == "cuda" else copies
@@ -116,7 +117,8 @@ def _on_cpu(output: Any) -> Any:
 
 def _moved(data: Any, device: str) -> Any:
     if isinstance(data, (tuple, list)):
-        return type(data)(_moved(each, device) for each in data)
+        moved = [_moved(each, device) for each in cast("Sequence[Any]", data)]
+        return moved if isinstance(data, list) else tuple(moved)
     return data.to(device) if hasattr(data, "to") else data
 
 

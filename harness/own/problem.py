@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -116,21 +116,20 @@ class Truth:
     def __init__(self, path: Path):
         self.module = load(path)
 
-    def inputs(self, args: CaseArgs, seed: int | None = None) -> tuple:
+    def inputs(self, args: CaseArgs, seed: int | None = None) -> tuple[Any, ...]:
         """The inputs of a case, of its seed or another one."""
         seed = int(args["seed"]) if seed is None else seed
-        made = self.module.inputs(**{**args, "seed": seed})
-        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        return as_tuple(self.module.inputs(**{**args, "seed": seed}))
 
-    def input_names(self, data: tuple) -> list[str]:
+    def input_names(self, data: tuple[Any, ...]) -> list[str]:
         names = list(inspect.signature(self.module.reference).parameters)
         return names if len(names) == len(data) else [f"input {i}" for i in range(len(data))]
 
-    def wanted(self, data: tuple) -> tuple:
+    def wanted(self, data: tuple[Any, ...]) -> tuple[Any, ...]:
         """The right outputs; the reference may change what it is given."""
         return as_tuple(self.module.reference(*clone_data(data)))
 
-    def values(self, outputs: tuple) -> Values:
+    def values(self, outputs: tuple[Any, ...]) -> Values:
         """What is compared, by name."""
         if hasattr(self.module, "values"):
             return dict(self.module.values(*outputs))
@@ -143,17 +142,21 @@ class Truth:
 
     def tolerance(self, name: str, want: torch.Tensor) -> tuple[float, float]:
         """(rtol, atol) of a value."""
-        given = getattr(self.module, "TOLERANCE", None)
-        found = given.get(name) if isinstance(given, Mapping) else given
+        given: Any = getattr(self.module, "TOLERANCE", None)
+        found = given
+        if isinstance(given, Mapping):
+            found = cast("Mapping[str, Any]", given).get(name)
         if found is not None:
             return float(found[0]), float(found[1])
         return (RTOL, ATOL) if want.dtype.is_floating_point else (0.0, 0.0)
 
-    def mistakes(self, data: tuple) -> Iterator[tuple[str, tuple]]:
-        for text, outputs in getattr(self.module, "mistakes", lambda *_: ())(*clone_data(data)):
+    def mistakes(self, data: tuple[Any, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        if not hasattr(self.module, "mistakes"):
+            return
+        for text, outputs in self.module.mistakes(*clone_data(data)):
             yield text, as_tuple(outputs)
 
-    def check(self, data: tuple, output: Any) -> tuple[bool, str]:
+    def check(self, data: tuple[Any, ...], output: Any) -> tuple[bool, str]:
         """(whether an output is right, what is wrong)."""
         outputs, wanted = as_tuple(output), self.wanted(data)
         if why := _unlike(outputs, wanted):
@@ -174,16 +177,21 @@ class Truth:
         count = int(bad.sum())
         if not count:
             return ""
-        places = (tuple(place) for place in bad.nonzero()[:QUOTED].tolist())
+        places = (tuple(place) for place in _rows(bad.nonzero()[:QUOTED]))
         quoted = (f"{at} is {got[at].item():g}, expected {want[at].item():g}" for at in places)
         return f"{name}: {count:,} of {bad.numel():,} elements differ: {'; '.join(quoted)}"
 
 
-def as_tuple(output: Any) -> tuple:
-    return tuple(output) if isinstance(output, (tuple, list)) else (output,)
+def _rows(numbers: Any) -> list[list[int]]:
+    """A tensor of two dimensions as lists; torch leaves the type of these open."""
+    return numbers.tolist()
 
 
-def _unlike(outputs: tuple, wanted: tuple) -> str:
+def as_tuple(output: Any) -> tuple[Any, ...]:
+    return tuple(cast("Sequence[Any]", output)) if isinstance(output, (tuple, list)) else (output,)
+
+
+def _unlike(outputs: tuple[Any, ...], wanted: tuple[Any, ...]) -> str:
     """How outputs differ from what is expected in number, kind, shape; "" if they do not. A dtype
     may be another one: values are compared.
     """

@@ -38,7 +38,7 @@ def settings(problem: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"problem": problem, **config}
 
 
-def pairs(chosen: Settings) -> set[tuple]:
+def pairs(chosen: Settings) -> set[tuple[Any, ...]]:
     return set(itertools.combinations(sorted(chosen.items()), 2))
 
 
@@ -47,7 +47,7 @@ def covering(candidates: Sequence[Settings]) -> Iterator[int]:
     first of those that add most.
     """
     left = [pairs(candidate) for candidate in candidates]
-    seen: set[tuple] = set()
+    seen: set[tuple[Any, ...]] = set()
     while True:
         gains = [len(found - seen) for found in left]
         best = max(range(len(gains)), key=gains.__getitem__, default=None)
@@ -74,7 +74,9 @@ def report(case: Case, told: str, outcome: Any) -> dict[str, Any]:
     return {**fields, "config": told, "status": outcome.status, "message": message}
 
 
-def chosen_of(ranked: Iterable[tuple[Case, Any]], most: int | None) -> list[tuple[Case, dict]]:
+def chosen_of(
+    ranked: Iterable[tuple[Case, Any]], most: int | None
+) -> list[tuple[Case, dict[str, Any]]]:
     """(case, configuration) of the covering set, the first `most` of it."""
     pool = [(case, config) for case, outcome in ranked for config, _ in outcome.ranked or ()]
     found = covering([settings(case.problem.short, config) for case, config in pool])

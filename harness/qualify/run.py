@@ -66,7 +66,7 @@ def _end(process: subprocess.Popen) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _row(line: str) -> dict:
+def _row(line: str) -> dict[str, Any]:
     return {key: value for key, value in json.loads(line).items() if key not in DROPPED}
 
 
@@ -187,7 +187,7 @@ def _run_all(scope: Scope, state: State) -> None:
         state.add(command.key, run(command))
 
 
-def _comparable(scope: Scope, submission: Path) -> dict:
+def _comparable(scope: Scope, submission: Path) -> dict[str, Any]:
     """What a resumed run must have in common with the first; submission: without mistakes."""
     told = {k: v for k, v in asdict(scope).items() if k not in ("folder", "submission")}
     digest = hashlib.sha256(submission.read_bytes()).hexdigest()

@@ -54,10 +54,10 @@ def all_orders(launches: Iterable) -> str:
     return "\n".join(f"{text}{f', {n} times' if n > 1 else ''}" for text, n in count.items())
 
 
-def _found(launches: list, strict: bool, everything: bool, wrong: bool) -> tuple[bool, str]:
+def _found(launches: list[Any], strict: bool, everything: bool, wrong: bool) -> tuple[bool, str]:
     """`verdict` of the findings alone."""
     # the same cause once, not once a launch
-    every: dict[tuple, Any] = {}
+    every: dict[tuple[Any, ...], Any] = {}
     for finding in (f for launch in launches for f in launch.findings or ()):
         place = (finding.loc, finding.other) if finding.loc else finding.diagnosis
         every.setdefault((finding.kind, finding.severity, place), finding)

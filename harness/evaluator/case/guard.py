@@ -41,13 +41,13 @@ class Guard:
 
         # Python calls it for each id() and each f_code of a frame, too, hundreds of thousands in a
         # case. A function is a third of the price of a bound method.
-        def hook(event: str, args: tuple) -> None:
+        def hook(event: str, args: tuple[Any, ...]) -> None:
             if event in _EVENTS:
                 self._started(event, args)
 
         sys.addaudithook(hook)
 
-    def _started(self, event: str, args: tuple) -> None:
+    def _started(self, event: str, args: tuple[Any, ...]) -> None:
         name, command = _command(event, args)
         if name not in self._allowed:
             text = (
@@ -58,7 +58,7 @@ class Guard:
             raise ProgramStarted(text)
 
 
-def _command(event: str, args: tuple) -> tuple[str, str]:
+def _command(event: str, args: tuple[Any, ...]) -> tuple[str, str]:
     """The program's name and the command line that an audit event is about (docs.python.org, Audit
     events table). A shell is a program, too, whatever it is told.
     """

@@ -166,14 +166,14 @@ class Bench:
                 break
         return durations
 
-    def _inputs(self, plan: Plan, seed: int) -> tuple[list, int]:
+    def _inputs(self, plan: Plan, seed: int) -> tuple[list[Any], int]:
         """The inputs of `plan.calls` calls, and the seed last used."""
         if plan.calls == 1:
             return [self.generate(seed)], seed
         seeds = [seed + SEED_STEP_INPUTS * (i + 1) for i in range(plan.calls)]
         return [self.generate(s) for s in seeds], seeds[-1]
 
-    def _verify(self, copies: list, outputs: list) -> None:
+    def _verify(self, copies: list[Any], outputs: list[Any]) -> None:
         for data, output in zip(copies, outputs):
             right, message = self.check(data, output)
             if not right:

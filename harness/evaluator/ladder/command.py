@@ -158,7 +158,7 @@ def main(argv: Sequence[str]) -> int:
     return 0 if all(record["status"] == "pass" for record in records) else 112
 
 
-def _rewrite(path: Path, kept: Sequence[dict], records: Sequence[dict]) -> None:
+def _rewrite(path: Path, kept: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> None:
     """One record a point: these, and of other points what stood there."""
     latest = {record["name"]: record for record in (*kept, *records)}
     whole = path.with_name(path.name + ".new")

@@ -61,9 +61,11 @@ def summary(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def groups(records: Iterable[dict], name: Callable[[dict], Name]) -> dict[Name, list[dict]]:
+def groups(
+    records: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], Name]
+) -> dict[Name, list[dict[str, Any]]]:
     """Records by name, in the order in which names come first."""
-    found: dict[Name, list[dict]] = {}
+    found: dict[Name, list[dict[str, Any]]] = {}
     for record in records:
         found.setdefault(name(record), []).append(record)
     return found
