@@ -66,9 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("dsl")
         test = item.originalname if isinstance(item, pytest.Function) else item.name
         packages = dsl.by_version(item.path, test)
-        for marker in ("versions", *(f"through_{package}" for package in packages)):
-            if packages:
-                item.add_marker(marker)
+        if packages:
+            item.add_marker("versions")
+        for package in packages:
+            item.add_marker(f"through_{package}")
 
 
 def pytest_collection_finish() -> None:

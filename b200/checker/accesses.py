@@ -65,9 +65,8 @@ class Record:
     box: Any = None  # tensormap of a TMA load
     inside: float = 0  # share of a load's box inside of the tensor, 0 for no load
     source: str = ""  # tensor that a load reads
-    parts: tuple[
-        tuple[str, int], ...
-    ] = ()  # (operand, record number of the load that brought it) of an MMA
+    # Of an MMA: (operand, record number of the load that brought it)
+    parts: tuple[tuple[str, int], ...] = ()
     start: int = 0  # offset in shared memory of what a tcgen05.cp copies, or a TMA load fills
     overwritten: Record | None = None  # the latest load over a part of this one
 
@@ -253,9 +252,8 @@ class ClusterState:
         self.pairs: dict[tuple[int, int], list[Record]] = {}
         # (rank of the CTA, collector buffer) -> the operand that it holds, the MMA that filled it
         self.collected: dict[tuple[int, str], tuple[Any, Record]] = {}
-        self.meetings: dict[
-            tuple[Any, ...], BarrierGeneration
-        ] = {}  # (what, generation) -> meeting
+        # (what, generation) -> meeting
+        self.meetings: dict[tuple[Any, ...], BarrierGeneration] = {}
         self.flags = SharedFlags()
         self.far_fences = FarFences()
         self.remote: dict[int, dict[int, Record]] = {cta.rank: {} for cta in cluster.ctas}

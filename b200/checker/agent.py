@@ -74,17 +74,14 @@ class Agent:
         self.fenced: np.ndarray | None = None  # clock at the latest fence
         # (epoch, lanes) of each fence.proxy.async by some
         self.half_fences: deque[tuple[int, int]] = deque(maxlen=256)
-        self.weak: tuple[np.ndarray, int, np.ndarray] | None = (
-            None  # (snapshot, distance, the clock of a relaxed arrive)
-        )
+        # snapshot, distance, the clock of a relaxed arrive
+        self.weak: tuple[np.ndarray, int, np.ndarray] | None = None
         # distance -> what relaxed waits for that far have brought, for the next fence
         self.acquired: dict[int, np.ndarray] = {}
         # The same of what its own lanes have released: (turn, distance, by whom, clock)
         self.acquired_own: list[tuple[int, int, LaneAcquire, np.ndarray]] = []
         self.relaxed_wait: Instr | None = None  # the latest of these
-        self.streams: dict[
-            tuple[str, int | None], WarpStream
-        ] = {}  # (name, lane or None) -> stream
+        self.streams: dict[tuple[str, int | None], WarpStream] = {}  # by name, lane or None
         self.roles: set[str] = set()
         # (key of an instruction, rank of the CTA, whether of parts of words) -> of generic accesses
         self.records: dict[tuple[int, int, bool], Record] = {}
@@ -98,9 +95,8 @@ class Agent:
         # (mbarrier, wait) -> how often it has passed, and how often as another wait had before
         self.passes: dict[tuple[Barrier, Instr], int] = {}
         self.doubled: dict[tuple[Barrier, Instr], int] = {}
-        self.loads: dict[
-            int, Record
-        ] = {}  # id() of a tcgen05.ld -> the record of its latest execution
+        # id() of a tcgen05.ld -> the record of its latest execution
+        self.loads: dict[int, Record] = {}
         # ld of global memory -> addresses of its latest executions, where warps are replicas
         self.loaded: dict[int, list[np.ndarray]] = {}
         self.copies = LatestCopies()
@@ -114,9 +110,7 @@ class Agent:
         self.trusted: set[Barrier | tuple[Barrier, int]] = set()
         self.started: set[int] = {self.cta.rank}  # ranks known to run, or said not to be
         self.last_copy: Record | None = None  # out of shared memory, in a bulk group
-        self.registers: tuple[int, Instr] | None = (
-            None  # its latest setmaxnreg: (registers, instruction)
-        )
+        self.registers: tuple[int, Instr] | None = None  # of its latest setmaxnreg, and that
 
     def stream(self, name: str, lane: int | None = None) -> WarpStream:
         """lane: of operations that a lane issues for itself, None where the warp has one stream."""

@@ -198,11 +198,11 @@ class View:
         nibbles; scales: operand -> arguments of scales_at, or None for scales of 1, and "of": the
         operand whose scales are read; pitch: operand -> bytes from a row to the next.
         """
-        parts, operands = [], {"a": self.a, "b": self.b[which]}
-        for name, operand in operands.items():
+        parts: list[np.ndarray] = []
+        for name in ("a", "b"):
+            operand, rows = self._operand(name, which)
             swapped, apart = name in swap, (pitch or {}).get(name)
             how = (scales or {}).get(name, {})
-            rows = self.m if name == "a" else self.n
             usual = not swapped and apart is None
             if usual and how == {}:
                 parts.append(self._values(name, which))
@@ -214,23 +214,27 @@ class View:
             if how is not None:
                 how = dict(how)
                 row_map = how.pop("rows", None)
-                source = operands[how.pop("of", name)]
+                source, _ = self._operand(how.pop("of", name), which)
                 at = rows if row_map is None else np.minimum(row_map(rows), source.rows - 1)
                 values = values * source.scales_at(at, self.l, **how).repeat(16, axis=1)
             parts.append(values)
         return parts[0] * parts[1]
 
+    def _operand(self, name: str, which: int) -> tuple[Operand, np.ndarray]:
+        """Operand "a" or "b", and its rows that the elements are of."""
+        return (self.a, self.m) if name == "a" else (self.b[which], self.n)
+
     def _codes(self, name: str, which: int) -> np.ndarray:
         """float64 [S, K]: the right elements of "a" or "b", without scales."""
         if (kept := self._usual.get((name, which, "codes"))) is None:
-            operand, rows = (self.a, self.m) if name == "a" else (self.b[which], self.n)
+            operand, rows = self._operand(name, which)
             kept = self._usual[name, which, "codes"] = operand.elements(rows, self.l)
         return kept
 
     def _values(self, name: str, which: int) -> np.ndarray:
         """float64 [S, K]: those with their own scales."""
         if (kept := self._usual.get((name, which, "values"))) is None:
-            operand, rows = (self.a, self.m) if name == "a" else (self.b[which], self.n)
+            operand, rows = self._operand(name, which)
             scales = operand.scales_at(rows, self.l).repeat(16, axis=1)
             kept = self._usual[name, which, "values"] = self._codes(name, which) * scales
         return kept

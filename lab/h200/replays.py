@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from itertools import product
 
-from hopper.rewrite import TARGET
 from hopper.timing import graph_us
 from lab.h200 import rig
 
@@ -21,7 +20,7 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.35, 0.41, 0.5, 0.6, 0.71, 0.8, 0.9, 0.96, 1.0, 
 POOL = 8 * L2
 
 
-def kernel(ctas: int, turns: int, load: str = "ld.global.nc", target: str = TARGET) -> str:
+def kernel(ctas: int, turns: int, load: str) -> str:
     """PTX. Parameters: out (never written), data (`turns` * TURN bytes)."""
     loads = "\n    ".join(
         f"{load}.v4.u32 {{%r{10 + 4 * n}, %r{11 + 4 * n}, %r{12 + 4 * n}, %r{13 + 4 * n}}},"
@@ -38,7 +37,7 @@ def kernel(ctas: int, turns: int, load: str = "ld.global.nc", target: str = TARG
     {sums}
     add.u32 %r2, %r2, {ctas}; bra TURN;
     LAST: setp.eq.u32 %p2, %r5, 0x12345678; @%p2 st.global.u32 [%rd1], %r5;"""
-    return rig.ptx(body, 256, target=target)
+    return rig.ptx(body, 256)
 
 
 def results() -> rig.Results:
